@@ -3,23 +3,23 @@
 
 pub(crate) mod actor_type;
 pub(crate) mod cell;
-pub(crate) mod current;
 pub(crate) mod engine;
 pub(crate) mod envelope;
 pub mod foreign;
 pub(crate) mod handler;
 pub(crate) mod host;
+pub(crate) mod io_watchdog;
 pub(crate) mod mail;
 #[doc(hidden)]
 pub mod manifest;
 pub(crate) mod names;
 pub(crate) mod pending;
 pub(crate) mod placing;
-pub(crate) mod pulse;
 pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod request;
 pub(crate) mod service_row;
 pub(crate) mod spawn;
 pub(crate) mod stats;
+pub(crate) mod task_context;
 pub mod telemetry;

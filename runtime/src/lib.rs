@@ -49,7 +49,7 @@
 //! | `base/limits`, `base/failure`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
 //! | `net/wire`, `net/wire/codec` | frames; the byte format of messages |
 //! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
-//! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`succession`) |
+//! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
 //! | `net/quic`, `net/security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
 //! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
@@ -62,17 +62,17 @@
 //! | `actor/engine` | one process: its links, ways, cells and obituaries; `component` what the floors above add, `owner` what links need of it |
 //! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
 //! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
-//! | `actor/engine/family`, `actor/engine/place`, `actor/engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
+//! | `actor/engine/supervisor`, `actor/engine/place`, `actor/engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
 //! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |
-//! | `actor/current`, `actor/telemetry`, `actor/pulse` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
+//! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
-//! | `node/hardware`, `node/hardware/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
+//! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |
-//! | `node/succession`, `node/upgrade` | another program in the place of this one: the calls of users; the state of an engine that is handed on |
+//! | `node/upgrade`, `node/handoff` | another program in the place of this one: the calls of users; the state of an engine that is handed on |
 //! | `node/inspect`, `node/inspect/*` | views of a process: its actors and machine (`machine`), and the part of all that which an onlooker has not seen (`watch`) |
 
 #![forbid(unsafe_code)]
@@ -133,11 +133,11 @@ pub use net::wire::{FrameError, codec};
 pub use node::blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use node::detached::Detached;
 pub use node::detached::protocol::{DetachError, DetachedActor};
+pub use node::device_manager::{Devices, FakeDevices, Standby, Waiting};
 pub use node::driver::Driver;
-pub use node::hardware::{Devices, FakeDevices, Standby, Waiting};
 pub use node::inspect;
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};
-pub use node::succession;
+pub use node::upgrade;
 pub use system::{Job, System, SystemBuilder};
 
 /// The version of what processes of a cluster say to each other. Those of different versions refuse

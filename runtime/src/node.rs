@@ -3,11 +3,11 @@
 
 pub(crate) mod blob;
 pub(crate) mod detached;
+pub(crate) mod device_manager;
 pub(crate) mod driver;
 pub(crate) mod gang;
-pub(crate) mod hardware;
+pub(crate) mod handoff;
 pub mod inspect;
 pub(crate) mod program;
-pub mod succession;
-pub(crate) mod upgrade;
+pub mod upgrade;
 pub(crate) mod worker;

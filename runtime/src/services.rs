@@ -1,7 +1,6 @@
 //! The services that every engine has for others, and the components that it is made of. To add one
 //! is to add its line.
 
-use crate::actor::current::Listed;
 use crate::actor::engine::component::Components;
 use crate::actor::engine::lives::{Lives, Watching};
 use crate::actor::host::Watchdogs;
@@ -9,19 +8,20 @@ use crate::actor::names::{NameNotice, NameTable, Naming};
 use crate::actor::placing::Scheduling;
 use crate::actor::placing::{Dismissing, Launching};
 use crate::actor::service_row::ServiceRow;
+use crate::actor::task_context::Listed;
 use crate::actor::telemetry::Points;
 use crate::base::id::ProcessId;
 use crate::base::limits::Limits;
 use crate::node::blob::protocol::{Bringing, Lending};
 use crate::node::blob::{Share, Store};
 use crate::node::detached::protocol::Detaching;
+use crate::node::device_manager::protocol::{
+    Claiming, Evicting, HandingOver, RoomChanged, Surveying, SurveyingAll,
+};
+use crate::node::device_manager::{DeviceConfig, DeviceManager};
 use crate::node::gang::Gangs;
 use crate::node::gang::protocol::{Domains, GangMemory, GangRanks};
-use crate::node::hardware::protocol::{
-    Claiming, Evicting, HandingOver, Picturing, PicturingAll, RoomChanged,
-};
-use crate::node::hardware::{Hardware, HardwareConfig};
-use crate::node::inspect::watch::{LastSights, Onlookers};
+use crate::node::inspect::watch::{LastSights, Subscribers};
 use crate::node::inspect::{LastSight, Looking, MethodCounts};
 use crate::node::program::WorkerMode;
 use crate::node::worker::Workers;
@@ -38,8 +38,8 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::later::<Dismissing>(),
     ServiceRow::at_once::<LastWords>(),
     ServiceRow::later::<Scheduling>().with_notices::<RoomChanged>(),
-    ServiceRow::later::<Picturing>(),
-    ServiceRow::later::<PicturingAll>(),
+    ServiceRow::later::<Surveying>(),
+    ServiceRow::later::<SurveyingAll>(),
     ServiceRow::later::<Claiming>(),
     ServiceRow::later::<HandingOver>(),
     ServiceRow::later::<Evicting>(),
@@ -68,14 +68,14 @@ pub(crate) fn of_node(
     process: ProcessId,
     limits: &Limits,
     workers: WorkerMode,
-    hardware: HardwareConfig,
+    hardware: DeviceConfig,
 ) -> Components {
     components(process, limits, None, workers, hardware)
 }
 
 /// Those of a worker's, which starts no processes and has no hardware of its own.
 pub(crate) fn of_worker(process: ProcessId, limits: &Limits, share: Option<Share>) -> Components {
-    let hardware = HardwareConfig::default();
+    let hardware = DeviceConfig::default();
     components(process, limits, share, WorkerMode::InProcess, hardware)
 }
 
@@ -84,16 +84,16 @@ fn components(
     limits: &Limits,
     share: Option<Share>,
     workers: WorkerMode,
-    hardware: HardwareConfig,
+    hardware: DeviceConfig,
 ) -> Components {
     Components::default()
-        .with(Hardware::new(hardware))
+        .with(DeviceManager::new(hardware))
         .with(Workers::new(workers, of_worker))
         .with(Gangs::default())
         .with(Store::new(process, limits, share))
         .with(NameTable::default())
         .with(Watchdogs::default())
-        .with(Onlookers::default())
+        .with(Subscribers::default())
         .with(LastSights::default())
         .with(Points::new(limits.points_max))
         // Last, so that an engine that is found has all others.

@@ -20,15 +20,15 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
-use crate::actor::current::Apart;
 use crate::actor::engine::Engine;
+use crate::actor::task_context::Apart;
 use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::limits::Limits;
 use crate::base::random;
 use crate::base::supervise::Supervision;
 use crate::net::link;
-use crate::node::hardware::FakeDevices;
+use crate::node::device_manager::FakeDevices;
 use crate::node::program::WorkerMode;
 use crate::system::{Job, System};
 

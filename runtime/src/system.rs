@@ -12,12 +12,12 @@ use std::time::Duration;
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 use crate::actor::actor_type::ActorTypes;
-use crate::actor::current::{Current, Entered};
 use crate::actor::engine::{Engine, EngineConfig};
 use crate::actor::names;
 use crate::actor::registry::Registered;
 use crate::actor::request::Recipient;
 use crate::actor::spawn::Spawn;
+use crate::actor::task_context::{Current, Entered};
 use crate::actor::telemetry;
 use crate::base::clock::Clock;
 use crate::base::error::{AskError, NameError, NeedsError, SystemError};
@@ -34,14 +34,14 @@ use crate::net::quic::{Listen, Quic};
 use crate::net::wire::NameRow;
 use crate::node::blob::Blobs;
 use crate::node::detached::protocol::DetachedActor;
+use crate::node::device_manager::protocol::SurveyingAll;
+use crate::node::device_manager::{DeviceConfig, Devices, Standby};
 use crate::node::driver::Driver;
-use crate::node::hardware::protocol::PicturingAll;
-use crate::node::hardware::{Devices, HardwareConfig, Standby};
 use crate::node::inspect::{
     self, ActorView, LinkView, MethodCounts, MethodView, NodeView, ProcessView, Watch, Why,
 };
 use crate::node::program::{WorkerCommand, WorkerMode};
-use crate::node::succession::{Busy, Inheritance, Succession};
+use crate::node::upgrade::{Busy, Inheritance, Succession};
 use crate::node::worker::{self, Birth, Role, ServeError};
 use crate::services::{self, SERVICES};
 
@@ -293,24 +293,24 @@ impl System {
     /// room, with the reason.
     #[odeon_macros::boxed]
     pub async fn nodes(&self) -> Vec<NodeView> {
-        let pictures = match self.engine.uplink.get() {
-            None => self.engine.pictures().await,
+        let snapshots = match self.engine.uplink.get() {
+            None => self.engine.snapshots().await,
             Some(node) => {
                 let patience = Some(self.engine.limits.ask_timeout);
-                let asked = self.engine.request::<PicturingAll>(*node, &(), patience);
+                let asked = self.engine.request::<SurveyingAll>(*node, &(), patience);
                 asked.await.unwrap_or_default()
             }
         };
-        let view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
-        let views = pictures.into_iter().map(|(process, picture)| NodeView {
+        let view = View::new(snapshots.iter().map(|(_, snapshot)| snapshot.node.clone()));
+        let views = snapshots.into_iter().map(|(process, snapshot)| NodeView {
             process,
             // With what is free worked out.
             node: view
-                .node(&picture.node.name)
+                .node(&snapshot.node.name)
                 .cloned()
-                .unwrap_or(picture.node),
-            actors: picture.actors,
-            waiting: picture.waiting,
+                .unwrap_or(snapshot.node),
+            actors: snapshot.actors,
+            waiting: snapshot.waiting,
             readings: vec![],
         });
         views.collect()
@@ -341,13 +341,13 @@ impl System {
     /// stands for all jobs whose names begin so, together. What they hold already they keep. Nodes
     /// that place at the same moment may each give what is left; they see it at their next look.
     pub fn set_quotas(&self, quotas: BTreeMap<String, Quota>) {
-        self.engine.hardware().set_quotas(quotas);
+        self.engine.device_manager().set_quotas(quotas);
     }
 
     /// The most that jobs may hold whose actors this node places.
     #[must_use]
     pub fn quotas(&self) -> BTreeMap<String, Quota> {
-        self.engine.hardware().quotas().clone()
+        self.engine.device_manager().quotas().clone()
     }
 
     /// Puts a device of this node back into service after somebody has seen to it. Whether it was
@@ -488,7 +488,7 @@ impl System {
     }
 
     /// Has this node begin nothing new that takes time, so that another program can take its place in
-    /// this process: see [`crate::node::succession`].
+    /// this process: see [`crate::node::upgrade`].
     ///
     /// # Errors
     /// What is under way that cannot be handed on, when it has not ended after `patience`.
@@ -523,7 +523,7 @@ pub struct SystemBuilder {
     workers: Option<WorkerMode>,
     supervision: Supervision,
     listen: Option<Listen>,
-    hardware: HardwareConfig,
+    hardware: DeviceConfig,
     inherited: Option<Inheritance>,
 }
 
@@ -639,22 +639,22 @@ impl SystemBuilder {
             None => None,
         };
         let job = self.job.unwrap_or_else(|| "default".to_owned());
-        let estate = self.inherited.map(|inheritance| inheritance.estate);
-        if let Some(estate) = &estate
-            && (&estate.node, &estate.job) != (&node, &job)
+        let handoff = self.inherited.map(|inheritance| inheritance.handoff);
+        if let Some(handoff) = &handoff
+            && (&handoff.node, &handoff.job) != (&node, &job)
         {
             let why = format!(
                 "what was inherited is of node `{}` of `{}`, this is `{node}` of `{job}`",
-                estate.node, estate.job
+                handoff.node, handoff.job
             );
             return Err(SystemError::Refused(why));
         }
         let mut hardware = self.hardware;
         let quota = self.quota.map(|quota| (job.clone(), quota));
         hardware.offer.quotas.extend(quota);
-        let process = estate
+        let process = handoff
             .as_ref()
-            .map_or_else(ProcessId::random, |estate| estate.process);
+            .map_or_else(ProcessId::random, |handoff| handoff.process);
         let engine = Engine::start(EngineConfig {
             process,
             job,
@@ -664,9 +664,9 @@ impl SystemBuilder {
             types: self.types,
             services: SERVICES,
         });
-        if let Some(estate) = estate {
+        if let Some(handoff) = handoff {
             let redial = quic.as_ref().map(redial_of);
-            Box::pin(engine.inherit(estate, redial.as_deref())).await?;
+            Box::pin(engine.inherit(handoff, redial.as_deref())).await?;
         }
         if let Some(quic) = &quic {
             quic.serve(&engine.as_owner());

@@ -200,7 +200,10 @@ fn imports_that_point_up(files: &[File]) -> Vec<String> {
         let own = floor_of(&file.module);
         let named = file.imports(&known).into_iter().map(|at| &files[at]);
         for above in named.filter(|named| floor_of(&named.module) > own) {
-            found.push(format!("{} names {}, which lies above it", file.path, above.path));
+            found.push(format!(
+                "{} names {}, which lies above it",
+                file.path, above.path
+            ));
         }
     }
     found

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use odeon::Clock;
-use odeon::succession::{keep_open, take_open};
+use odeon::upgrade::{keep_open, take_open};
 use odeon_cluster::Daemon;
 use odeon_cluster::upgrade::{Heritage, Upgrade};
 use rustix::fs::MemfdFlags;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use odeon::succession::Inheritance;
+use odeon::upgrade::Inheritance;
 use odeon::{
     Clock, ClusterIdentity, DetachError, DetachedActor, Failure, FakeDevices, Limits, NodeIdentity,
     Output, ProcessId, Programs, System, SystemError, WorkerCommand, WorkerMode,

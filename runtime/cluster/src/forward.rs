@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::succession::take_open;
+use odeon::upgrade::take_open;
 use odeon::{Clock, Output, ProcessId, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use odeon::succession::{Busy, Inheritance, NotInherited, Succession};
+use odeon::upgrade::{Busy, Inheritance, NotInherited, Succession};
 use odeon_artifacts::{Executable, Manifest, Platform};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -111,7 +111,7 @@ impl Heritage {
         let outputs = self.own.prints.descriptors();
         outputs
             .into_iter()
-            .try_for_each(odeon::succession::keep_open)
+            .try_for_each(odeon::upgrade::keep_open)
     }
 }
 

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::mail::{AnyActor, Run, Unpack};
 use crate::net::wire::codec::CodecError;
 
@@ -18,7 +18,7 @@ pub struct ActorType {
 }
 
 /// Makes an actor for a cell from its encoded arguments.
-pub(crate) type Make = fn(&Arc<Cell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>;
+pub(crate) type Make = fn(&Arc<ActorCell>, &[u8]) -> Result<Box<dyn AnyActor>, CodecError>;
 
 impl fmt::Debug for ActorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -70,7 +70,7 @@ pub(crate) struct NewCell {
 }
 
 /// See the module.
-pub(crate) struct Cell {
+pub(crate) struct ActorCell {
     pub(crate) id: ActorId,
     pub(crate) parent: ActorId,
     pub(crate) engine: Arc<Engine>,
@@ -176,9 +176,9 @@ impl Admission {
     }
 }
 
-impl fmt::Debug for Cell {
+impl fmt::Debug for ActorCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cell")
+        f.debug_struct("ActorCell")
             .field("id", &self.id)
             .field("actor", &self.actor.name)
             .field("phase", &self.phase())
@@ -186,7 +186,7 @@ impl fmt::Debug for Cell {
     }
 }
 
-impl Cell {
+impl ActorCell {
     pub(crate) fn new(engine: Arc<Engine>, actor: &'static ActorType, new: NewCell) -> Arc<Self> {
         let mailbox_messages_max = engine.limits.mailbox_messages_max;
         Arc::new(Self {

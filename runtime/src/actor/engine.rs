@@ -7,7 +7,6 @@
 mod carry_out;
 pub(crate) mod component;
 mod credit;
-mod family;
 mod inbound;
 pub(crate) mod lives;
 mod members;
@@ -19,6 +18,7 @@ pub(crate) mod routing;
 mod row;
 mod services;
 pub(crate) mod serving;
+mod supervisor;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::actor::actor_type::ActorTypes;
-use crate::actor::cell::{Cell, Phase};
+use crate::actor::cell::{ActorCell, Phase};
 use crate::actor::pending::{Crowd, Pending};
 use crate::actor::service_row::{Asked, ServiceRow};
 use crate::base::clock::{Clock, Timestamp};
@@ -73,7 +73,7 @@ pub(crate) struct Engine {
     /// The node above, when this is a worker.
     pub(crate) uplink: OnceLock<ProcessId>,
     runtime: tokio::runtime::Handle,
-    pub(crate) cells: IdMap<ActorId, Arc<Cell>>,
+    pub(crate) cells: IdMap<ActorId, Arc<ActorCell>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
     /// Processes behind a neighbour: which, and over how many links from it.
@@ -387,12 +387,12 @@ impl Engine {
 
     // ---- cells ----
 
-    pub(crate) fn add_cell(&self, cell: &Arc<Cell>) {
+    pub(crate) fn add_cell(&self, cell: &Arc<ActorCell>) {
         self.cells.insert(cell.id, Arc::clone(cell));
     }
 
     /// The actor is over in this process.
-    pub(crate) fn remove_cell(&self, cell: &Cell, reason: Reason) {
+    pub(crate) fn remove_cell(&self, cell: &ActorCell, reason: Reason) {
         let down = Down {
             id: cell.id,
             incarnation: cell.incarnation(),
@@ -400,7 +400,7 @@ impl Engine {
         };
         self.note_down(down);
         // Another life of it may have been hosted since.
-        let same = |_: &ActorId, known: &Arc<Cell>| std::ptr::eq(&raw const **known, cell);
+        let same = |_: &ActorId, known: &Arc<ActorCell>| std::ptr::eq(&raw const **known, cell);
         self.cells.remove_if(&cell.id, same);
     }
 

@@ -12,7 +12,7 @@ use kameo::actor::ActorRef;
 use kameo::message::DynMessage;
 use kameo::reply::{BoxReplySender, ReplyError};
 
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::cell::mailbox::{Handed, KameoHost};
 use crate::actor::handler::Handler;
 use crate::actor::host::Typed;
@@ -99,7 +99,7 @@ impl<M: Message> Mail for Envelope<M> {
         matches!(self.reply, ReplyTo::Nobody)
     }
 
-    fn is_withdrawn(&self, cell: &Cell) -> bool {
+    fn is_withdrawn(&self, cell: &ActorCell) -> bool {
         match &self.reply {
             ReplyTo::Nobody => false,
             ReplyTo::Local(slot) => slot.is_abandoned(),
@@ -123,7 +123,7 @@ impl<M: Message> Mail for Envelope<M> {
         })
     }
 
-    fn settle(&mut self, cell: &Cell, outcome: Result<(), AskError>, at: Timestamp) {
+    fn settle(&mut self, cell: &ActorCell, outcome: Result<(), AskError>, at: Timestamp) {
         let work = std::mem::replace(&mut self.work, Work::Taken);
         let outcome = outcome.and_then(|()| match work {
             Work::Done(reply) => Ok(reply),
@@ -151,7 +151,7 @@ impl<M: Message> Drop for Envelope<M> {
 }
 
 /// A message was dropped that its actor did not handle.
-fn unhandled(mail: &mut dyn Mail, cell: &Cell) {
+fn unhandled(mail: &mut dyn Mail, cell: &ActorCell) {
     let down = cell.engine.obituary(cell.id);
     if mail.is_tell() {
         let name = mail.head().name;
@@ -197,7 +197,7 @@ pub(crate) fn unpack<M: Message>(
 
 /// Puts an envelope into the mailbox of its actor. A sender of this process has taken room there
 /// before.
-pub(crate) fn deliver(cell: &Arc<Cell>, mut mail: Box<dyn Mail>) {
+pub(crate) fn deliver(cell: &Arc<ActorCell>, mut mail: Box<dyn Mail>) {
     let head = mail.head();
     cell.message_in(head.sender);
     head.cell = Some(Arc::clone(cell));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::placing::GrantedDevice;
 use crate::base::answer::Answer;
@@ -76,7 +76,7 @@ pub trait Handler<M: Message>: Actor {
 
 /// The running actor's access to itself and its surroundings.
 pub struct Context<A> {
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) cell: Arc<ActorCell>,
     pub(crate) incarnation: Incarnation,
     pub(crate) end: Option<Reason>,
     pub(crate) _actor: std::marker::PhantomData<fn(&A)>,
@@ -92,7 +92,7 @@ impl<A> fmt::Debug for Context<A> {
 }
 
 impl<A> Context<A> {
-    pub(crate) fn new(cell: &Arc<Cell>) -> Self {
+    pub(crate) fn new(cell: &Arc<ActorCell>) -> Self {
         Self {
             incarnation: cell.incarnation(),
             cell: Arc::clone(cell),

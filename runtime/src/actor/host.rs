@@ -24,14 +24,14 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use crate::actor::actor_type::ActorType;
-use crate::actor::cell::{Cell, Control, NewCell, Phase};
-use crate::actor::current::{Current, Entered};
+use crate::actor::cell::{ActorCell, Control, NewCell, Phase};
 use crate::actor::engine::Engine;
 use crate::actor::engine::lives::{HostName, HostOrder};
 use crate::actor::handler::{Actor, Context};
 use crate::actor::mail::{AnyActor, Mail};
 use crate::actor::registry::Registered;
 use crate::actor::stats::Running;
+use crate::actor::task_context::{Current, Entered};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
@@ -91,7 +91,7 @@ pub(crate) struct Typed<A: Actor> {
 }
 
 impl<A: Actor> Typed<A> {
-    pub(crate) fn new(cell: &Arc<Cell>, args: A::Args) -> Box<Self> {
+    pub(crate) fn new(cell: &Arc<ActorCell>, args: A::Args) -> Box<Self> {
         let cx = Context::new(cell);
         Box::new(Self {
             args,
@@ -145,7 +145,7 @@ impl<A: Actor> AnyActor for Typed<A> {
 
 /// Starts hosting an actor of this process.
 pub(crate) fn host<A: Registered>(engine: &Arc<Engine>, on: Host, new: NewCell, args: A::Args) {
-    let cell = Cell::new(Arc::clone(engine), A::actor_type(), new);
+    let cell = ActorCell::new(Arc::clone(engine), A::actor_type(), new);
     let actor = Typed::<A>::new(&cell, args);
     start(on, cell, actor);
 }
@@ -165,7 +165,7 @@ pub(crate) fn host_order(
         devices: order.devices.clone(),
         hang_after: order.hang_after,
     };
-    let cell = Cell::new(Arc::clone(engine), actor, new);
+    let cell = ActorCell::new(Arc::clone(engine), actor, new);
     let made = (actor.make)(&cell, &order.args).map_err(|error| {
         let why = format!("the arguments of {} cannot be read: {error}", actor.name);
         Failure::new(FailureKind::UnknownActor, why)
@@ -174,7 +174,7 @@ pub(crate) fn host_order(
     Ok(())
 }
 
-fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
+fn start(on: Host, cell: Arc<ActorCell>, actor: Box<dyn AnyActor>) {
     cell.engine.add_cell(&cell);
     cell.engine.component::<Watchdogs>().watch(&cell);
     let actor = ActorLoop::new(cell, actor);
@@ -187,7 +187,7 @@ fn start(on: Host, cell: Arc<Cell>, actor: Box<dyn AnyActor>) {
 
 /// The state machine of an actor in this process.
 pub(crate) struct ActorLoop {
-    cell: Arc<Cell>,
+    cell: Arc<ActorCell>,
     actor: Box<dyn AnyActor>,
     incarnation: Incarnation,
     /// Put in place while user code runs.
@@ -198,7 +198,7 @@ pub(crate) struct ActorLoop {
 }
 
 impl ActorLoop {
-    fn new(cell: Arc<Cell>, actor: Box<dyn AnyActor>) -> Self {
+    fn new(cell: Arc<ActorCell>, actor: Box<dyn AnyActor>) -> Self {
         Self {
             incarnation: cell.incarnation(),
             cell,
@@ -208,7 +208,7 @@ impl ActorLoop {
         }
     }
 
-    pub(crate) fn cell(&self) -> &Arc<Cell> {
+    pub(crate) fn cell(&self) -> &Arc<ActorCell> {
         &self.cell
     }
 
@@ -412,7 +412,7 @@ impl ActorLoop {
 
 /// Answers a message when the work that its handler left is done.
 async fn answer_later(
-    cell: Arc<Cell>,
+    cell: Arc<ActorCell>,
     name: &'static str,
     mut mail: Box<dyn Mail>,
     context: SpanContext,
@@ -441,7 +441,7 @@ fn acknowledge(done: Option<oneshot::Sender<()>>) {
 /// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered
 /// the end of this life and the grace is over.
 async fn guarded<T>(
-    cell: &Arc<Cell>,
+    cell: &Arc<ActorCell>,
     surroundings: &mut Option<Current>,
     place: &str,
     future: impl Future<Output = T>,
@@ -457,7 +457,7 @@ async fn guarded<T>(
 
 /// The rest of a run that did not finish at once.
 async fn heeding<T>(
-    cell: &Arc<Cell>,
+    cell: &Arc<ActorCell>,
     place: &str,
     mut future: Pin<&mut impl Future<Output = Result<T, Failure>>>,
 ) -> Result<T, Failure> {
@@ -493,7 +493,7 @@ async fn caught<T>(place: &str, future: impl Future<Output = T>) -> Result<T, Fa
 }
 
 /// Prepares surroundings for user code of an actor.
-fn surround(surroundings: &mut Option<Current>, cell: &Arc<Cell>, context: SpanContext) {
+fn surround(surroundings: &mut Option<Current>, cell: &Arc<ActorCell>, context: SpanContext) {
     match surroundings {
         Some(Current::Actor { span, .. }) => *span = context,
         other => {

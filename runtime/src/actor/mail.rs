@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use kameo::message::DynMessage;
 
 use crate::actor::cell::mailbox::KameoHost;
-use crate::actor::cell::{Cell, Sender};
+use crate::actor::cell::{ActorCell, Sender};
 use crate::base::clock::Timestamp;
 use crate::base::error::AskError;
 use crate::base::failure::{Failure, Reason};
@@ -37,12 +37,12 @@ pub(crate) struct Head {
     /// Its handler at the actor that it is for.
     pub(crate) run: Run,
     /// Set while it lies in a mailbox.
-    pub(crate) cell: Option<Arc<Cell>>,
+    pub(crate) cell: Option<Arc<ActorCell>>,
 }
 
 impl Head {
     /// Takes the envelope out of the mailbox that it lies in.
-    pub(crate) fn leave(&mut self) -> Option<Arc<Cell>> {
+    pub(crate) fn leave(&mut self) -> Option<Arc<ActorCell>> {
         let cell = self.cell.take()?;
         cell.message_out(self.sender);
         Some(cell)
@@ -61,7 +61,7 @@ pub(crate) trait Mail: DynMessage<KameoHost> {
     fn is_tell(&self) -> bool;
 
     /// True once nobody waits for the answer any more.
-    fn is_withdrawn(&self, cell: &Cell) -> bool;
+    fn is_withdrawn(&self, cell: &ActorCell) -> bool;
 
     /// True until the handler has begun.
     fn has_message(&self) -> bool;
@@ -73,7 +73,7 @@ pub(crate) trait Mail: DynMessage<KameoHost> {
     fn rest(&mut self) -> BoxFuture<'_, ()>;
 
     /// Answers the caller: with what the handler left here, or with this error.
-    fn settle(&mut self, cell: &Cell, outcome: Result<(), AskError>, at: Timestamp);
+    fn settle(&mut self, cell: &ActorCell, outcome: Result<(), AskError>, at: Timestamp);
 }
 
 /// Makes the envelope of a message that came over a link.

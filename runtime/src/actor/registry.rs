@@ -7,7 +7,7 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 use crate::actor::actor_type::{ActorType, Method};
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::envelope;
 use crate::actor::handler::{Actor, Handler};
 use crate::actor::host::Typed;
@@ -62,7 +62,7 @@ impl Method {
     }
 }
 
-fn make<A: Actor>(cell: &Arc<Cell>, args: &[u8]) -> Result<Box<dyn AnyActor>, CodecError> {
+fn make<A: Actor>(cell: &Arc<ActorCell>, args: &[u8]) -> Result<Box<dyn AnyActor>, CodecError> {
     Ok(Typed::<A>::new(cell, codec::decode(args)?))
 }
 

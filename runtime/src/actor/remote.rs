@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::actor::cell::{Cell, Sender};
+use crate::actor::cell::{ActorCell, Sender};
 use crate::actor::envelope;
 use crate::actor::mail::{Back, Head};
 use crate::base::clock::Timestamp;
@@ -14,12 +14,16 @@ use crate::net::wire::Call;
 use crate::net::wire::codec::CodecError;
 
 impl Back {
-    pub(crate) fn is_withdrawn(&self, cell: &Cell) -> bool {
+    pub(crate) fn is_withdrawn(&self, cell: &ActorCell) -> bool {
         cell.take_withdrawn(self.to, self.call)
     }
 
     /// Sends the encoded answer, or why there is none.
-    pub(crate) fn send(self, cell: &Cell, outcome: Result<Result<Vec<u8>, CodecError>, AskError>) {
+    pub(crate) fn send(
+        self,
+        cell: &ActorCell,
+        outcome: Result<Result<Vec<u8>, CodecError>, AskError>,
+    ) {
         let limit = cell.engine.limits.message_bytes_max;
         let lost = |why| AskError::BadReply {
             actor: cell.id,
@@ -38,7 +42,7 @@ impl Back {
 }
 
 /// Puts a call into the mailbox of an actor that lives here, or answers why not.
-pub(crate) fn receive(cell: &Arc<Cell>, call: &Call, arrived: Timestamp) {
+pub(crate) fn receive(cell: &Arc<ActorCell>, call: &Call, arrived: Timestamp) {
     let engine = &cell.engine;
     let refuse = |error| engine.refuse_call(call, error);
     if call.fence != 0 && call.fence != cell.incarnation() {

@@ -15,14 +15,14 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::actor::cell::{Cell, Phase, Sender};
-use crate::actor::current;
+use crate::actor::cell::{ActorCell, Phase, Sender};
 use crate::actor::engine::routing::{Hop, Whereabouts};
 use crate::actor::engine::{Credit, Engine};
 use crate::actor::envelope::{self, Envelope, ReplyTo};
 use crate::actor::handler::Handler;
 use crate::actor::mail::{Head, Mail, Run};
 use crate::actor::pending::{Caller, InCrowd, Slot, Waiter, Waiting};
+use crate::actor::task_context;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::{AskError, TellError};
 use crate::base::failure::Down;
@@ -149,7 +149,7 @@ impl<A: 'static> Ref<A> {
     /// poll on.
     pub fn down(&self) -> impl Future<Output = Down> + Send + use<A> {
         let id = self.id;
-        let watch = current::engine_for(id.home).map(|engine| engine.watch(id));
+        let watch = task_context::engine_for(id.home).map(|engine| engine.watch(id));
         async move {
             match watch {
                 Some(watch) => watch.await,
@@ -164,16 +164,16 @@ impl<A: 'static> Ref<A> {
 }
 
 /// Finds the handler of a message (by its id on the wire) at an actor of this process.
-type FindHandler = fn(&Cell, u64) -> Option<Run>;
+type FindHandler = fn(&ActorCell, u64) -> Option<Run>;
 
 /// Of a reference that knows its actor's type; the message may be one that never leaves its process.
-fn by_type<A: Handler<M>, M: Message>(cell: &Cell, _: u64) -> Option<Run> {
+fn by_type<A: Handler<M>, M: Message>(cell: &ActorCell, _: u64) -> Option<Run> {
     cell.hosts(TypeId::of::<A>())
         .then_some(envelope::run::<A, M>)
 }
 
 /// Of a reference that knows the message alone.
-fn by_method(cell: &Cell, method: u64) -> Option<Run> {
+fn by_method(cell: &ActorCell, method: u64) -> Option<Run> {
     cell.method(method).map(|method| method.run)
 }
 
@@ -217,7 +217,7 @@ impl Request {
         self.timeout.unwrap_or(engine.limits.ask_timeout)
     }
 
-    fn check_fence(&self, cell: &Cell) -> Result<(), AskError> {
+    fn check_fence(&self, cell: &ActorCell) -> Result<(), AskError> {
         let current = cell.incarnation();
         if self.fence == 0 || self.fence == current {
             Ok(())
@@ -232,7 +232,7 @@ impl Request {
 
     /// The span of a request that was not sent.
     fn record_refusal(&self, kind: SpanKind) {
-        if let Some(engine) = current::engine_for(self.to.home) {
+        if let Some(engine) = task_context::engine_for(self.to.home) {
             let now = Clock::now();
             self.record(&engine, kind, &Caller::now(), now, Outcome::Failed);
         }
@@ -282,7 +282,7 @@ impl Request {
     /// Finds the actor, and takes room on the way to it.
     fn way(&self) -> Result<Result<Way, Full>, AskError> {
         let to = self.to;
-        let engine = current::engine_for(to.home).ok_or(AskError::NoSystem)?;
+        let engine = task_context::engine_for(to.home).ok_or(AskError::NoSystem)?;
         match engine.find(to) {
             Whereabouts::Here(cell) => {
                 self.check_fence(&cell)?;
@@ -338,7 +338,7 @@ impl Request {
     }
 
     /// The handler at an actor of this process; without one, the room that was taken goes back.
-    fn handler_at(&self, cell: &Cell) -> Result<Run, AskError> {
+    fn handler_at(&self, cell: &ActorCell) -> Result<Run, AskError> {
         (self.find_handler)(cell, self.method).ok_or_else(|| {
             cell.admission.give_back();
             AskError::NoSuchMethod {
@@ -468,7 +468,7 @@ impl<M: Message> Parcel for Option<M> {
 /// A way to an actor, with room on it taken for one message.
 enum Way {
     /// Into a mailbox of this process.
-    Near(Arc<Cell>),
+    Near(Arc<ActorCell>),
     /// Over a link, for a remote actor's credit. Without a first step the engine looks for one.
     Far(Arc<Engine>, Arc<Credit>, Option<Hop>),
 }
@@ -492,7 +492,7 @@ impl Way {
 
 /// A way without room at the moment.
 enum Full {
-    Near(Arc<Cell>),
+    Near(Arc<ActorCell>),
     Far(Arc<Engine>),
 }
 
@@ -591,7 +591,7 @@ impl Asking {
 
     fn find(&self) -> Result<Result<Way, Full>, AskError> {
         let to = self.request.to;
-        if current::actor() == Some(to) {
+        if task_context::actor() == Some(to) {
             return Err(AskError::SelfAsk(to));
         }
         self.request.way()
@@ -800,7 +800,7 @@ impl Request {
         match self.way()? {
             Ok(way) => self.tell_by(&way, message).map(|()| None),
             // A wait for room in one's own mailbox would never end.
-            Err(Full::Near(_)) if current::actor() == Some(self.to) => Err(AskError::Full {
+            Err(Full::Near(_)) if task_context::actor() == Some(self.to) => Err(AskError::Full {
                 actor: self.to,
                 waited: Duration::ZERO,
             }),
@@ -815,7 +815,7 @@ impl Request {
         }
     }
 
-    fn tell_near(&self, cell: &Arc<Cell>, message: &mut dyn Parcel) -> Result<(), AskError> {
+    fn tell_near(&self, cell: &Arc<ActorCell>, message: &mut dyn Parcel) -> Result<(), AskError> {
         let engine = &cell.engine;
         if cell.phase() == Phase::Over {
             cell.admission.give_back();
@@ -949,7 +949,7 @@ impl Stop {
 
     fn order(&self) -> BoxFuture<'static, Result<(), AskError>> {
         let Self { id, timeout, .. } = *self;
-        let Some(engine) = current::engine_for(id.home) else {
+        let Some(engine) = task_context::engine_for(id.home) else {
             return Box::pin(std::future::ready(Err(AskError::NoSystem)));
         };
         let (tell, told) = oneshot::channel();

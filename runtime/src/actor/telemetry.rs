@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::actor::current::{self, Entered};
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
+use crate::actor::task_context::{self, Entered};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::ActorId;
 use crate::base::recent::Recent;
@@ -89,7 +89,7 @@ impl Gauge {
 
     /// Keeps it, with the time.
     pub fn record(self) {
-        let Some((engine, actor)) = current::speaker() else {
+        let Some((engine, actor)) = task_context::speaker() else {
             return;
         };
         engine.points().add(Point {
@@ -116,7 +116,7 @@ pub struct OpenSpan {
 pub async fn below<F: Future>(span: SpanContext, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| {
-        let mut home = Some(current::below(span.foreign()));
+        let mut home = Some(task_context::below(span.foreign()));
         let _entered = Entered::new(&mut home);
         future.as_mut().poll(cx)
     })
@@ -144,7 +144,7 @@ pub(crate) fn covering(
     labels: Labels,
     parent: SpanContext,
 ) -> OpenSpan {
-    let speaker = current::speaker().filter(|(engine, _)| engine.tracer.is_on());
+    let speaker = task_context::speaker().filter(|(engine, _)| engine.tracer.is_on());
     let kept = speaker.map(|(engine, actor)| {
         let now = Clock::now();
         let span = Span {

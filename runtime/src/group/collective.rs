@@ -1,4 +1,4 @@
-//! Collectives among the members of a group: all-reduce and its kin, in shared memory where members
+//! Collectives among the members of a group: all-reduce and its siblings, in shared memory where members
 //! are on one node, and over the links between nodes.
 //!
 //! A group is *formed* for the present life of all its members: the nodes make memory for those that
@@ -23,9 +23,9 @@ use thiserror::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Group, Rank};
-use crate::actor::current;
 use crate::actor::engine::{Engine, Life};
 use crate::actor::handler::{Actor, Context};
+use crate::actor::task_context;
 use crate::actor::telemetry;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::failure::Down;
@@ -111,7 +111,8 @@ impl<A> Group<A> {
             .first()
             .map_or(ProcessId(0), |member| member.id.home);
         let one_home = self.members().iter().all(|member| member.id.home == home);
-        let engine = current::engine_for(home).filter(|engine| one_home && engine.process == home);
+        let engine =
+            task_context::engine_for(home).filter(|engine| one_home && engine.process == home);
         engine.ok_or(FormError::NotHome)
     }
 

@@ -17,11 +17,11 @@
 //! once from the sender's own thread, which saves two thread hops of its latency.
 
 mod greeting;
+mod handoff;
 pub(crate) mod owner;
 mod pipe;
 mod resume;
 pub(crate) mod stream;
-mod succession;
 pub(crate) mod view;
 
 use std::convert::Infallible;
@@ -45,10 +45,10 @@ use crate::net::session::Marks;
 use crate::net::wire::{Beat, Frame, FrameError};
 
 pub(crate) use greeting::{Ended, Greeted, Line, greet, greet_back, hear, say_hello};
+pub(crate) use handoff::{LinkHandoff, Redial, restore};
 use owner::LinkOwner;
 use pipe::{BATCH_BYTES, Pipe};
 pub(crate) use resume::{Dial, Session, Way, knock};
-pub(crate) use succession::{LinkEstate, Redial, restore};
 use view::LinkView;
 
 /// The read half of a byte stream.

@@ -21,7 +21,7 @@ use crate::base::trace::SpanContext;
 use crate::net::session::Marks;
 
 /// Raised when a frame's layout or meaning changes, that of what a service says in one, or that of what one
-/// program of a process leaves to the next (`Estate`, and what a daemon adds to it). Peers with different versions refuse each other, and a
+/// program of a process leaves to the next (`HandoffState`, and what a daemon adds to it). Peers with different versions refuse each other, and a
 /// node does not become a program of another.
 pub(crate) const VERSION: u32 = 10;
 

@@ -49,15 +49,15 @@ use bytes::Bytes;
 use odeon_shm::Mapped;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::actor::current;
 use crate::actor::engine::Engine;
+use crate::actor::task_context;
 use crate::base::id::ProcessId;
 use crate::base::shape::{self, Shape};
 
 pub use error::BlobError;
 pub(crate) use handle::Handle;
 use lease::Lease;
-pub(crate) use quota::{AccountEstate, Share};
+pub(crate) use quota::{AccountHandoff, Share};
 use store::Own;
 pub(crate) use store::Store;
 
@@ -115,7 +115,7 @@ impl Blob {
             Keep::Own(own) => Ok(BlobView::own(own)),
             Keep::Foreign(lease) => lease.open().await,
             Keep::Adrift(handle) => {
-                let engine = current::engine_for(handle.owner).ok_or(BlobError::NoSystem)?;
+                let engine = task_context::engine_for(handle.owner).ok_or(BlobError::NoSystem)?;
                 let arrived = Self::arrived(&engine, *handle);
                 match arrived.keep {
                     Keep::Adrift(_) => Err(engine.blobs().freed()),
@@ -173,7 +173,7 @@ impl Serialize for Blob {
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let handle = Handle::deserialize(deserializer)?;
-        Ok(match current::engine_for(handle.owner) {
+        Ok(match task_context::engine_for(handle.owner) {
             Some(engine) => Self::arrived(&engine, handle),
             None => Self {
                 keep: Keep::Adrift(handle),

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::actor::cell::{Cell, Phase};
+use crate::actor::cell::{ActorCell, Phase};
 use crate::actor::engine::Engine;
 use crate::base::clock::Timestamp;
 use crate::base::id::{ActorId, Incarnation, ProcessId};
-use crate::node::hardware::protocol::Waiting;
+use crate::node::device_manager::protocol::Waiting;
 use odeon_devices::inventory::Reading;
 
 pub use crate::actor::stats::MethodView;
@@ -200,12 +200,12 @@ pub(crate) async fn hardware(engine: &Arc<Engine>) -> Option<NodeView> {
     if engine.uplink.get().is_some() {
         return None;
     }
-    let picture = engine.picture().await;
+    let snapshot = engine.snapshot().await;
     Some(NodeView {
         process: engine.process,
-        node: picture.node,
-        actors: picture.actors,
-        waiting: picture.waiting,
+        node: snapshot.node,
+        actors: snapshot.actors,
+        waiting: snapshot.waiting,
         readings: engine.device_readings(),
     })
 }
@@ -237,7 +237,7 @@ pub(crate) fn each_actor(engine: &Engine, see: &mut impl FnMut(ActorView)) {
     }
 }
 
-fn view_of(cell: &Cell) -> ActorView {
+fn view_of(cell: &ActorCell) -> ActorView {
     let stats = &cell.stats;
     let running = cell.running().map(|(message, running)| RunningView {
         message: message.to_owned(),

@@ -1,216 +1,141 @@
-//! Succession of a node's engine: its passage from one program to the next in the same process.
+//! Another program in the place of this one: a node goes on under a new release while the processes
+//! that it has started run on.
 //!
-//! ```text
-//!  serves ── hold ──> holds ── nothing under way ──> freeze ── links stand still ──> estate
-//!    ^                  │
-//!    └── go on ─────────┘  something takes too long
+//! ```no_run
+//! # async fn f(system: odeon::System) -> Result<(), Box<dyn std::error::Error>> {
+//! use std::os::unix::process::CommandExt;
+//! use std::time::Duration;
+//!
+//! let succession = system.hand_over(Duration::from_secs(10)).await?;
+//! let inheritance = succession.finish().await;
+//! let bytes = inheritance.encode()?;
+//! inheritance.keep_open()?;
+//! // Bring `bytes` to the next program, and become it.
+//! # let _ = bytes;
+//! let error = std::process::Command::new("/usr/bin/my_node").exec();
+//! # Err(error.into())
+//! # }
 //! ```
 //!
-//! While it holds, questions that take time are kept instead of begun; frames still pass. What is
-//! handed on is what the processes of this node and other nodes rely on: links to the byte, ways,
-//! names, processes, leases, questions. The node's own actors end before.
+//! The next program gives what it gets to [`SystemBuilder::inherit`](crate::SystemBuilder::inherit). The process stays the same
+//! one, so those that it has started are still its children, and their sockets stay open; what the
+//! node knew of them, and every byte of their links, goes along. Actors of the node itself end.
 
-use std::collections::BTreeSet;
-use std::os::fd::RawFd;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use odeon_shm::{keep_open, take_open};
 
 use crate::actor::engine::Engine;
-use crate::actor::names::NameTable;
-use crate::base::clock::{Clock, ClockMark};
-use crate::base::error::SystemError;
-use crate::base::id::{ActorId, ProcessId};
-use crate::net::link::{self, Link, LinkEstate, Redial};
-use crate::net::service::Question;
-use crate::net::wire::{NameRow, VERSION};
-use crate::node::blob::AccountEstate;
-use crate::node::hardware::Leases;
-use crate::node::worker::{SharedWorker, WorkerEstate};
+use crate::base::clock::Clock;
+use crate::net::wire::{VERSION, codec};
+use crate::node::handoff::HandoffState;
 
-/// The state of an engine that the next program has to know.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Estate {
-    /// Of the frames and questions in it.
-    pub(crate) version: u32,
-    pub(crate) process: ProcessId,
-    pub(crate) job: String,
-    pub(crate) node: String,
-    pub(crate) clock: ClockMark,
-    last_serial: u64,
-    links: Vec<LinkEstate>,
-    routes: Vec<(ProcessId, ProcessId, u8)>,
-    names: Vec<NameRow>,
-    forwards: Vec<(ProcessId, u64, ProcessId, ActorId)>,
-    workers: Vec<WorkerEstate>,
-    shared: Vec<SharedWorker>,
-    accounts: Vec<AccountEstate>,
-    leases: Option<Leases>,
-    questions: Vec<Question>,
+/// A node that begins nothing new, so that another program can take its place. Dropping it without
+/// [`Succession::finish`] has the node go on.
+#[derive(Debug)]
+#[must_use = "dropped, the node goes on"]
+pub struct Succession {
+    engine: Option<Arc<Engine>>,
 }
 
-impl Estate {
-    /// The descriptors that must stay open.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let links = self.links.iter().filter_map(LinkEstate::descriptor);
-        let greetings = self.workers.iter().filter_map(WorkerEstate::descriptor);
-        let accounts = self.accounts.iter().map(AccountEstate::descriptor);
-        links.chain(greetings).chain(accounts)
+/// Why no other program can take a node's place at the moment; it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the node is busy with what cannot be handed on: {}", .0.join(", "))]
+pub struct Busy(pub Vec<String>);
+
+/// Why what another program has left is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotInherited {
+    /// It is none, or damaged.
+    #[error("what the program before this one has left cannot be read: {0}")]
+    Unreadable(String),
+    /// It was left by a release that speaks otherwise.
+    #[error(
+        "the program before this one speaks version {theirs} to its processes, this one {VERSION}"
+    )]
+    Version {
+        /// The version that it speaks.
+        theirs: u32,
+    },
+}
+
+impl Succession {
+    pub(crate) async fn begin(engine: &Arc<Engine>, patience: Duration) -> Result<Self, Busy> {
+        engine.hold(patience).await.map_err(Busy)?;
+        let engine = Some(Arc::clone(engine));
+        Ok(Self { engine })
+    }
+
+    /// Ends the actors of the node, has it stand still, and gives what the next program needs. There
+    /// is no way back: become that program.
+    #[odeon_macros::boxed]
+    pub async fn finish(mut self) -> Inheritance {
+        let engine = self.engine.take().expect("it is finished once");
+        Inheritance {
+            handoff: engine.freeze().await,
+        }
     }
 }
 
-/// The interval at which an engine that holds looks for things under way.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// The longest time that links that end may take to be over.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+impl Drop for Succession {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.go_on();
+        }
+    }
+}
 
-impl Engine {
-    /// Begins nothing more that takes time, and waits until nothing of it is under way.
+/// The state that one program leaves to the next in the same process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inheritance {
+    pub(crate) handoff: HandoffState,
+}
+
+impl Inheritance {
+    /// As bytes, for a program of the same [`WIRE_VERSION`](crate::WIRE_VERSION).
     ///
     /// # Errors
-    /// What still is, after so long. Then it goes on.
-    pub(crate) async fn hold(self: &Arc<Self>, patience: Duration) -> Result<(), Vec<String>> {
-        self.serving.hold();
-        // Who waits for room has asked for it in a question, which is kept.
-        self.hardware().stir();
-        let quiet = async {
-            while !self.under_way().is_empty() {
-                Clock::sleep(LOOK_PAUSE).await;
-            }
-        };
-        if Clock::timeout(patience, quiet).await.is_some() {
-            return Ok(());
-        }
-        let busy = self.under_way();
-        self.go_on();
-        Err(busy)
+    /// There is more of it than can be encoded.
+    pub fn encode(&self) -> Result<Vec<u8>, NotInherited> {
+        let body = codec::encode(&self.handoff);
+        let body = body.map_err(|error| NotInherited::Unreadable(error.to_string()))?;
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        Ok(bytes)
     }
 
-    /// Begins what was kept, and whatever comes.
-    pub(crate) fn go_on(self: &Arc<Self>) {
-        let kept = self.serving.go_on();
-        self.serve_kept(kept);
-    }
-
-    /// The things under way that cannot be handed on, in words.
-    fn under_way(&self) -> Vec<String> {
-        let mut all = self.serving.under_way();
-        match self.blobs().lent() {
-            0 => {}
-            n => all.push(format!("{n} blobs of this node that other processes hold")),
-        }
-        match self.gangs().forming() {
-            0 => {}
-            n => all.push(format!("{n} gangs that form")),
-        }
-        if self.links.iter().any(|link| !link.can_pass()) {
-            all.push("a link over a stream that somebody else has made".to_owned());
-        }
-        all
-    }
-
-    /// Ends the actors of this process, has everything else stand still, and says what the next program
-    /// has to know. Nothing begins again in this one.
-    pub(crate) async fn freeze(self: &Arc<Self>) -> Estate {
-        self.end_children(ActorId::root(self.process)).await;
-        let mut answering = self.answering.subscribe();
-        let answered = answering.wait_for(|tasks| *tasks == 0);
-        drop(Clock::timeout(END_PATIENCE, answered).await);
-        let settled = async {
-            self.freeze_links().await;
-            while self.workers().hears() {
-                Clock::sleep(LOOK_PAUSE).await;
-            }
-            // Those that are linked meanwhile.
-            self.freeze_links().await;
-        };
-        if Clock::timeout(END_PATIENCE, settled).await.is_none() {
-            tracing::warn!("not all links stand still");
-        }
-        self.serving.stand_still();
-        // Whoever has just reaped a process notes how it ended.
-        Clock::sleep(LOOK_PAUSE).await;
-        let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
-        let links: Vec<LinkEstate> = links.iter().filter_map(|link| link.estate()).collect();
-        let linked: BTreeSet<ProcessId> = links.iter().map(LinkEstate::peer).collect();
-        let (workers, shared) = self
-            .workers()
-            .estate(|process| linked.contains(&process))
-            .await;
-        let routes = self.routes.iter();
-        let routes = routes.map(|route| (*route.key(), route.value().0, route.value().1));
-        let forwards = self.forwards.iter();
-        let forwards = forwards.map(|entry| {
-            let ((from, call), (neighbour, actor)) = (*entry.key(), *entry.value());
-            (from, call, neighbour, actor)
-        });
-        Estate {
-            version: VERSION,
-            process: self.process,
-            job: self.job.clone(),
-            node: self.node.clone(),
-            clock: Clock::mark(),
-            last_serial: self.members.last_serial(),
-            links,
-            routes: routes.collect(),
-            names: self.component::<NameTable>().all(),
-            forwards: forwards.collect(),
-            workers,
-            shared,
-            accounts: self.blobs().estate(),
-            leases: self.leases_book(),
-            questions: self.serving.take_kept(),
-        }
-    }
-
-    /// Has all links stand still; those that end are waited for.
-    async fn freeze_links(&self) {
-        let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
-        futures::future::join_all(links.iter().map(|link| link.freeze())).await;
-        while self.links.iter().any(|link| link.is_closed()) {
-            Clock::sleep(LOOK_PAUSE).await;
-        }
-    }
-
-    /// Goes on where the engine of the program before this one in this process has stopped. Nothing has
-    /// been begun here yet.
+    /// Reads the state that another program has left. The clock of this one goes on with its times,
+    /// so this comes before anything looks at it.
     ///
     /// # Errors
-    /// What was handed on is not there.
-    pub(crate) async fn inherit(
-        self: &Arc<Self>,
-        estate: Estate,
-        redial: Option<&Redial<'_>>,
-    ) -> Result<(), SystemError> {
-        let failed = |source| SystemError::Io {
-            doing: "going on where another program has stopped".to_owned(),
-            source,
-        };
-        self.members.go_on_after(estate.last_serial);
-        self.pending.begin_elsewhere();
-        self.requests.begin_elsewhere();
-        self.blobs().inherit(estate.accounts).map_err(failed)?;
-        for (process, through, hops) in estate.routes {
-            self.routes.insert(process, (through, hops));
+    /// It cannot be read.
+    pub fn decode(bytes: &[u8]) -> Result<Self, NotInherited> {
+        let short = || NotInherited::Unreadable("it is too short".to_owned());
+        let (version, rest) = bytes.split_first_chunk::<4>().ok_or_else(short)?;
+        let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+        let theirs = u32::from_le_bytes(*version);
+        if theirs != VERSION {
+            return Err(NotInherited::Version { theirs });
         }
-        for (from, call, neighbour, actor) in estate.forwards {
-            self.forwards.insert((from, call), (neighbour, actor));
+        if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
+            return Err(NotInherited::Unreadable("it is damaged".to_owned()));
         }
-        self.component::<NameTable>().inherit(&estate.names);
-        // Before the links, whose ends are those of processes.
-        self.inherit_workers(estate.workers, estate.shared).await;
-        if let Some(book) = estate.leases {
-            self.inherit_book(book).await;
-        }
-        let owner = self.as_owner();
-        let links = estate.links.into_iter();
-        let links = links.map(|link| link::restore(&owner, redial, link));
-        let links: Vec<_> = links.collect::<Result<_, _>>().map_err(failed)?;
-        for link in links {
-            link.begin(&owner);
-        }
-        self.serve_kept(estate.questions);
-        Ok(())
+        let handoff: HandoffState =
+            codec::decode(body).map_err(|error| NotInherited::Unreadable(error.to_string()))?;
+        Clock::go_on(handoff.clock);
+        Ok(Self { handoff })
+    }
+
+    /// Leaves open to the next program what it needs of the descriptors of this one.
+    ///
+    /// # Errors
+    /// A descriptor is not there.
+    pub fn keep_open(&self) -> io::Result<()> {
+        self.handoff.descriptors().try_for_each(keep_open)
     }
 }

@@ -150,7 +150,7 @@ struct Greeting {
 
 /// The state of a worker that another program of this process has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct WorkerEstate {
+pub(crate) struct WorkerHandoff {
     process: ProcessId,
     job: String,
     leads: bool,
@@ -162,7 +162,7 @@ pub(crate) struct WorkerEstate {
     greeting: Option<Greeting>,
 }
 
-impl WorkerEstate {
+impl WorkerHandoff {
     /// The descriptor that the next program needs, unless it is that of a link.
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.greeting.as_ref().map(|greeting| greeting.socket)
@@ -195,16 +195,16 @@ impl Workers {
 
     /// The state that another program of this process has to know: of each worker, without those
     /// that have left their link in order and of which `has_link` holds no more.
-    pub(crate) async fn estate(
+    pub(crate) async fn handoff(
         &self,
         has_link: impl Fn(ProcessId) -> bool,
-    ) -> (Vec<WorkerEstate>, Vec<SharedWorker>) {
+    ) -> (Vec<WorkerHandoff>, Vec<SharedWorker>) {
         let shared = self.shared.lock().await;
         let shared = shared.iter();
         let shared = shared.map(|((job, name), process)| (job.clone(), name.clone(), *process));
         let table = self.table.lock();
         let workers = table.iter().filter_map(|(process, worker)| {
-            Some(WorkerEstate {
+            Some(WorkerHandoff {
                 process: *process,
                 job: worker.job.clone(),
                 leads: worker.leads,
@@ -849,19 +849,19 @@ impl Engine {
     /// Goes on with processes that the program before this one has started, whose links are restored.
     pub(crate) async fn inherit_workers(
         self: &Arc<Self>,
-        workers: Vec<WorkerEstate>,
+        workers: Vec<WorkerHandoff>,
         shared: Vec<SharedWorker>,
     ) {
         let rows = shared.into_iter();
         let rows = rows.map(|(job, name, process)| ((job, name), process));
         self.workers().shared.lock().await.extend(rows);
-        for estate in workers {
-            self.inherit_worker(estate);
+        for handoff in workers {
+            self.inherit_worker(handoff);
         }
     }
 
-    fn inherit_worker(self: &Arc<Self>, estate: WorkerEstate) {
-        let WorkerEstate {
+    fn inherit_worker(self: &Arc<Self>, handoff: WorkerHandoff) {
+        let WorkerHandoff {
             process,
             job,
             leads,
@@ -870,7 +870,7 @@ impl Engine {
             retired,
             last_words,
             greeting,
-        } = estate;
+        } = handoff;
         let is_over = exit.is_some();
         let (tell, exit) = watch::channel(exit);
         self.workers().table.lock().insert(

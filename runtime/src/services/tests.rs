@@ -29,8 +29,10 @@ use crate::net::wire::{Frame, NameRow, ServiceId, codec};
 use crate::node::blob::protocol::{LendRequest, ReadOrder};
 use crate::node::blob::{BlobError, Handle};
 use crate::node::detached::protocol::{DetachError, DetachOrder, DetachedActor};
+use crate::node::device_manager::protocol::{
+    ClaimRequest, Eviction, HandOver, NodeSnapshot, Waiting,
+};
 use crate::node::gang::protocol::{GangMemoryRequest, GangNews, RankId};
-use crate::node::hardware::protocol::{ClaimRequest, Eviction, HandOver, Picture, Waiting};
 use crate::node::inspect::watch::LookOrder;
 use crate::node::inspect::{MethodView, Sight};
 use crate::simulation::{SimulationSpec, World};
@@ -113,7 +115,7 @@ macro_rules! speeches {
 macro_rules! all {
     ($of:ident) => {
         speeches![$of: Lives, Watching, Naming, Detaching, Launching, LeaseLaunching, Dismissing,
-            LastWords, Scheduling, Picturing, PicturingAll, Claiming, HandingOver, Evicting,
+            LastWords, Scheduling, Surveying, SurveyingAll, Claiming, HandingOver, Evicting,
             Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts]
     };
 }
@@ -656,19 +658,19 @@ impl DrawnNotice for RoomChanged {
     }
 }
 
-impl Drawn for Picturing {
+impl Drawn for Surveying {
     fn request(_draw: &mut Draw) {}
 
-    fn answer(draw: &mut Draw) -> Picture {
-        draw.picture()
+    fn answer(draw: &mut Draw) -> NodeSnapshot {
+        draw.snapshot()
     }
 }
 
-impl Drawn for PicturingAll {
+impl Drawn for SurveyingAll {
     fn request(_draw: &mut Draw) {}
 
-    fn answer(draw: &mut Draw) -> Vec<(ProcessId, Picture)> {
-        vec![(draw.process(), draw.picture())]
+    fn answer(draw: &mut Draw) -> Vec<(ProcessId, NodeSnapshot)> {
+        vec![(draw.process(), draw.snapshot())]
     }
 }
 
@@ -935,13 +937,13 @@ impl Draw {
     }
 
     /// A node with a device and a lease, and somebody who waits for it.
-    fn picture(&mut self) -> Picture {
+    fn snapshot(&mut self) -> NodeSnapshot {
         let node = Node::new("a", Resources::new().cpu_milli(1000)).gpus(1, "H200", 8);
         let demand = Demand::new("j", "w", Resources::new()).gpus(1);
         let mut view = View::new([node]);
         let plan = solve(&view, std::slice::from_ref(&demand)).unwrap();
         view.grant(&plan);
-        Picture {
+        NodeSnapshot {
             node: view.node("a").unwrap().clone(),
             version: self.next(),
             actors: vec![(self.actor(), self.text(), self.process())],

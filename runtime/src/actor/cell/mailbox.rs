@@ -37,7 +37,7 @@ impl Mailbox {
     pub(crate) fn ring(&self) {
         match self {
             Self::Kameo(host) => ring_kameo(host),
-            // Its loop listens to `Cell::ordered`.
+            // Its loop listens to `ActorCell::ordered`.
             #[cfg(feature = "actix")]
             Self::Actix(_) => {}
         }

@@ -14,7 +14,7 @@ use super::lives::{HostOrder, LifeRequest, Lives, Watching, halted};
 use super::members::{Held, Row, Started};
 use super::requests::Sent;
 use super::row::{Command, Event, RowState};
-use crate::actor::cell::{Cell, Control};
+use crate::actor::cell::{ActorCell, Control};
 use crate::actor::placing::Granted;
 use crate::actor::placing::{DismissRequest, Dismissing};
 use crate::base::clock::Clock;
@@ -37,7 +37,7 @@ pub(super) enum Rest {
     Place,
     /// A life here that was told to end.
     Ends {
-        cell: Arc<Cell>,
+        cell: Arc<ActorCell>,
         halt: Halt,
     },
     /// A life in another process that was told to end; without `sent` there is no way there.
@@ -398,12 +398,17 @@ impl Engine {
     }
 
     /// Ends the life of an actor that this process hosts. Whether it has ended.
-    pub(super) async fn halt_here(&self, cell: &Cell, reason: Reason, keep_mail: bool) -> bool {
+    pub(super) async fn halt_here(
+        &self,
+        cell: &ActorCell,
+        reason: Reason,
+        keep_mail: bool,
+    ) -> bool {
         let halt = self.order_halt(cell, reason, keep_mail);
         self.halted_here(cell, halt).await
     }
 
-    fn order_halt(&self, cell: &Cell, reason: Reason, keep_mail: bool) -> Halt {
+    fn order_halt(&self, cell: &ActorCell, reason: Reason, keep_mail: bool) -> Halt {
         let awaited = self.awaiting_start.get(&cell.id).map(|awaited| awaited.0);
         let (tell, done) = oneshot::channel();
         cell.order(Control::Halt {
@@ -418,7 +423,7 @@ impl Engine {
         }
     }
 
-    async fn halted_here(&self, cell: &Cell, halt: Halt) -> bool {
+    async fn halted_here(&self, cell: &ActorCell, halt: Halt) -> bool {
         // An actor that went down by itself in the meantime has ended as well.
         let over = Clock::timeout(self.limits.stop_grace * 3, halt.done).await;
         if over.is_none() {

@@ -29,7 +29,7 @@ pub(crate) struct Placing {
 #[derive(Default)]
 pub(crate) struct Members {
     pub(super) rows: IdMap<ActorId, Row>,
-    pub(super) families: IdMap<ActorId, Arc<Kin>>,
+    pub(super) families: IdMap<ActorId, Arc<Siblings>>,
     pub(super) serial: AtomicU64,
     /// Numbers the restarts.
     pub(super) restarts: AtomicU64,
@@ -98,7 +98,7 @@ pub(crate) struct NewRow {
 /// A supervisor's family and the right to end lives of it: one verdict at a time. The starts that
 /// follow take no turn, or a slow one would hold up siblings that do not share its fate.
 #[derive(Default)]
-pub(super) struct Kin {
+pub(super) struct Siblings {
     pub(super) family: Mutex<Family>,
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -163,18 +163,20 @@ impl Members {
         self.restarts.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn kin_of(&self, parent: ActorId) -> Option<Arc<Kin>> {
-        self.families.get(&parent).map(|kin| Arc::clone(&kin))
+    pub(super) fn siblings_of(&self, parent: ActorId) -> Option<Arc<Siblings>> {
+        self.families
+            .get(&parent)
+            .map(|siblings| Arc::clone(&siblings))
     }
 
-    pub(super) fn kin(&self, parent: ActorId, supervision: Supervision) -> Arc<Kin> {
-        if let Some(kin) = self.kin_of(parent) {
-            return kin;
+    pub(super) fn siblings(&self, parent: ActorId, supervision: Supervision) -> Arc<Siblings> {
+        if let Some(siblings) = self.siblings_of(parent) {
+            return siblings;
         }
         let new = || {
-            Arc::new(Kin {
+            Arc::new(Siblings {
                 family: Mutex::new(Family::new(supervision)),
-                ..Kin::default()
+                ..Siblings::default()
             })
         };
         Arc::clone(&self.families.entry(parent).or_insert_with(new))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::Engine;
-use crate::actor::current::{Current, Entered};
+use crate::actor::task_context::{Current, Entered};
 use crate::base::id::ProcessId;
 use crate::base::limits::Limits;
 use crate::base::trace::SpanContext;

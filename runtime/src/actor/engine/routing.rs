@@ -8,7 +8,7 @@ use super::Engine;
 use super::credit::{Credit, Waited};
 use super::members::{PlaceOf, Unheld};
 use super::router::{self, Leg, Next, RowSite, View};
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::pending::Waiting;
 use crate::actor::remote;
 use crate::base::clock::Clock;
@@ -21,7 +21,7 @@ use crate::net::wire::{Call, Frame};
 /// Where a message for an actor has to go.
 pub(crate) enum Whereabouts {
     /// Into a mailbox of this process.
-    Here(Arc<Cell>),
+    Here(Arc<ActorCell>),
     /// Over a link, or to wait until the actor is placed again.
     There(Option<Hop>),
     /// Nowhere any more.
@@ -50,10 +50,10 @@ impl Facts<'_> {
 }
 
 impl View for Facts<'_> {
-    type Cell = Arc<Cell>;
+    type ActorCell = Arc<ActorCell>;
     type Link = Arc<Link>;
 
-    fn hosted(&self, actor: ActorId) -> Option<Arc<Cell>> {
+    fn hosted(&self, actor: ActorId) -> Option<Arc<ActorCell>> {
         let cell = self.engine.cells.get(&actor)?;
         Some(Arc::clone(&cell))
     }
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    fn next_of(&self, leg: Leg, closed: Option<&Arc<Link>>) -> Next<Arc<Cell>, Arc<Link>> {
+    fn next_of(&self, leg: Leg, closed: Option<&Arc<Link>>) -> Next<Arc<ActorCell>, Arc<Link>> {
         let facts = Facts {
             engine: self,
             closed,

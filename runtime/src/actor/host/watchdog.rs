@@ -7,10 +7,10 @@ use std::time::Duration;
 use odeon_devices::fault::{FaultKind, GpuFault};
 use parking_lot::Mutex;
 
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
-use crate::actor::pulse::Pulse;
+use crate::actor::io_watchdog::IoWatchdog;
 use crate::base::clock::{Clock, Timestamp};
 
 /// The hosted actors whose handlers must not take for ever, and the thread that looks at them.
@@ -18,12 +18,12 @@ use crate::base::clock::{Clock, Timestamp};
 pub(crate) struct Watchdogs {
     watched: Mutex<Vec<Watched>>,
     /// Until the engine is closed.
-    pulse: Mutex<Option<Pulse>>,
+    pulse: Mutex<Option<IoWatchdog>>,
 }
 
 /// An actor with a limit.
 struct Watched {
-    cell: Weak<Cell>,
+    cell: Weak<ActorCell>,
     limit: Duration,
     /// Set once a handler has hung. Its process is then ended.
     is_reported: bool,
@@ -31,7 +31,7 @@ struct Watched {
 
 /// A handler that has run for too long.
 struct Hung {
-    cell: Arc<Cell>,
+    cell: Arc<ActorCell>,
     limit: Duration,
     message: &'static str,
     waited: Duration,
@@ -46,7 +46,7 @@ impl Component for Watchdogs {
             }
         };
         let runtime = engine.runtime().clone();
-        *self.pulse.lock() = Pulse::start(runtime, engine.limits.pulse_interval, look);
+        *self.pulse.lock() = IoWatchdog::start(runtime, engine.limits.pulse_interval, look);
     }
 
     fn sweep(&self, engine: &Arc<Engine>, _: Timestamp) {
@@ -60,7 +60,7 @@ impl Component for Watchdogs {
 
 impl Watchdogs {
     /// Looks at an actor from now on, if it has a watchdog.
-    pub(super) fn watch(&self, cell: &Arc<Cell>) {
+    pub(super) fn watch(&self, cell: &Arc<ActorCell>) {
         if let Some(limit) = cell.hang_after {
             self.watched.lock().push(Watched {
                 cell: Arc::downgrade(cell),

@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
 use super::Writer;
-use super::succession::StreamEstate;
+use super::handoff::StreamHandoff;
 use crate::net::session::{BeyondSent, Incoming, Outgoing};
 use crate::net::wire::Chunk;
 
@@ -271,7 +271,7 @@ impl Pipe {
     }
 
     /// The state that another program has to know, in a session. Nothing more is sent.
-    pub(super) fn estate(&self) -> StreamEstate {
+    pub(super) fn handoff(&self) -> StreamHandoff {
         let mut sink = self.sink.lock();
         sink.stands = true;
         let mut kept = vec![];
@@ -281,7 +281,7 @@ impl Pipe {
         }
         let queue = self.queue.lock();
         queue.append_to(&mut kept);
-        StreamEstate {
+        StreamHandoff {
             taken: self.incoming.lock().taken(),
             acknowledged: outgoing.map_or(0, Outgoing::taken),
             kept,

@@ -67,13 +67,13 @@ impl std::str::FromStr for Share {
 
 /// The state of an account that another program has to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AccountEstate {
+pub(crate) struct AccountHandoff {
     pub(super) job: String,
     ledger: LedgerName,
     slots: Vec<Option<ProcessId>>,
 }
 
-impl AccountEstate {
+impl AccountHandoff {
     pub(crate) const fn descriptor(&self) -> RawFd {
         self.ledger.fd
     }
@@ -119,11 +119,11 @@ impl Account {
     }
 
     /// The state that another program has to know.
-    pub(super) fn estate(&self, job: &str) -> Option<AccountEstate> {
+    pub(super) fn handoff(&self, job: &str) -> Option<AccountHandoff> {
         let Book::Shared(ledger, slots) = &*self.book else {
             return None;
         };
-        Some(AccountEstate {
+        Some(AccountHandoff {
             job: job.to_owned(),
             ledger: ledger.name()?,
             slots: slots.lock().of.clone(),
@@ -131,10 +131,10 @@ impl Account {
     }
 
     /// An account that another program of this process has kept before.
-    pub(super) fn of_estate(estate: AccountEstate, changed: Arc<Notify>) -> io::Result<Self> {
-        let fd = take_open(estate.descriptor())?;
-        let ledger = Ledger::take_over(estate.ledger, fd)?;
-        let slots = Slots { of: estate.slots };
+    pub(super) fn of_handoff(handoff: AccountHandoff, changed: Arc<Notify>) -> io::Result<Self> {
+        let fd = take_open(handoff.descriptor())?;
+        let ledger = Ledger::take_over(handoff.ledger, fd)?;
+        let slots = Slots { of: handoff.slots };
         Ok(Self {
             book: Arc::new(Book::Shared(ledger, Mutex::new(slots))),
             changed,

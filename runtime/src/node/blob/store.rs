@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::book::{Book, Journey};
 use super::handle::Handle;
 use super::lease::Lease;
-use super::quota::{Account, AccountEstate, Charge, Share};
+use super::quota::{Account, AccountHandoff, Charge, Share};
 use super::stream::Streams;
 use super::{BlobError, BlobStats, BlobWriter};
 use crate::actor::engine::Engine;
@@ -243,19 +243,19 @@ impl Store {
     }
 
     /// The state of the accounts of jobs that another program has to know.
-    pub(crate) fn estate(&self) -> Vec<AccountEstate> {
+    pub(crate) fn handoff(&self) -> Vec<AccountHandoff> {
         let jobs = self.jobs.lock();
         let accounts = jobs.iter();
         accounts
-            .filter_map(|(job, account)| account.estate(job))
+            .filter_map(|(job, account)| account.handoff(job))
             .collect()
     }
 
     /// Goes on with accounts that another program of this process has kept.
-    pub(crate) fn inherit(&self, accounts: Vec<AccountEstate>) -> std::io::Result<()> {
+    pub(crate) fn inherit(&self, accounts: Vec<AccountHandoff>) -> std::io::Result<()> {
         for account in accounts {
             let job = account.job.clone();
-            let account = Account::of_estate(account, Arc::clone(&self.changed))?;
+            let account = Account::of_handoff(account, Arc::clone(&self.changed))?;
             self.jobs.lock().insert(job, account);
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::net::link::Link;
 
 impl Serve for Looking {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, order: LookOrder) {
-        asked.answer(engine, &engine.onlookers().show(engine, order));
+        asked.answer(engine, &engine.subscribers().show(engine, order));
     }
 }
 

@@ -26,7 +26,7 @@ use crate::base::journal::News;
 use crate::base::trace::{Span, SpanCounts, SpanCursor};
 use crate::net::service::{Notice, Service};
 use crate::net::wire::ServiceId;
-use crate::node::hardware::protocol::Waiting;
+use crate::node::device_manager::protocol::Waiting;
 
 /// The view of one process at one look: its actors, their waits, spans, news and counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -201,11 +201,11 @@ impl Left {
 
 /// Whoever looks at a process now and then.
 #[derive(Debug, Default)]
-pub(crate) struct Onlookers(Mutex<BTreeMap<u64, Onlooker>>);
+pub(crate) struct Subscribers(Mutex<BTreeMap<u64, Subscriber>>);
 
 /// The progress of one onlooker.
 #[derive(Debug)]
-struct Onlooker {
+struct Subscriber {
     last: Timestamp,
     answers: u64,
     rows: HashMap<ActorId, u64>,
@@ -222,7 +222,7 @@ struct Rings {
     points: u64,
 }
 
-/// Onlookers that a process remembers.
+/// Subscribers that a process remembers.
 const ONLOOKERS_MAX: usize = 8;
 /// The time for which it remembers one that stays away.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
@@ -237,7 +237,7 @@ const POINTS_MAX: usize = 4096;
 
 impl Component for LastSights {}
 
-impl Component for Onlookers {
+impl Component for Subscribers {
     /// Leaves with the node what people would still have seen here.
     fn last_words(&self, engine: &Engine) {
         let uplink = engine.uplink.get().and_then(|node| engine.links.get(node));
@@ -251,8 +251,8 @@ impl Component for Onlookers {
 
 impl Engine {
     /// Whoever looks at it.
-    pub(crate) fn onlookers(&self) -> &Onlookers {
-        self.component::<Onlookers>()
+    pub(crate) fn subscribers(&self) -> &Subscribers {
+        self.component::<Subscribers>()
     }
 
     /// The last views of the processes that it has started.
@@ -261,7 +261,7 @@ impl Engine {
     }
 }
 
-impl Onlookers {
+impl Subscribers {
     /// The part that each onlooker of an engine that leaves has not seen, and all of it for those
     /// to come.
     fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
@@ -271,9 +271,9 @@ impl Onlookers {
         let mut last = vec![];
         for (number, onlooker) in onlookers.iter_mut() {
             // Nobody knows whether the last answer will arrive.
-            let mut behind = Onlooker {
+            let mut behind = Subscriber {
                 rings: onlooker.before,
-                ..Onlooker::new(now, onlooker.answers.saturating_sub(1))
+                ..Subscriber::new(now, onlooker.answers.saturating_sub(1))
             };
             for it in [&mut behind, onlooker] {
                 last.push(LastSight {
@@ -282,7 +282,7 @@ impl Onlookers {
                 });
             }
         }
-        let mut whole = Onlooker::new(now, 0).look(engine, now, true);
+        let mut whole = Subscriber::new(now, 0).look(engine, now, true);
         whole.lost_nothing();
         last.push(LastSight {
             onlooker: None,
@@ -303,10 +303,10 @@ impl Onlookers {
             // An answer got lost: what was in the rings then comes again.
             Some(known) => {
                 let rings = known.before;
-                let new = Onlooker::new(now, order.seen);
-                (Onlooker { rings, ..new }, true)
+                let new = Subscriber::new(now, order.seen);
+                (Subscriber { rings, ..new }, true)
             }
-            None => (Onlooker::new(now, order.seen), true),
+            None => (Subscriber::new(now, order.seen), true),
         };
         let mut sight = onlooker.look(engine, now, anew);
         if is_first {
@@ -326,7 +326,7 @@ impl Onlookers {
     }
 }
 
-impl Onlooker {
+impl Subscriber {
     fn new(now: Timestamp, answers: u64) -> Self {
         Self {
             last: now,
@@ -548,7 +548,9 @@ impl Watch {
             }
         });
         let looks: Vec<_> = looks.collect();
-        let own = engine.onlookers().show(&engine, self.order(engine.process));
+        let own = engine
+            .subscribers()
+            .show(&engine, self.order(engine.process));
         let mut sights = vec![self.took(own, ProcessKind::Node, (0, Duration::ZERO))];
         let started = engine.workers().list();
         let mut silent = vec![];

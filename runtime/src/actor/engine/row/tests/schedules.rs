@@ -7,7 +7,7 @@ mod process;
 use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::supervise::{Backoff, Budget, Family, Restart, Strategy, Supervision, Verdict};
-use process::{Cell, Order, Process, Report, Word};
+use process::{ActorCell, Order, Process, Report, Word};
 
 const SIBLING: ActorId = ActorId {
     home: ProcessId(9),
@@ -79,7 +79,7 @@ struct World<'a> {
     reached: &'a mut Reached,
     book: Book,
     family: Family,
-    here: Option<Cell>,
+    here: Option<ActorCell>,
     processes: Vec<Process>,
     tasks: Vec<Task>,
     answers: Vec<(ProcessId, Answer)>,
@@ -148,7 +148,7 @@ impl<'a> World<'a> {
         match row.site() {
             Some(_) => {
                 world.begun = 1;
-                world.here = Some(Cell::new(1));
+                world.here = Some(ActorCell::new(1));
             }
             None => world.tasks.push(Task::Launch(1)),
         }
@@ -302,7 +302,7 @@ impl<'a> World<'a> {
     }
 
     /// Nobody obeys what was ordered of a cell that is over.
-    fn forget_orders(&mut self, cell: &Cell) {
+    fn forget_orders(&mut self, cell: &ActorCell) {
         for done in cell.halts() {
             self.answers[done].1 = Answer::Never;
         }
@@ -454,7 +454,7 @@ impl<'a> World<'a> {
 
     /// Nothing is under way.
     fn is_still(&self) -> bool {
-        let here = self.here.as_ref().is_none_or(Cell::is_still);
+        let here = self.here.as_ref().is_none_or(ActorCell::is_still);
         here && self.tasks.is_empty() && self.processes.iter().all(Process::is_still)
     }
 

@@ -46,7 +46,7 @@ enum Phase {
 
 /// An actor in the process that hosts it.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct ActorCell {
     pub(super) life: Incarnation,
     phase: Phase,
     pub(super) orders: VecDeque<Order>,
@@ -54,7 +54,7 @@ pub(super) struct Cell {
     pub(super) blocked: bool,
 }
 
-impl Cell {
+impl ActorCell {
     pub(super) const fn new(life: Incarnation) -> Self {
         Self {
             life,
@@ -134,7 +134,7 @@ pub(super) struct Process {
     pub(super) way: bool,
     pub(super) inbox: VecDeque<Word>,
     pub(super) outbox: VecDeque<Said>,
-    pub(super) cell: Option<Cell>,
+    pub(super) cell: Option<ActorCell>,
     /// The question whose answer is the start of this life.
     awaited: Option<(Incarnation, usize)>,
     /// Orders to end a life that are waited for: whether mail is kept, and the life that was awaited.
@@ -156,7 +156,7 @@ impl Process {
     }
 
     pub(super) fn is_still(&self) -> bool {
-        let cell = self.cell.as_ref().is_none_or(Cell::is_still);
+        let cell = self.cell.as_ref().is_none_or(ActorCell::is_still);
         self.outbox.is_empty() && (!self.up || cell && self.inbox.is_empty())
     }
 
@@ -201,7 +201,7 @@ impl Process {
             Some(Word::Host(_, number)) if !quiet && draw.one_in(24) => self.answer(number, false),
             Some(Word::Host(life, number)) => {
                 self.await_start(life, number);
-                self.cell = Some(Cell::new(life));
+                self.cell = Some(ActorCell::new(life));
                 return vec![Report::Began(life)];
             }
             Some(Word::Start(life, number)) => match self.cell.is_some() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::protocol::{
-    ClaimRequest, Claiming, Evicting, Eviction, HandOver, HandingOver, Picture, Picturing,
-    PicturingAll, RoomChanged,
+    ClaimRequest, Claiming, Evicting, Eviction, HandOver, HandingOver, NodeSnapshot, RoomChanged,
+    Surveying, SurveyingAll,
 };
 use crate::actor::engine::Engine;
 use crate::actor::placing::{Ask, Scheduling};
@@ -22,15 +22,15 @@ impl ServeLater for Scheduling {
     }
 }
 
-impl ServeLater for Picturing {
-    async fn answer(engine: Arc<Engine>, _from: ProcessId, (): ()) -> Option<Picture> {
-        Some(engine.picture().await)
+impl ServeLater for Surveying {
+    async fn answer(engine: Arc<Engine>, _from: ProcessId, (): ()) -> Option<NodeSnapshot> {
+        Some(engine.snapshot().await)
     }
 }
 
-impl ServeLater for PicturingAll {
+impl ServeLater for SurveyingAll {
     async fn answer(engine: Arc<Engine>, _from: ProcessId, (): ()) -> Option<Self::Answer> {
-        Some(engine.pictures().await)
+        Some(engine.snapshots().await)
     }
 }
 
@@ -67,6 +67,6 @@ impl ServeLater for Evicting {
 
 impl Hear for RoomChanged {
     fn hear(self, engine: &Arc<Engine>, _link: &Arc<Link>) {
-        engine.hardware().stir();
+        engine.device_manager().stir();
     }
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use super::lives::{LifeRequest, Lives};
-use super::members::{Kin, Life, NewRow, Row, process_of};
+use super::members::{Life, NewRow, Row, Siblings, process_of};
 use super::row::{Event, Facts, RowState};
-use crate::actor::cell::{Cell, Control};
+use crate::actor::cell::{ActorCell, Control};
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
@@ -32,7 +32,7 @@ impl Engine {
         let id = row.state.facts.id;
         self.members.rows.insert(id, row);
         self.members
-            .kin(new.parent, new.supervision)
+            .siblings(new.parent, new.supervision)
             .family
             .lock()
             .adopt(id, new.restart);
@@ -60,7 +60,7 @@ impl Engine {
     // ---- what a cell reports ----
 
     /// A hosted actor runs: tell its home.
-    pub(crate) fn started(self: &Arc<Self>, cell: &Cell) {
+    pub(crate) fn started(self: &Arc<Self>, cell: &ActorCell) {
         let (id, life) = (cell.id, cell.incarnation());
         if !self.tell_started(id, life) && id.home == self.process {
             self.happen(id, Event::Started { life });
@@ -68,7 +68,7 @@ impl Engine {
     }
 
     /// A hosted actor's life ended: tell its home.
-    pub(crate) fn life_ended(self: &Arc<Self>, cell: &Cell, reason: Reason) {
+    pub(crate) fn life_ended(self: &Arc<Self>, cell: &ActorCell, reason: Reason) {
         let reason = on_this_node(reason, cell);
         let (id, incarnation) = (cell.id, cell.incarnation());
         self.note_down(Down {
@@ -110,18 +110,18 @@ impl Engine {
             return;
         };
         let (parent, actor) = (facts.parent, facts.actor);
-        let Some(kin) = self.members.kin_of(parent) else {
+        let Some(siblings) = self.members.siblings_of(parent) else {
             // The family ended with its parent's life, and so does the child.
             self.tell_failure(actor, &down, "its supervisor has ended", true);
             return self.dispose(down.id, down.reason).await;
         };
-        let turn = kin.turn.lock().await;
+        let turn = siblings.turn.lock().await;
         // A sibling's verdict may have begun another life meanwhile, or be about to.
         let row = self.members.rows.get(&down.id);
         if !row.is_some_and(|row| row.state.awaits_verdict(down.incarnation)) {
             return;
         }
-        let verdict = kin.family.lock().judge(
+        let verdict = siblings.family.lock().judge(
             down.id,
             &down.reason,
             Clock::now(),
@@ -156,7 +156,7 @@ impl Engine {
             }
             Verdict::Escalate(failure) => {
                 drop(turn);
-                self.escalate(parent, &kin, failure).await;
+                self.escalate(parent, &siblings, failure).await;
             }
         }
     }
@@ -185,7 +185,12 @@ impl Engine {
     }
 
     /// The children are more than this supervisor can mend: they end, and so does it.
-    async fn escalate(self: &Arc<Self>, parent: ActorId, kin: &Arc<Kin>, failure: Failure) {
+    async fn escalate(
+        self: &Arc<Self>,
+        parent: ActorId,
+        siblings: &Arc<Siblings>,
+        failure: Failure,
+    ) {
         let supervisor = self
             .cells
             .get(&parent)
@@ -194,7 +199,7 @@ impl Engine {
             .members
             .families
             .get(&parent)
-            .is_some_and(|family| Arc::ptr_eq(&family, kin));
+            .is_some_and(|family| Arc::ptr_eq(&family, siblings));
         if !present {
             // That life of the supervisor is over, and another must not pay for it.
             return;
@@ -213,10 +218,10 @@ impl Engine {
 
     /// Ends all children of an actor, the youngest first.
     pub(crate) async fn end_children(self: &Arc<Self>, parent: ActorId) {
-        let Some((_, kin)) = self.members.families.remove(&parent) else {
+        let Some((_, siblings)) = self.members.families.remove(&parent) else {
             return;
         };
-        let children: Vec<_> = kin.family.lock().children().rev().collect();
+        let children: Vec<_> = siblings.family.lock().children().rev().collect();
         for child in children {
             self.dispose(child, Reason::Sibling).await;
         }
@@ -265,8 +270,8 @@ impl Engine {
     /// Takes a child out of its family: no verdict begins another life of it.
     pub(super) fn leave_family(&self, id: ActorId) {
         let facts = self.facts_of(id);
-        if let Some(kin) = facts.and_then(|facts| self.members.kin_of(facts.parent)) {
-            kin.family.lock().remove(id);
+        if let Some(siblings) = facts.and_then(|facts| self.members.siblings_of(facts.parent)) {
+            siblings.family.lock().remove(id);
         }
     }
 
@@ -297,7 +302,7 @@ impl Engine {
 }
 
 /// A process numbers its devices by itself; from here on a fault names the device of the node.
-fn on_this_node(reason: Reason, cell: &Cell) -> Reason {
+fn on_this_node(reason: Reason, cell: &ActorCell) -> Reason {
     let Reason::Failed(mut failure) = reason else {
         return reason;
     };

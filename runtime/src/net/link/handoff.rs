@@ -26,7 +26,7 @@ use odeon_shm::take_open;
 
 /// The state of a link that the next program has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LinkEstate {
+pub(crate) struct LinkHandoff {
     peer: ProcessId,
     node: String,
     told: u64,
@@ -50,13 +50,13 @@ enum Carried {
         attempt: u64,
         /// Where the other side is, if this one makes the connections.
         dials: Option<SocketAddr>,
-        streams: Vec<StreamEstate>,
+        streams: Vec<StreamHandoff>,
     },
 }
 
 /// One stream of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StreamEstate {
+pub(super) struct StreamHandoff {
     /// Bytes taken in.
     pub(super) taken: u64,
     /// Bytes that the other side has taken in.
@@ -68,7 +68,7 @@ pub(super) struct StreamEstate {
     pub(super) marked: u64,
 }
 
-impl LinkEstate {
+impl LinkHandoff {
     /// The descriptor that the next program needs.
     pub(crate) const fn descriptor(&self) -> Option<RawFd> {
         match self.carried {
@@ -131,7 +131,7 @@ impl Link {
 
     /// The state that the next program has to know; `None` of one that ends with its connection,
     /// which is no socket.
-    pub(crate) fn estate(&self) -> Option<LinkEstate> {
+    pub(crate) fn handoff(&self) -> Option<LinkHandoff> {
         let carried = match (&self.session, self.socket) {
             (Some(session), _) => Carried::Session {
                 id: session.id,
@@ -140,7 +140,7 @@ impl Link {
                     Way::Dial(dial) => Some(dial.address()?),
                     Way::Wait => None,
                 },
-                streams: self.pipes().map(Pipe::estate).collect(),
+                streams: self.pipes().map(Pipe::handoff).collect(),
             },
             (None, Some(fd)) => Carried::Socket {
                 fd,
@@ -149,7 +149,7 @@ impl Link {
             },
             (None, None) => return None,
         };
-        Some(LinkEstate {
+        Some(LinkHandoff {
             peer: self.peer,
             node: self.node.clone(),
             told: self.told.load(Ordering::Acquire),
@@ -182,15 +182,15 @@ pub(crate) type Redial<'a> = dyn Fn(SocketAddr) -> Arc<dyn Dial> + Send + Sync +
 pub(crate) fn restore(
     owner: &Arc<dyn LinkOwner>,
     redial: Option<&Redial<'_>>,
-    estate: LinkEstate,
+    handoff: LinkHandoff,
 ) -> io::Result<Restored> {
-    let LinkEstate {
+    let LinkHandoff {
         peer,
         node,
         told,
         heeded,
         carried,
-    } = estate;
+    } = handoff;
     let mut first = None;
     let link = match carried {
         Carried::Socket {
@@ -228,7 +228,7 @@ pub(crate) fn restore(
             };
             let session = Session::new(id, way);
             session.attempt.store(attempt, Ordering::Release);
-            let pipes = streams.into_iter().map(Pipe::of_estate);
+            let pipes = streams.into_iter().map(Pipe::of_handoff);
             Link {
                 session: Some(session),
                 ..Link::new(peer, node, pipes)
@@ -246,13 +246,13 @@ pub(crate) fn restore(
 
 impl Pipe {
     /// A stream of a session, before it has a connection.
-    fn of_estate(estate: StreamEstate) -> Self {
-        let StreamEstate {
+    fn of_handoff(handoff: StreamHandoff) -> Self {
+        let StreamHandoff {
             taken,
             acknowledged,
             kept,
             marked,
-        } = estate;
+        } = handoff;
         let outgoing = Outgoing::resumed_from(acknowledged, Bytes::from(kept));
         Self::unconnected(outgoing, Incoming::resumed_from(taken), marked)
     }

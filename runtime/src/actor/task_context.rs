@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use dashmap::DashMap;
 
-use crate::actor::cell::Cell;
+use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
 use crate::actor::pending::Caller;
@@ -17,7 +17,10 @@ use crate::base::trace::SpanContext;
 /// The surroundings of a future while it is polled.
 pub(crate) enum Current {
     /// A handler, `start` or `stop` of an actor.
-    Actor { cell: Arc<Cell>, span: SpanContext },
+    Actor {
+        cell: Arc<ActorCell>,
+        span: SpanContext,
+    },
     /// Code outside of actors that chose an engine, or that runs below a span of somebody else.
     Scope {
         engine: Option<Arc<Engine>>,

@@ -48,7 +48,7 @@ impl fmt::Debug for Standby {
 impl Standby {
     /// A pool that is being filled, or nothing when what it needs cannot be meant.
     pub(crate) fn start(engine: &Arc<Engine>, size: u32, needs: Needs) -> Self {
-        let mut pools = engine.hardware().pools.lock();
+        let mut pools = engine.device_manager().pools.lock();
         pools.next += 1;
         let number = pools.next;
         let ready = vec![];
@@ -69,7 +69,7 @@ impl Standby {
     /// The number of spares that are ready at the moment.
     #[must_use]
     pub fn ready(&self) -> usize {
-        let pools = self.engine.hardware().pools.lock();
+        let pools = self.engine.device_manager().pools.lock();
         let pool = pools.pools.get(&self.id.number);
         pool.map_or(0, |pool| pool.ready.len())
     }
@@ -92,7 +92,7 @@ impl Drop for Standby {
     fn drop(&mut self) {
         let pool = self
             .engine
-            .hardware()
+            .device_manager()
             .pools
             .lock()
             .pools
@@ -111,14 +111,14 @@ impl Engine {
     async fn keep_pool(self: Arc<Self>, number: u64) {
         while !self.is_closing() {
             let missing = {
-                let mut pools = self.hardware().pools.lock();
+                let mut pools = self.device_manager().pools.lock();
                 let Some(pool) = pools.pools.get_mut(&number) else {
                     return;
                 };
                 pool.ready.retain(|spare| self.routes_to(spare.process));
                 (pool.ready.len() < pool.size as usize).then(|| pool.needs.clone())
             };
-            let changed = self.hardware().changed.notified();
+            let changed = self.device_manager().changed.notified();
             let Some(needs) = missing else {
                 let _ = Clock::timeout(self.limits.heartbeat_interval, changed).await;
                 continue;
@@ -163,7 +163,7 @@ impl Engine {
 
     /// Lets all spares go.
     pub(crate) async fn release_spares(self: &Arc<Self>) {
-        let pools = std::mem::take(&mut self.hardware().pools.lock().pools);
+        let pools = std::mem::take(&mut self.device_manager().pools.lock().pools);
         for spare in pools.into_values().flat_map(|pool| pool.ready) {
             self.release_here(spare.process, spare.lease).await;
         }
@@ -171,7 +171,7 @@ impl Engine {
 
     async fn park(self: &Arc<Self>, number: u64, spare: Launched) {
         let unwanted = {
-            let mut pools = self.hardware().pools.lock();
+            let mut pools = self.device_manager().pools.lock();
             match pools.pools.get_mut(&number) {
                 Some(pool) => {
                     pool.ready.push(spare);
@@ -183,7 +183,7 @@ impl Engine {
         if let Some(spare) = unwanted {
             self.release_here(spare.process, spare.lease).await;
         }
-        self.hardware().changed.notify_waiters();
+        self.device_manager().changed.notify_waiters();
     }
 
     /// A spare for an actor that has lost its place, if its pool has one that still lives.
@@ -191,12 +191,12 @@ impl Engine {
         let pool = ask.needs.pool.filter(|pool| pool.node == self.process)?;
         loop {
             let spare = {
-                let mut pools = self.hardware().pools.lock();
+                let mut pools = self.device_manager().pools.lock();
                 let pool = pools.pools.get_mut(&pool.number)?;
                 (!pool.ready.is_empty()).then(|| pool.ready.remove(0))?
             };
             // The pool is filled up again.
-            self.hardware().changed.notify_waiters();
+            self.device_manager().changed.notify_waiters();
             if self.hand_over(&spare, ask).await {
                 return Some(spare);
             }

@@ -2,14 +2,14 @@
 //! that wait for some.
 //!
 //! ```text
-//!  spawn with needs ─ Ask ─> schedule: pictures of all nodes ─ solve ─> plan or refusal
+//!  spawn with needs ─ Ask ─> schedule: snapshots of all nodes ─ solve ─> plan or refusal
 //!                               │                                  (kept for people to read)
 //!                               └─ Claim ─> each node's Leases ─> Launch with the lease
 //! ```
 //!
 //! Every node writes the leases of its own devices and nobody else does. Whichever node has an
-//! actor to place plans with the pictures that the others give it, and claims what it found: a node
-//! whose picture has changed since refuses, and the plan is made anew. So no node has to lead, and
+//! actor to place plans with the snapshots that the others give it, and claims what it found: a node
+//! whose snapshot has changed since refuses, and the plan is made anew. So no node has to lead, and
 //! a device is never granted twice.
 
 mod devices;
@@ -50,14 +50,14 @@ pub use devices::{Devices, FakeDevices};
 pub(crate) use leases::Leases;
 use leases::Stage;
 pub use protocol::Waiting;
-use protocol::{HandOver, Picture, RoomChanged};
+use protocol::{HandOver, NodeSnapshot, RoomChanged};
 use queue::Queue;
 use standby::Pools;
 pub use standby::Standby;
 
 /// The settings of a node's hardware; the rest it finds out.
 #[derive(Debug, Default)]
-pub(crate) struct HardwareConfig {
+pub(crate) struct DeviceConfig {
     pub(crate) devices: Option<Box<dyn Devices>>,
     pub(crate) offer: Offer,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Offer {
 }
 
 /// See the module. A node that nobody asks for anything never looks at its devices.
-pub(crate) struct Hardware {
+pub(crate) struct DeviceManager {
     offer: Offer,
     /// The most that jobs may hold whose actors this node places.
     quotas: Mutex<BTreeMap<String, Quota>>,
@@ -102,14 +102,14 @@ struct Parts {
     cpus: BTreeMap<u32, Vec<u32>>,
 }
 
-impl fmt::Debug for Hardware {
+impl fmt::Debug for DeviceManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hardware").finish_non_exhaustive()
+        f.debug_struct("DeviceManager").finish_non_exhaustive()
     }
 }
 
-impl Hardware {
-    pub(crate) fn new(mut config: HardwareConfig) -> Self {
+impl DeviceManager {
+    pub(crate) fn new(mut config: DeviceConfig) -> Self {
         let devices = config.devices;
         let devices = devices.unwrap_or_else(|| Box::new(Nvml::new()));
         Self {
@@ -175,7 +175,7 @@ fn machine() -> Resources {
     }
 }
 
-impl Component for Hardware {
+impl Component for DeviceManager {
     fn leave<'a>(&'a self, engine: &'a Arc<Engine>) -> BoxFuture<'a, ()> {
         Box::pin(engine.release_spares())
     }
@@ -183,15 +183,15 @@ impl Component for Hardware {
 
 impl Engine {
     /// Its hardware.
-    pub(crate) fn hardware(&self) -> &Hardware {
-        self.component::<Hardware>()
+    pub(crate) fn device_manager(&self) -> &DeviceManager {
+        self.component::<DeviceManager>()
     }
 
     /// Asks the devices, on a thread that may block when they are real. A driver that does not answer
     /// in time is one that cannot be asked.
     async fn look(&self) -> Look {
-        let devices = Arc::clone(&self.hardware().devices);
-        if !self.hardware().may_block {
+        let devices = Arc::clone(&self.device_manager().devices);
+        if !self.device_manager().may_block {
             return look_at(&mut devices.lock());
         }
         let looking = tokio::task::spawn_blocking(move || {
@@ -214,7 +214,7 @@ impl Engine {
     /// The hardware of this node, looked at for the first time when it is first needed.
     async fn parts(self: &Arc<Self>) -> &Parts {
         let make = || async {
-            let offer = &self.hardware().offer;
+            let offer = &self.device_manager().offer;
             let (inventory, cpus) = self.look().await;
             if let Some(why) = inventory.driver.why() {
                 tracing::debug!(why, "this node has no devices");
@@ -226,7 +226,7 @@ impl Engine {
             let limit = u32::try_from(self.limits.workers_max).unwrap_or(u32::MAX);
             let mut node = Node::new(self.node.clone(), resources).worker_limit(limit);
             node.labels.clone_from(&offer.labels);
-            let inherited = self.hardware().inherited.lock().take();
+            let inherited = self.device_manager().inherited.lock().take();
             let mut leases = inherited.unwrap_or_else(|| Leases::new(node));
             leases.see(devices::of_inventory(&self.node, &inventory));
             self.begin_watch();
@@ -236,24 +236,24 @@ impl Engine {
                 cpus,
             }
         };
-        self.hardware().parts.get_or_init(make).await
+        self.device_manager().parts.get_or_init(make).await
     }
 
     /// The book of leases, for the next program of this process.
     pub(crate) fn leases_book(&self) -> Option<Leases> {
-        let parts = self.hardware().parts.get()?;
+        let parts = self.device_manager().parts.get()?;
         Some(parts.leases.lock().clone())
     }
 
     /// Goes on with the book that another program of this process has kept.
     pub(crate) async fn inherit_book(self: &Arc<Self>, book: Leases) {
-        *self.hardware().inherited.lock() = Some(book);
+        *self.device_manager().inherited.lock() = Some(book);
         let parts = self.parts().await;
-        if self.hardware().may_block {
+        if self.device_manager().may_block {
             return;
         }
         let running = parts.leases.lock().running();
-        let mut devices = self.hardware().devices.lock();
+        let mut devices = self.device_manager().devices.lock();
         for (pid, grants) in running {
             if let Err(error) = devices.begin(pid, &grants) {
                 tracing::warn!(pid, %error, "the devices of a process are not what they were");
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     /// This node at the moment.
-    pub(crate) async fn picture(self: &Arc<Self>) -> Picture {
+    pub(crate) async fn snapshot(self: &Arc<Self>) -> NodeSnapshot {
         let parts = self.parts().await;
         let leases = parts.leases.lock();
         let living = leases.grants().filter(|(_, grant)| !grant.is_leaving());
@@ -270,23 +270,23 @@ impl Engine {
             let name = grant.lease.holder.clone();
             (grant.actor, name, grant.process)
         });
-        Picture {
+        NodeSnapshot {
             actors: actors.collect(),
-            node: leases.picture(),
+            node: leases.snapshot(),
             version: leases.version(),
-            waiting: self.hardware().queue.lock().waiting(Clock::now()),
+            waiting: self.device_manager().queue.lock().waiting(Clock::now()),
         }
     }
 
     /// The readings of the devices when they were last looked at, which is not long ago.
     pub(crate) fn device_readings(&self) -> Vec<DeviceReading> {
-        let Some(parts) = self.hardware().parts.get() else {
+        let Some(parts) = self.device_manager().parts.get() else {
             return vec![];
         };
         devices::readings(&parts.inventory.lock())
     }
 
-    /// Holds leases for a scheduler; `None` when its picture is out of date.
+    /// Holds leases for a scheduler; `None` when its snapshot is out of date.
     pub(crate) async fn claim_here(
         self: &Arc<Self>,
         version: u64,
@@ -300,7 +300,7 @@ impl Engine {
                 .leases
                 .lock()
                 .claim(version, leases, &inventory, until, ProcessId::random);
-        self.hardware().stirred.notify_one();
+        self.device_manager().stirred.notify_one();
         claimed.ok()
     }
 
@@ -336,7 +336,7 @@ impl Engine {
         let Some(process) = parts.leases.lock().hold(lease) else {
             return Ok(None);
         };
-        let gate = Arc::clone(&self.hardware().starting.entry(process).or_default());
+        let gate = Arc::clone(&self.device_manager().starting.entry(process).or_default());
         let started = gate.lock().await;
         // It may have ended while this waited.
         let grant = parts.leases.lock().get(lease).cloned();
@@ -351,7 +351,7 @@ impl Engine {
                 .await
             {
                 // What ran of it is known to be leaving already, and its end may not have been seen.
-                self.hardware().starting.remove(&process);
+                self.device_manager().starting.remove(&process);
                 self.worker_lost(process, None);
                 let book = parts.leases.lock();
                 let broken = seen.iter().any(|index| book.quarantined(*index).is_some());
@@ -360,7 +360,7 @@ impl Engine {
             }
         }
         drop(started);
-        self.hardware().starting.remove(&process);
+        self.device_manager().starting.remove(&process);
         let Some(pid) = self.workers().pid_of(process) else {
             return Ok(None);
         };
@@ -375,10 +375,10 @@ impl Engine {
                 return Ok(None);
             }
         }
-        let begun = if self.hardware().may_block {
+        let begun = if self.device_manager().may_block {
             Ok(())
         } else {
-            let mut devices = self.hardware().devices.lock();
+            let mut devices = self.device_manager().devices.lock();
             devices.begin(pid, &grant.lease.devices)
         };
         if let Err(error) = begun {
@@ -476,9 +476,9 @@ impl Engine {
 
     /// A worker process of this node has ended.
     pub(crate) fn worker_ended(self: &Arc<Self>, process: ProcessId, pid: Option<u32>) {
-        self.hardware().starting.remove(&process);
-        if let (Some(pid), false) = (pid, self.hardware().may_block) {
-            self.hardware().devices.lock().end(pid);
+        self.device_manager().starting.remove(&process);
+        if let (Some(pid), false) = (pid, self.device_manager().may_block) {
+            self.device_manager().devices.lock().end(pid);
         }
         self.note_end(process, pid, true);
     }
@@ -489,7 +489,7 @@ impl Engine {
     }
 
     fn note_end(&self, process: ProcessId, pid: Option<u32>, exited: bool) {
-        if let Some(parts) = self.hardware().parts.get() {
+        if let Some(parts) = self.device_manager().parts.get() {
             let mut book = parts.leases.lock();
             book.process_ended(process, pid, exited, Clock::now());
             drop(book);
@@ -564,7 +564,7 @@ impl Engine {
     async fn watch_devices(self: Arc<Self>) {
         let mut looked = Clock::now();
         while !self.is_closing() {
-            let Some(parts) = self.hardware().parts.get() else {
+            let Some(parts) = self.device_manager().parts.get() else {
                 // The first look is not over.
                 Clock::sleep(self.limits.sweep_interval).await;
                 continue;
@@ -581,7 +581,7 @@ impl Engine {
                 looked = Clock::now();
             } else {
                 // A stir tells that there is something to settle, so that the next look is sooner.
-                let _ = Clock::timeout(left, self.hardware().stirred.notified()).await;
+                let _ = Clock::timeout(left, self.device_manager().stirred.notified()).await;
             }
         }
     }
@@ -640,8 +640,8 @@ impl Engine {
 
     /// Whoever waits looks again, here and on other nodes.
     fn room_changed(&self) {
-        self.hardware().stirred.notify_one();
-        self.hardware().changed.notify_waiters();
+        self.device_manager().stirred.notify_one();
+        self.device_manager().changed.notify_waiters();
         for link in self.links.iter().filter(|link| !link.is_worker) {
             link.push(&RoomChanged.frame(), true);
         }

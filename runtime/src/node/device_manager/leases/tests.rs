@@ -35,7 +35,7 @@ fn eight() -> (Fake, Machine) {
     (fake, machine)
 }
 
-/// A claim for one actor, made on the picture as it is.
+/// A claim for one actor, made on the snapshot as it is.
 fn claim(
     book: &mut Leases,
     machine: &mut Machine,
@@ -43,7 +43,7 @@ fn claim(
     serial: u64,
     now: Timestamp,
 ) -> Option<LeaseId> {
-    let view = View::new([book.picture()]);
+    let view = View::new([book.snapshot()]);
     let plan = solve(&view, std::slice::from_ref(demand)).ok()?;
     let leases: Vec<_> = plan
         .leases
@@ -99,7 +99,7 @@ fn a_claim_that_nobody_takes_up_ends() {
     assert!(!settle(&mut book, &machine.inventory(), 14_999));
     assert!(settle(&mut book, &machine.inventory(), 15_000));
     assert_eq!(book.hold(lease), None);
-    assert_eq!(book.picture().workers, []);
+    assert_eq!(book.snapshot().workers, []);
     assert!(claim(&mut book, &mut machine, &whole(2, 8), 2, at(15_000)).is_some());
 }
 
@@ -119,7 +119,7 @@ fn devices_come_back_when_their_memory_is_free_and_rest_when_it_is_not() {
     // Suppose that the driver never freed it.
     let stuck = machine.inventory();
     assert!(settle(&mut book, &stuck, 30_000));
-    let refusal = solve(&View::new([book.picture()]), &[whole(3, 1)]).unwrap_err();
+    let refusal = solve(&View::new([book.snapshot()]), &[whole(3, 1)]).unwrap_err();
     let why = "w1 has ended, but after 30s 144384 MiB of device 0 are still its own";
     assert!(refusal.to_string().contains(why), "{refusal}");
     fake.advance(Duration::from_secs(1));
@@ -187,7 +187,7 @@ fn a_process_that_runs_for_nobody_has_to_end_and_nobody_joins_it() {
     assert_eq!(book.release(first), None, "another is on its way there");
     let unused = book.settle(&machine.inventory(), at(15_000), at(15_000), PATIENCE);
     assert_eq!(unused, [process]);
-    assert_eq!(book.picture().workers, []);
+    assert_eq!(book.snapshot().workers, []);
     let third = claim(&mut book, &mut machine, &whole(3, 8), 3, at(15_000));
     assert!(third.is_none(), "its memory is not free");
     machine.kill(7);
@@ -352,6 +352,6 @@ proptest! {
         let end = at(now + 60_000);
         book.settle(&machine.inventory(), end, end, PATIENCE);
         prop_assert_eq!(book.grants().count(), 0);
-        prop_assert_eq!(book.picture().workers, vec![]);
+        prop_assert_eq!(book.snapshot().workers, vec![]);
     }
 }

@@ -166,8 +166,8 @@ proptest! {
             let (_, whole) = frames(&taken.lock());
             let part = (whole as f64 * heard) as usize;
             let (_, mark) = frames(&taken.lock()[..part]);
-            let estate = pipe.estate();
-            let next = Pipe::of_estate(estate);
+            let handoff = pipe.handoff();
+            let next = Pipe::of_handoff(handoff);
             next.connect(next_writer, mark as u64).expect("a mark within what was sent");
             (next, taken.lock()[..mark].to_vec())
         } else {

@@ -13,7 +13,7 @@ use crate::net::wire::ServiceId;
 
 /// A node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Picture {
+pub(crate) struct NodeSnapshot {
     pub(crate) node: Node,
     pub(crate) version: u64,
     /// The actors that hold its leases, with the names on those and their processes.
@@ -61,32 +61,32 @@ impl Notice for RoomChanged {
 }
 
 /// The hardware of a node, and who holds it.
-pub(crate) struct Picturing;
+pub(crate) struct Surveying;
 
-impl Service for Picturing {
+impl Service for Surveying {
     const ID: ServiceId = ServiceId(9);
     const NAME: &'static str = "a look at what nodes have";
     type Request = ();
-    type Answer = Picture;
+    type Answer = NodeSnapshot;
 }
 
 /// The hardware of all nodes that a node reaches.
-pub(crate) struct PicturingAll;
+pub(crate) struct SurveyingAll;
 
-impl Service for PicturingAll {
+impl Service for SurveyingAll {
     const ID: ServiceId = ServiceId(10);
     const NAME: &'static str = "a look at what nodes have";
     type Request = ();
-    type Answer = Vec<(ProcessId, Picture)>;
+    type Answer = Vec<(ProcessId, NodeSnapshot)>;
 }
 
-/// Leases that a node holds for a scheduler; none when its picture of the node is out of date.
+/// Leases that a node holds for a scheduler; none when its snapshot of the node is out of date.
 pub(crate) struct Claiming;
 
 /// A question to [`Claiming`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ClaimRequest {
-    /// Hold these leases for the actors, if your picture is still this one.
+    /// Hold these leases for the actors, if your snapshot is still this one.
     Claim {
         version: u64,
         leases: Vec<(Lease, ActorId)>,

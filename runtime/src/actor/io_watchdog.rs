@@ -14,9 +14,11 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Nudges a runtime from a thread of its own until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pulse(#[allow(dead_code, reason = "dropping it ends the thread")] Sender<()>);
+pub(crate) struct IoWatchdog(
+    #[allow(dead_code, reason = "dropping it ends the thread")] Sender<()>,
+);
 
-impl Pulse {
+impl IoWatchdog {
     /// `None` for a runtime of one thread, which nothing helps, and where no thread can be had.
     pub(crate) fn start(
         runtime: Handle,

@@ -28,7 +28,7 @@ const SLACK_BYTES: u64 = 64 << 20;
 pub(crate) struct Leases {
     /// The node's resources, without leases and workers.
     node: Node,
-    /// Counts changes: a plan made on an older picture is refused.
+    /// Counts changes: a plan made on an older snapshot is refused.
     version: u64,
     next: LeaseId,
     grants: BTreeMap<LeaseId, Grant>,
@@ -79,7 +79,7 @@ struct Seat {
     pid: Option<u32>,
 }
 
-/// A claim was made on a picture that is not true any more.
+/// A claim was made on a snapshot that is not true any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outdated;
 
@@ -162,7 +162,7 @@ impl Leases {
     }
 
     /// The node as the solver sees it.
-    pub(super) fn picture(&self) -> Node {
+    pub(super) fn snapshot(&self) -> Node {
         let mut node = self.node.clone();
         for device in &mut node.devices {
             if let Some(why) = self.quarantined(device.index) {
@@ -189,7 +189,7 @@ impl Leases {
         node
     }
 
-    /// Writes the leases of a plan that was made on the picture of `version`. Those of a new worker
+    /// Writes the leases of a plan that was made on the snapshot of `version`. Those of a new worker
     /// process get its number from `fresh`.
     pub(super) fn claim(
         &mut self,

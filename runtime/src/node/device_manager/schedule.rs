@@ -1,4 +1,4 @@
-//! Finding room: pictures of all nodes, a plan, and claims that make it true.
+//! Finding room: snapshots of all nodes, a plan, and claims that make it true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use odeon_placement::{
     Affinity, Cause, Demand, Health, Lease, Plan, Refusal, View, preempt, solve,
 };
 
-use super::protocol::{ClaimRequest, Claiming, Evicting, Eviction, Picture, Picturing};
+use super::protocol::{ClaimRequest, Claiming, Evicting, Eviction, NodeSnapshot, Surveying};
 use super::queue::Ticket;
 use crate::actor::engine::Engine;
 use crate::actor::placing::{Ask, Granted, LeaseId};
@@ -42,9 +42,9 @@ struct Queued<'a> {
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.engine.hardware().queue.lock().leave(self.ticket);
+        self.engine.device_manager().queue.lock().leave(self.ticket);
         // Whoever was behind it looks again.
-        self.engine.hardware().changed.notify_waiters();
+        self.engine.device_manager().changed.notify_waiters();
     }
 }
 
@@ -55,14 +55,14 @@ impl Engine {
         let begun = Clock::now();
         let patience = asks.iter().filter_map(|ask| ask.needs.patience).max();
         let deadline = begun.after(patience.unwrap_or(self.limits.placement_timeout));
-        let ticket = self.hardware().queue.lock().enter(asks, begun);
+        let ticket = self.device_manager().queue.lock().enter(asks, begun);
         let queued = Queued {
             engine: self,
             ticket,
         };
         let mut evicted = BTreeSet::new();
         loop {
-            let changed = self.hardware().changed.notified();
+            let changed = self.device_manager().changed.notified();
             let mut changed = std::pin::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
@@ -90,9 +90,9 @@ impl Engine {
         asks: &[Ask],
         evicted: &mut BTreeSet<String>,
     ) -> Result<Vec<Granted>, Unplaced> {
-        let _turn = self.hardware().turn.lock().await;
+        let _turn = self.device_manager().turn.lock().await;
         let now = Clock::now();
-        let queue = &self.hardware().queue;
+        let queue = &self.device_manager().queue;
         let ahead = queue.lock().ahead(ticket, now, self.limits.overtaking_max);
         let placed = self.place_once(asks, ahead.is_none(), evicted).await;
         placed.map_err(|error| match error {
@@ -122,11 +122,11 @@ impl Engine {
         let mut tries = 0;
         loop {
             tries += 1;
-            let pictures = self.pictures().await;
-            let demands = asks.iter().map(|ask| self.demand(ask, &pictures));
+            let snapshots = self.snapshots().await;
+            let demands = asks.iter().map(|ask| self.demand(ask, &snapshots));
             let demands: Vec<Demand> = demands.collect::<Result<_, _>>().map_err(Refused::Never)?;
-            let mut view = View::new(pictures.iter().map(|(_, picture)| picture.node.clone()));
-            for (job, quota) in &*self.hardware().quotas() {
+            let mut view = View::new(snapshots.iter().map(|(_, snapshot)| snapshot.node.clone()));
+            for (job, quota) in &*self.device_manager().quotas() {
                 view.set_quota(job.clone(), quota.clone());
             }
             let again = asks.iter().any(|ask| ask.again);
@@ -139,15 +139,15 @@ impl Engine {
                 }
                 Err(refusal) => {
                     if let ([demand], true) = (demands.as_slice(), first) {
-                        self.make_room(&view, demand, &pictures, evicted).await;
+                        self.make_room(&view, demand, &snapshots, evicted).await;
                     }
                     return Err(Refused::Busy(refusal));
                 }
             };
-            if let Some(granted) = self.claim(asks, &plan, &pictures).await {
+            if let Some(granted) = self.claim(asks, &plan, &snapshots).await {
                 return Ok(granted);
             }
-            // Somebody was faster; there are new pictures.
+            // Somebody was faster; there are new snapshots.
             if tries == TRIES_MAX || self.is_closing() {
                 let why = format!("{TRIES_MAX} plans in a row were out of date");
                 return Err(Refused::Outrun(why));
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// All nodes that answer, this one first.
-    pub(crate) async fn pictures(self: &Arc<Self>) -> Vec<(ProcessId, Picture)> {
+    pub(crate) async fn snapshots(self: &Arc<Self>) -> Vec<(ProcessId, NodeSnapshot)> {
         let nodes: Vec<ProcessId> = self
             .links
             .iter()
@@ -165,33 +165,37 @@ impl Engine {
             .collect();
         let patience = Some(self.limits.heartbeat_interval);
         let ask = |node| async move {
-            let picture = self.request::<Picturing>(node, &(), patience).await?;
-            Some((node, picture))
+            let snapshot = self.request::<Surveying>(node, &(), patience).await?;
+            Some((node, snapshot))
         };
         let others = join_all(nodes.into_iter().map(ask)).await;
-        let mut pictures = vec![(self.process, self.picture().await)];
-        for (process, picture) in others.into_iter().flatten() {
-            let name = &picture.node.name;
-            if pictures.iter().any(|(_, known)| known.node.name == *name) {
+        let mut snapshots = vec![(self.process, self.snapshot().await)];
+        for (process, snapshot) in others.into_iter().flatten() {
+            let name = &snapshot.node.name;
+            if snapshots.iter().any(|(_, known)| known.node.name == *name) {
                 tracing::warn!(
                     node = name,
                     "two nodes have this name, only one of them is used"
                 );
             } else {
-                pictures.push((process, picture));
+                snapshots.push((process, snapshot));
             }
         }
-        pictures
+        snapshots
     }
 
     /// The demand of an ask, whose company is known by the names of its leases.
-    fn demand(&self, ask: &Ask, pictures: &[(ProcessId, Picture)]) -> Result<Demand, Failure> {
+    fn demand(
+        &self,
+        ask: &Ask,
+        snapshots: &[(ProcessId, NodeSnapshot)],
+    ) -> Result<Demand, Failure> {
         let mut demand = ask.needs.demand.clone();
         demand.job.clone_from(&ask.job);
         demand.holder.clone_from(&ask.holder);
         demand.gang = ask.actors.len() as u32;
         for company in &ask.needs.company {
-            let mut actors = pictures.iter().flat_map(|(_, picture)| &picture.actors);
+            let mut actors = snapshots.iter().flat_map(|(_, snapshot)| &snapshot.actors);
             let known = actors.find(|(actor, ..)| *actor == company.actor);
             let Some((_, holder, _)) = known else {
                 // It may be between two places.
@@ -220,7 +224,7 @@ impl Engine {
         self: &Arc<Self>,
         asks: &[Ask],
         plan: &Plan,
-        pictures: &[(ProcessId, Picture)],
+        snapshots: &[(ProcessId, NodeSnapshot)],
     ) -> Option<Vec<Granted>> {
         let actors: Vec<(ActorId, u32)> =
             asks.iter().flat_map(|ask| &ask.actors).copied().collect();
@@ -230,15 +234,15 @@ impl Engine {
         }
         let mut granted: Vec<Option<Granted>> = vec![None; plan.leases.len()];
         for (name, places) in by_node {
-            let named = |(_, picture): &&(ProcessId, Picture)| picture.node.name == name;
-            let (node, picture) = pictures.iter().find(named)?;
+            let named = |(_, snapshot): &&(ProcessId, NodeSnapshot)| snapshot.node.name == name;
+            let (node, snapshot) = snapshots.iter().find(named)?;
             let leases = places.iter().map(|at| {
                 let (actor, rank) = *actors.get(*at)?;
                 let lease = plan.leases[*at].clone();
                 Some((Lease { rank, ..lease }, actor))
             });
             let leases = leases.collect::<Option<Vec<_>>>()?;
-            let claimed = self.claim_at(*node, picture.version, leases).await;
+            let claimed = self.claim_at(*node, snapshot.version, leases).await;
             let Some(claimed) = claimed else {
                 self.unclaim(granted.into_iter().flatten()).await;
                 return None;
@@ -286,7 +290,7 @@ impl Engine {
         self: &Arc<Self>,
         view: &View,
         demand: &Demand,
-        pictures: &[(ProcessId, Picture)],
+        snapshots: &[(ProcessId, NodeSnapshot)],
         evicted: &mut BTreeSet<String>,
     ) {
         let Ok(preemption) = preempt(view, demand) else {
@@ -294,7 +298,7 @@ impl Engine {
         };
         // One that has come back in another process meanwhile has to go again.
         let lives = |holder: &String| {
-            let actors = pictures.iter().flat_map(|(_, picture)| &picture.actors);
+            let actors = snapshots.iter().flat_map(|(_, snapshot)| &snapshot.actors);
             let own = actors.filter(|(_, name, _)| name == holder);
             let mut processes: Vec<u64> = own.map(|(.., process)| process.0).collect();
             processes.sort_unstable();
@@ -310,7 +314,7 @@ impl Engine {
             holders: victims,
             by: demand.holder.clone(),
         };
-        for (node, _) in pictures {
+        for (node, _) in snapshots {
             if *node == self.process {
                 self.evict_here(&eviction).await;
             } else {
