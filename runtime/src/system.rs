@@ -42,7 +42,8 @@ use crate::node::inspect::{
 };
 use crate::node::program::{WorkerCommand, WorkerMode};
 use crate::node::upgrade::{Busy, Inheritance, Succession};
-use crate::node::worker::{self, Birth, Role, ServeError};
+use crate::node::worker::child::ServeError;
+use crate::node::worker::{self, Birth, Role};
 use crate::services::{self, SERVICES};
 
 /// A running system as seen from one process. Cheap to clone; [`System::shutdown`] ends it.
@@ -616,7 +617,7 @@ impl SystemBuilder {
     /// not one of this node, or what was inherited was another node's.
     #[odeon_macros::boxed]
     pub async fn start(self) -> Result<System, SystemError> {
-        if let Some(birth) = worker::driver_birth() {
+        if let Some(birth) = worker::child::driver_birth() {
             return self.connect(birth?).await;
         }
         let workers = match self.workers {
@@ -683,7 +684,7 @@ impl SystemBuilder {
     /// A system under the node that started this process. Where it listens, what it starts workers
     /// from and what it may use are up to that node.
     async fn connect(self, birth: Birth) -> Result<System, SystemError> {
-        let (engine, _link) = Box::pin(worker::connect(
+        let (engine, _link) = Box::pin(worker::child::connect(
             birth,
             self.types,
             SERVICES,
@@ -781,7 +782,7 @@ impl Job {
     pub fn serve_if_worker(self) {
         // Nothing here reads it, and it must be in the file all the same.
         std::hint::black_box(self.manifest);
-        let Some(birth) = worker::birth() else {
+        let Some(birth) = worker::child::birth() else {
             return;
         };
         if matches!(&birth, Ok(birth) if birth.role == Role::Driver) {
@@ -805,7 +806,7 @@ impl Job {
                 })
             })
             .and_then(|runtime| {
-                let served = runtime.block_on(worker::serve(
+                let served = runtime.block_on(worker::child::serve(
                     birth?,
                     self.types,
                     SERVICES,

@@ -109,9 +109,7 @@ impl Heritage {
     pub fn keep_open(&self) -> io::Result<()> {
         self.engine.keep_open()?;
         let outputs = self.own.prints.descriptors();
-        outputs
-            .into_iter()
-            .try_for_each(odeon::upgrade::keep_open)
+        outputs.into_iter().try_for_each(odeon::upgrade::keep_open)
     }
 }
 
