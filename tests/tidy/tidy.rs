@@ -3,6 +3,7 @@
 //! files import.
 
 mod circles;
+mod sizes;
 
 use std::collections::BTreeSet;
 use std::fs;
