@@ -111,6 +111,8 @@ pub(crate) struct Admission {
     most: u32,
     taken: AtomicU32,
     waiting: AtomicU32,
+    /// That of who waits for room, one after the other in the order of arrival.
+    turn: tokio::sync::Mutex<()>,
     room: Notify,
 }
 
@@ -121,6 +123,7 @@ impl Admission {
             most,
             taken: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
+            turn: tokio::sync::Mutex::new(()),
             room: Notify::new(),
         }
     }
@@ -158,20 +161,12 @@ impl Admission {
                 self.0.waiting.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        let first = self.waiting.fetch_add(1, Ordering::SeqCst) == 0;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = Waiting(self);
-        // Nobody overtakes those who wait already, also when room has just come.
-        if !(first && self.take()) {
-            loop {
-                self.room.notified().await;
-                if self.take() {
-                    break;
-                }
-            }
-        }
-        // Two messages that left at once may have woken only one of us.
-        if self.taken.load(Ordering::SeqCst) < self.most {
-            self.room.notify_one();
+        // Who looked in vain out of turn would go to the end of the row.
+        let _turn = self.turn.lock().await;
+        while !self.take() {
+            self.room.notified().await;
         }
     }
 }
@@ -446,4 +441,40 @@ pub(crate) enum Sender {
         /// Of its payload.
         bytes: u32,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::Admission;
+
+    /// SEMANTICS 1.
+    #[tokio::test]
+    async fn who_waits_for_room_keeps_its_place_when_much_comes_at_once() {
+        const MOST: usize = 3;
+        let admission = Arc::new(Admission::new(MOST));
+        while admission.try_take() {}
+        let came = Arc::new(Mutex::new(vec![]));
+        for number in 0..4 * MOST {
+            let (admission, came) = (Arc::clone(&admission), Arc::clone(&came));
+            drop(tokio::spawn(async move {
+                admission.wait().await;
+                came.lock().push(number);
+            }));
+        }
+        tokio::task::yield_now().await;
+        for left in 0..4 * MOST {
+            admission.give_back();
+            // Some leave together.
+            if left % MOST == MOST - 1 {
+                for _ in 0..4 * MOST {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        assert_eq!(*came.lock(), (0..4 * MOST).collect::<Vec<_>>());
+    }
 }
