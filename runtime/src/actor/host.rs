@@ -319,6 +319,22 @@ impl ActorLoop {
         }
     }
 
+    /// Refuses a message that another life than the present one has left in the mailbox.
+    fn refuse_stale(&self, mut mail: Box<dyn Mail>, fence: Incarnation, now: Timestamp) {
+        let (actor, current) = (self.cell.id, self.incarnation);
+        if mail.is_tell() {
+            let down = self.cell.engine.obituary(actor);
+            let name = mail.head().name;
+            self.cell.engine.dead_letter(actor, name, &down);
+        }
+        let error = AskError::Stale {
+            actor,
+            fence,
+            current,
+        };
+        mail.settle(&self.cell, Err(error), now);
+    }
+
     /// Handles one message that came out of the mailbox.
     pub(crate) async fn handle(&mut self, mut mail: Box<dyn Mail>) {
         // An actor that is over drops the message, which answers its caller.
@@ -334,7 +350,7 @@ impl ActorLoop {
         let head = mail.head();
         head.leave();
         let (name, queued, deadline, trace) = (head.name, head.queued, head.deadline, head.trace);
-        let (method, run) = (head.method, head.run);
+        let (method, fence, run) = (head.method, head.fence, head.run);
         let started = self
             .busy_since
             .take()
@@ -348,6 +364,9 @@ impl ActorLoop {
                 waited,
             };
             return mail.settle(&self.cell, Err(error), started);
+        }
+        if fence != 0 && fence != self.incarnation {
+            return self.refuse_stale(mail, fence, started);
         }
         let context = self.cell.engine.tracer.begin(trace, started);
         surround(&mut self.surroundings, &self.cell, context);

@@ -28,6 +28,8 @@ pub(crate) struct Head {
     pub(crate) name: &'static str,
     /// Its id on the wire.
     pub(crate) method: u64,
+    /// The life that it is for; 0 for any.
+    pub(crate) fence: Incarnation,
     /// When its caller stops waiting.
     pub(crate) deadline: Timestamp,
     /// When it was sent, or came over a link.

@@ -81,6 +81,7 @@ pub(crate) fn receive(cell: &Arc<ActorCell>, call: &Call, arrived: Timestamp) {
     let head = Head {
         name: method.name,
         method: method.id,
+        fence: call.fence,
         deadline: arrived.after(call.budget),
         queued: arrived,
         trace: call.trace,

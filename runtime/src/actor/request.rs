@@ -353,6 +353,7 @@ impl Request {
         Head {
             name: self.name,
             method: self.method,
+            fence: self.fence,
             deadline,
             queued,
             trace,
