@@ -11,6 +11,7 @@
 //! draws elsewhere stays its own.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,21 @@ pub struct SimulationSpec {
     pub job: Job,
     /// The devices of the nodes: those of its first node belong to the first one here, and so on.
     pub devices: Option<fake::Spec>,
+    /// Whoever stands between the nodes and does more than carry.
+    pub relays: Option<Relays>,
+}
+
+/// The bytes that go on, of those that were sent one way over a stream, which come in their order.
+pub type Relay = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
+
+/// A maker of relays, for each way of each stream that is opened: from one node to another.
+#[derive(Clone)]
+pub struct Relays(Arc<dyn Fn(usize, usize) -> Relay + Send + Sync>);
+
+impl fmt::Debug for Relays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Relays")
+    }
 }
 
 impl SimulationSpec {
@@ -64,7 +80,16 @@ impl SimulationSpec {
             supervision: Supervision::default(),
             job,
             devices: None,
+            relays: None,
         }
+    }
+
+    /// Relays between the nodes, which may damage what passes them or say something else: `make` is
+    /// called for each way of each stream that is opened, first for that from the node that dials.
+    #[must_use]
+    pub fn relayed(mut self, make: impl Fn(usize, usize) -> Relay + Send + Sync + 'static) -> Self {
+        self.relays = Some(Relays(Arc::new(make)));
+        self
     }
 
     /// Fake devices on the nodes: `Spec::cluster(2, Model::default())` gives two nodes eight each.
@@ -184,6 +209,7 @@ impl World {
         let network = Network {
             shared: Arc::new(Shared {
                 delays: (spec.delay_min, spec.delay_max),
+                relays: spec.relays.clone(),
                 cut: Mutex::default(),
                 broken: Mutex::default(),
                 parted: Mutex::default(),
@@ -212,7 +238,7 @@ impl World {
         self.network.mend(a, b);
         let (network, far) = (self.network.clone(), self.nodes[b].clone());
         let dial = move || {
-            let stream = network.dial(pair(a, b), &far);
+            let stream = network.dial(a, b, &far);
             async { stream }
         };
         self.nodes[a].join_over(dial).await?;
@@ -240,6 +266,7 @@ pub struct Network {
 #[derive(Debug)]
 struct Shared {
     delays: (Duration, Duration),
+    relays: Option<Relays>,
     /// Pairs of nodes that do not reach each other.
     cut: Mutex<HashSet<(usize, usize)>>,
     /// The number of times that what was open between two nodes was broken.
@@ -280,8 +307,9 @@ impl Network {
         self.shared.changed.notify_waiters();
     }
 
-    /// Opens a stream to a node.
-    fn dial(&self, link: (usize, usize), far: &System) -> std::io::Result<Halves> {
+    /// Opens a stream from node `a` to node `b`.
+    fn dial(&self, a: usize, b: usize, far: &System) -> std::io::Result<Halves> {
+        let link = pair(a, b);
         if self.shared.cut.lock().contains(&link) {
             return Err(std::io::ErrorKind::HostUnreachable.into());
         }
@@ -290,8 +318,14 @@ impl Network {
         let (a_read, a_write) = tokio::io::split(a_wire);
         let (b_read, b_write) = tokio::io::split(b_wire);
         let before = self.times_broken(link);
-        for (from, to) in [(a_read, b_write), (b_read, a_write)] {
-            drop(tokio::spawn(self.clone().carry(link, before, from, to)));
+        let relays = self.shared.relays.as_ref();
+        let relay = |from, to| relays.map(|relays| (relays.0)(from, to));
+        for (from, to, relay) in [
+            (a_read, b_write, relay(a, b)),
+            (b_read, a_write, relay(b, a)),
+        ] {
+            let carrying = self.clone().carry(link, before, from, to, relay);
+            drop(tokio::spawn(carrying));
         }
         let far = far.clone();
         drop(tokio::spawn(async move {
@@ -341,14 +375,17 @@ impl Network {
         before: u64,
         mut from: ReadHalf<DuplexStream>,
         mut to: WriteHalf<DuplexStream>,
+        mut relay: Option<Relay>,
     ) {
         let carrying = async {
             let mut buffer = vec![0; 16 << 10];
             while let Ok(read @ 1..) = from.read(&mut buffer).await {
+                let relayed = relay.as_mut().map(|relay| relay(&buffer[..read]));
                 let (min, max) = self.shared.delays;
                 Clock::sleep(min + max.saturating_sub(min).mul_f32(random::fraction())).await;
                 self.wait_open(link).await;
-                if to.write_all(&buffer[..read]).await.is_err() {
+                let bytes = relayed.as_deref().unwrap_or(&buffer[..read]);
+                if to.write_all(bytes).await.is_err() {
                     break;
                 }
             }
