@@ -239,6 +239,13 @@ impl Engine {
             let waits = match call.call {
                 0 => true,
                 key if call.from == self.process => self.pending.sent_via(key, Some(link.peer)),
+                // It goes back where it came from, and so its answer does not come by here.
+                _ if self
+                    .next_link(call.from)
+                    .is_some_and(|back| back.peer == link.peer) =>
+                {
+                    true
+                }
                 key => {
                     self.forwards.insert((call.from, key), (link.peer, call.to));
                     true

@@ -70,6 +70,8 @@ pub(crate) enum Next<C, L> {
     Hold(Option<ProcessId>),
     /// Nowhere any more.
     Dead,
+    /// Nowhere: the process that its home has named as its host is gone, which the home does not know yet.
+    HostGone,
     /// No link leads on.
     Unreachable,
 }
@@ -84,7 +86,7 @@ pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Acto
         // It came back: its home has named a host that is reached through this process.
         let onward = view.towards(leg.at).filter(|_| view.knows(leg.at));
         let onward = onward.filter(|link| Some(V::peer(link)) != leg.came);
-        return over(onward, leg.at, Next::Dead);
+        return over(onward, leg.at, Next::HostGone);
     }
     match view.site(leg.to) {
         Some(RowSite::Gone) => return Next::Dead,

@@ -13,7 +13,7 @@ use crate::actor::pending::Waiting;
 use crate::actor::remote;
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
-use crate::base::failure::Down;
+use crate::base::failure::{Down, ProcessExit, Reason};
 use crate::base::id::{ActorId, ProcessId};
 use crate::net::link::Link;
 use crate::net::wire::{Call, Frame};
@@ -88,7 +88,7 @@ impl Engine {
             Next::Here(cell) => Whereabouts::Here(cell),
             Next::Link { link, at } => Whereabouts::There(Some(Hop { link, at })),
             Next::Hold(_) => Whereabouts::There(None),
-            Next::Dead => Whereabouts::Dead(self.obituary(id)),
+            Next::Dead | Next::HostGone => Whereabouts::Dead(self.obituary(id)),
             Next::Unreachable => Whereabouts::Unreachable,
         }
     }
@@ -158,7 +158,7 @@ impl Engine {
                 }
                 Next::Link { link, at } => {
                     call.at = at;
-                    match self.push_call(call, &link) {
+                    match self.push_call(call, came, &link) {
                         None => return,
                         Some(back) => (call, closed) = (back, Some(link)),
                     }
@@ -184,6 +184,7 @@ impl Engine {
                     }
                 }
                 Next::Dead => AskError::Dead(self.obituary(call.to)),
+                Next::HostGone => self.host_gone(&call),
                 Next::Unreachable => match &closed {
                     Some(link) => AskError::LinkLost {
                         actor: call.to,
@@ -198,11 +199,16 @@ impl Engine {
 
     /// Pushes a call to a link. Gives it back when the link has closed and its loss has not ended the
     /// call.
-    fn push_call(&self, call: Call, link: &Arc<Link>) -> Option<Call> {
+    fn push_call(&self, call: Call, came: Option<&Arc<Link>>, link: &Arc<Link>) -> Option<Call> {
         let (key, from) = (call.call, call.from);
+        // What goes back where it came from is seen to there: its answer does not come by here.
+        let is_back = came.is_some_and(|came| came.peer == link.peer);
         if key != 0 && from == self.process {
-            self.pending.sent_via(key, Some(link.peer));
-        } else if key != 0 {
+            // The word that nobody waits for it any more would not find it.
+            if !self.pending.sent_via(key, Some(link.peer)) {
+                return None;
+            }
+        } else if key != 0 && !is_back {
             self.forwards.insert((from, key), (link.peer, call.to));
         }
         let frame = Frame::Call(call);
@@ -212,7 +218,7 @@ impl Engine {
         let Frame::Call(call) = frame else {
             return None;
         };
-        self.is_still_wanted(&call).then_some(call)
+        (is_back || self.is_still_wanted(&call)).then_some(call)
     }
 
     /// A call found its link closed. Returns false if the loss of the link has ended it.
@@ -224,16 +230,34 @@ impl Engine {
         }
     }
 
+    /// The end of a call whose home does not know yet that the process of its actor is gone.
+    fn host_gone(&self, call: &Call) -> AskError {
+        let exit = ProcessExit {
+            process: call.at,
+            status: "it ended before the message came".to_owned(),
+            code: None,
+            node: Some(self.node.clone()),
+            fault: None,
+        };
+        AskError::Died(Down {
+            id: call.to,
+            incarnation: 0,
+            reason: Reason::Failed(exit.into()),
+        })
+    }
+
     /// Nobody waits for the answer to a call of this process any more.
     pub(crate) fn withdraw(&self, call: u64, waiting: &Waiting) {
-        let to = waiting.actor;
-        if waiting.via.is_none() {
+        let (to, from) = (waiting.actor, self.process);
+        match waiting.via {
+            // It follows the call, wherever the actor is said to be now.
+            Some(via) => {
+                if let Some(link) = self.links.get(&via) {
+                    link.push(&Frame::Cancel { call, from, to }, true);
+                }
+            }
             // It may wait for its actor to be placed.
-            return self.members.drop_held(to, self.process, call);
-        }
-        if let Some(Hop { link, .. }) = self.hop_to(to) {
-            let from = self.process;
-            link.push(&Frame::Cancel { call, from, to }, true);
+            None => self.members.drop_held(to, from, call),
         }
     }
 
