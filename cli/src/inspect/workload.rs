@@ -14,7 +14,7 @@ use odeon_observe::ClusterView;
 use odeon_observe::cluster_view::Recorded;
 use odeon_observe::spans::Span;
 
-use super::shown::{Shown, rounded};
+use super::dto::{Shown, rounded};
 
 /// Names that are facts with a limit rather than curves.
 const PLAIN: [&str; 8] = [
