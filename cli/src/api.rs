@@ -7,8 +7,9 @@
 mod access;
 mod audit;
 mod cluster;
-mod door;
+pub(crate) mod dto;
 mod extract;
+mod forwarding;
 pub(crate) mod host;
 mod jobs;
 pub(crate) mod key;
@@ -17,7 +18,6 @@ mod majority;
 mod problem;
 pub(crate) mod request_id;
 mod serve;
-pub(crate) mod shown;
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use utoipa::OpenApi;
 use crate::inspect::{self, Facts, Inspect, Origin};
 
 pub(crate) use audit::Audit;
-use door::BUNDLE_BYTES_MAX;
-pub(crate) use door::open as open_door;
+use forwarding::BUNDLE_BYTES_MAX;
+pub(crate) use forwarding::open as open_door;
 pub(crate) use key::new_key;
 pub(crate) use limits::Limiter;
 use request_id::number;

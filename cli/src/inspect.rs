@@ -4,24 +4,24 @@
 //! nothing. The pages are files in the binary; they speak the same API as `odeon top` does.
 
 mod actions;
-mod alone;
 mod assets;
+mod dto;
+mod event_log;
 mod export;
 mod facts;
 mod gate;
-mod happened;
 mod inspection;
 mod jobs;
 mod journal;
 mod lines;
-mod noted;
+mod output_log;
 mod page;
-mod prints;
 mod record;
+mod recorded_catalog;
 mod refused;
 mod replay;
 mod scrape;
-mod shown;
+mod standalone;
 mod stream;
 mod time;
 mod view;
@@ -38,20 +38,20 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::OpenApi;
 
-pub(crate) use alone::{Alone, Looks};
+use dto::Shown;
+pub(crate) use event_log::{FILES as EVENT_LOG, event_log};
 pub(crate) use facts::Facts;
 pub(crate) use gate::{ACTIONS, Exchange, INSPECT, SESSION, cookie_of, with_cookie};
-pub(crate) use happened::{FILES as HAPPENED, happened};
 pub(crate) use inspection::{Inspect, Origin};
 use jobs::job_number;
 use lines::{Before, LinesOf};
+pub(crate) use output_log::{FILES as OUTPUT_LOG, OutputLog};
 pub(crate) use page::exported;
-pub(crate) use prints::{FILES as PRINTS, Prints};
 pub(crate) use record::SECONDS_MAX;
 use refused::{Refused, Told};
 pub(crate) use replay::Replay;
 pub(crate) use scrape::METRICS;
-use shown::Shown;
+pub(crate) use standalone::{Looks, Standalone};
 pub(crate) use view::takes_event;
 use view::{Asked, Counted};
 
@@ -245,7 +245,7 @@ impl Shown<'_> {
     ) -> Vec<told::ActorRow> {
         let actors = self.seen.actors().iter().filter(|actor| takes(actor));
         let mut actors: Vec<_> = actors.collect();
-        shown::by_badness(&mut actors);
+        dto::by_badness(&mut actors);
         actors
             .into_iter()
             .take(SOME)
@@ -323,7 +323,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
                 .collect(),
             children: told::Children {
                 count: children().count() as u64,
-                by_state: shown::states(children()),
+                by_state: dto::states(children()),
                 some: it.some_actors(|row| row.view.parent == actor),
             },
             deadlock: circle && it.is_deadlocked(actor),
@@ -335,13 +335,13 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
                     name: method.name.clone(),
                     count: method.handled,
                     failed: method.failed,
-                    handling_us: shown::quantiles(&method.handling),
-                    waiting_us: shown::quantiles(&method.waiting),
+                    handling_us: dto::quantiles(&method.handling),
+                    waiting_us: dto::quantiles(&method.waiting),
                 })
                 .collect(),
             all_messages: told::MessageTimes {
-                handling_us: shown::quantiles(&sum(|it| &it.handling)),
-                waiting_us: shown::quantiles(&sum(|it| &it.waiting)),
+                handling_us: dto::quantiles(&sum(|it| &it.handling)),
+                waiting_us: dto::quantiles(&sum(|it| &it.waiting)),
             },
             placement: Some(it.placement(row)),
             lives: lives.collect(),

@@ -8,14 +8,14 @@
 //! | `demos` | the recordings in the binary |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
-//! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`door`) |
+//! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
-//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages, as they are told by `inspect/shown` |
+//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages, as they are told by `inspect/dto` |
 //! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |
 //! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
 //! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
-//! | `inspect/alone`, `inspect/prints`, `inspect/happened`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
-//! | `inspect/record`, `inspect/replay`, `inspect/noted`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
+//! | `inspect/standalone`, `inspect/output_log`, `inspect/event_log`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
+//! | `inspect/record`, `inspect/replay`, `inspect/recorded_catalog`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
 //! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
 //! | `plot`, `figures`, `print` | figures as SVG; numbers as people read them; output |
 //!

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use odeon_cluster::access::Role;
 
 use super::Api;
-use super::door::{self, FROM, HANDED_ON};
+use super::forwarding::{self, FROM, HANDED_ON};
 use super::host::is_own;
 use super::key::{PAGE, hash_of, page_key, page_key_of};
 use super::problem::No;
@@ -124,7 +124,7 @@ pub(super) async fn admit(
                 if let Some(Ok(address)) = from_text.map(HeaderValue::try_from) {
                     headers.insert(FROM, address);
                 }
-                let response = door::hand_on(&api.daemon, request).await;
+                let response = forwarding::hand_on(&api.daemon, request).await;
                 let is_strange = response.status() == StatusCode::UNAUTHORIZED;
                 let too_many = from
                     .filter(|_| is_strange)
@@ -144,7 +144,7 @@ pub(super) async fn admit(
         Ok(None) => next.run(request).await,
         Ok(Some(caller)) => {
             // Another node asks that before it takes a body for us.
-            let is_asked_first = handed_on && request.uri().path() == door::KEY_PATH;
+            let is_asked_first = handed_on && request.uri().path() == forwarding::KEY_PATH;
             if !is_asked_first && let Err(seconds) = api.limiter.check(&caller.name) {
                 return No::too_many("requests with this key", seconds).into_response();
             }
@@ -197,11 +197,11 @@ fn secret_of(request: &Request) -> Option<&str> {
 /// Asks a voter whether the key of a request is good; else what it says.
 async fn known_elsewhere(api: &Arc<Api>, key: Option<String>) -> Result<(), Response> {
     let key = key.ok_or_else(|| No::unauthorized(NO_KEY).into_response())?;
-    let asked = Request::get(door::KEY_PATH)
+    let asked = Request::get(forwarding::KEY_PATH)
         .header(header::AUTHORIZATION, format!("Bearer {key}"))
         .body(Body::empty());
     let asked = asked.map_err(|error| No::unauthorized(error).into_response())?;
-    let response = door::hand_on(&api.daemon, asked).await;
+    let response = forwarding::hand_on(&api.daemon, asked).await;
     match response.status().is_success() {
         true => Ok(()),
         false => Err(response),
@@ -246,7 +246,7 @@ fn admitted(api: &Api, request: &Request) -> Result<Option<Caller>, No> {
     let secret = secret_of(request).ok_or_else(|| No::unauthorized(NO_KEY))?;
     let path = request.uri().path();
     // Another node asks whose it is.
-    let looks = path.starts_with(INSPECT) || path == door::KEY_PATH;
+    let looks = path.starts_with(INSPECT) || path == forwarding::KEY_PATH;
     caller_with(api, secret, looks).map(Some)
 }
 

@@ -20,7 +20,7 @@ use super::audit::Made;
 use super::extract::{Path, Sent};
 use super::key::new_key;
 use super::problem::No;
-use super::{Api, shown};
+use super::{Api, dto};
 
 /// The answer of a handler.
 pub(super) type Answer<T> = Result<Json<T>, No>;
@@ -47,7 +47,7 @@ impl Api {
 
     /// The nodes. Without a majority nobody writes down who is gone: then this node says whom it hears.
     fn nodes(&self, tables: &Tables) -> Vec<Node> {
-        let nodes = shown::nodes(tables);
+        let nodes = dto::nodes(tables);
         if self.daemon.catalog().leader().is_some() {
             return nodes;
         }

@@ -28,7 +28,7 @@ use super::audit::Made;
 use super::cluster::{Answer, Done, Making};
 use super::extract::{Path, Query, Raw, Sent};
 use super::problem::No;
-use super::{Api, shown};
+use super::{Api, dto};
 
 /// Longest wait of one request.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -131,7 +131,7 @@ pub(super) async fn submit(
     };
     let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
     let id = submitted.await?;
-    let job = shown::job(&api.row(id)?, None);
+    let job = dto::job(&api.row(id)?, None);
     Ok((Extension(Made(job.id.clone())), Json(job)))
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn jobs(
         let newest = tables.jobs.values().rev();
         let wanted = newest.filter(|job| all || !job.is_over()).take(limit);
         wanted
-            .map(|job| shown::job(job, hindered.get(&job.id)))
+            .map(|job| dto::job(job, hindered.get(&job.id)))
             .collect()
     })?;
     Ok(Json(jobs))
@@ -201,7 +201,7 @@ pub(super) async fn job(
         true => BTreeMap::new(),
         false => hindered(&api).await?,
     };
-    Ok(Json(shown::job(&row, hindered.get(&id))))
+    Ok(Json(dto::job(&row, hindered.get(&id))))
 }
 
 /// Ends a job.
@@ -236,7 +236,7 @@ async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
         .catalog()
         .write_for(Fact::Job { job, event })
         .await?;
-    Ok(Json(shown::job(&api.row(job)?, None)))
+    Ok(Json(dto::job(&api.row(job)?, None)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -278,7 +278,7 @@ pub(super) async fn logs(
             return Ok(Json(Lines {
                 over: over && merged.lines.is_empty(),
                 next: merged.next.to_string(),
-                lines: merged.lines.into_iter().map(shown::line).collect(),
+                lines: merged.lines.into_iter().map(dto::line).collect(),
                 silent,
             }));
         }

@@ -17,7 +17,7 @@ use super::pages;
 use super::watched::{self, Watched};
 use crate::args::EventsArgs;
 use crate::figures;
-use crate::inspect::{HAPPENED, happened, takes_event};
+use crate::inspect::{EVENT_LOG, event_log, takes_event};
 use crate::print;
 use crate::top::signs;
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &EventsArgs) -> Result<()> {
 /// Tells what has happened in a run that is over, or says why nobody knows.
 fn past(run: &Path, over: anyhow::Error, args: &EventsArgs) -> Result<()> {
     let told =
-        happened(run).with_context(|| format!("reading {}", run.join(HAPPENED[0]).display()))?;
+        event_log(run).with_context(|| format!("reading {}", run.join(EVENT_LOG[0]).display()))?;
     let Some(mut events) = told else {
         return Err(over);
     };

@@ -8,7 +8,7 @@ use odeon_observe::recording::Head;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PlayArgs, ReplayArgs};
-use crate::inspect::{Alone, Replay, exported};
+use crate::inspect::{Replay, Standalone, exported};
 use crate::print;
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
 /// Serves a recording until somebody asks it to end.
 pub(crate) async fn play(replay: &Replay, args: &PlayArgs) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let pages = Alone::replay(replay, args.port).await?;
+    let pages = Standalone::replay(replay, args.port).await?;
     if let Some(url) = pages.connection().map(ui::address_of) {
         print::line(&url)?;
         if args.open {

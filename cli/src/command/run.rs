@@ -33,7 +33,7 @@ use super::pages::Note;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
-use crate::inspect::{Alone, Looks, PRINTS, Prints};
+use crate::inspect::{Looks, OUTPUT_LOG, OutputLog, Standalone};
 use crate::print::{self, Unshown};
 
 pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
@@ -118,7 +118,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     )
 }
 
-/// Runs `main` on a system whose processes are this program's, with its pages, prints and notes in the
+/// Runs `main` on a system whose processes are this program's, with its pages, output and notes in the
 /// run's folder.
 fn host(
     job: Job,
@@ -126,14 +126,14 @@ fn host(
     name: &str,
     otlp: Option<&Settings>,
     folder: RunFolder,
-    main: impl AsyncFnOnce(System, RunFolder, Option<&Alone>) -> Result<ExitCode>,
+    main: impl AsyncFnOnce(System, RunFolder, Option<&Standalone>) -> Result<ExitCode>,
 ) -> Result<ExitCode> {
     // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
     // window is long, since every try of such a fault takes its time.
     let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
-    let prints = Prints::in_folder(&folder.path)
-        .with_context(|| format!("{} takes no {}", folder.path.display(), PRINTS[0]))?;
-    let taken = prints.clone();
+    let output_log = OutputLog::in_folder(&folder.path)
+        .with_context(|| format!("{} takes no {}", folder.path.display(), OUTPUT_LOG[0]))?;
+    let taken = output_log.clone();
     let worker =
         WorkerCommand::current_exe()?.output(move |process, output| taken.take(process, output));
     let outcome = job.run_with(
@@ -142,10 +142,10 @@ fn host(
             builder.workers(WorkerMode::Processes(worker))
         },
         async |system| {
-            let (own, process) = (prints.clone(), system.process());
+            let (own, process) = (output_log.clone(), system.process());
             print::overhear(move |text| own.logged(process, text));
-            let pages = pages(&system, name, &args.pages, otlp, &prints, &folder).await?;
-            let connection = pages.as_ref().and_then(Alone::connection);
+            let pages = pages(&system, name, &args.pages, otlp, &output_log, &folder).await?;
+            let connection = pages.as_ref().and_then(Standalone::connection);
             let _note = Note::keep(&folder.path, connection)?;
             telemetry::gauge("run.about", 1.0)
                 .with("recipe", args.recipe.display().to_string())
@@ -158,7 +158,7 @@ fn host(
             outcome
         },
     );
-    prints.end();
+    output_log.end();
     outcome
 }
 
@@ -171,23 +171,23 @@ async fn pages(
     name: &str,
     args: &PagesArgs,
     otlp: Option<&Settings>,
-    prints: &Prints,
+    output_log: &OutputLog,
     folder: &RunFolder,
-) -> Result<Option<Alone>> {
+) -> Result<Option<Standalone>> {
     let in_cluster = std::env::var_os(IN_CLUSTER).is_some();
     let port = (!args.no_ui && !in_cluster).then_some(args.ui_port);
     let looks = Looks {
         port,
         allow_actions: args.allow_actions,
         record: args.record.as_deref(),
-        prints: prints.clone(),
+        output_log: output_log.clone(),
         folder: Some(&folder.path),
         otlp: otlp.filter(|_| !in_cluster),
     };
     if looks.is_blind() {
         return Ok(None);
     }
-    let pages = Alone::look(name, system, looks).await?;
+    let pages = Standalone::look(name, system, looks).await?;
     if let Some(connection) = pages.connection().filter(|_| args.open) {
         ui::open(&ui::address_of(connection));
     }
@@ -200,7 +200,7 @@ async fn follow(
     plan: RunPlan,
     recipe: &Recipe,
     folder: RunFolder,
-    pages: Option<&Alone>,
+    pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
@@ -258,8 +258,8 @@ async fn follow(
 }
 
 /// Says where the pages are.
-fn tell(pages: Option<&Alone>) {
-    if let Some(connection) = pages.and_then(Alone::connection) {
+fn tell(pages: Option<&Standalone>) {
+    if let Some(connection) = pages.and_then(Standalone::connection) {
         let url = ui::address_of(connection);
         print::say(format!("look on at {url}"));
     }

@@ -10,9 +10,9 @@ use odeon::{ActorId, AskError, Failure};
 use odeon_client::inspect as told;
 use serde::Deserialize;
 
+use super::dto;
 use super::inspection::{Inspect, Origin};
 use super::refused::Refused;
-use super::shown;
 
 /// The time that an end may take before the answer says that it goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ fn target(inspect: &Inspect, id: &str) -> Result<(ActorId, String), Refused> {
         let actor = actors.find(|actor| actor.view.id.to_string() == id);
         let actor = actor.ok_or_else(|| Refused::Unknown(format!("no actor {id} is seen")))?;
         let title = actor.title();
-        if shown::is_system(actor) {
+        if dto::is_system(actor) {
             return Err(Refused::Forbidden(format!(
                 "{title} belongs to the system itself"
             )));

@@ -13,10 +13,10 @@ use odeon_observe::spans::Span;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::dto::{Shown, kind_word, span_id};
 use super::inspection::Inspect;
 use super::page::exported;
 use super::refused::Refused;
-use super::shown::{Shown, kind_word, span_id};
 
 /// The query of an export.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

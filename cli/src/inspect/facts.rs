@@ -12,21 +12,21 @@ use odeon_cluster::logs::{Begin, Cursor};
 use odeon_observe::Observer;
 use parking_lot::Mutex;
 
+use super::dto::{self, NodeFacts};
 use super::lines::{Last, LinesOf};
-use super::noted::Noted;
-use super::prints::Prints;
-use super::shown::{self, NodeFacts};
-use crate::api::shown::jobs_seen;
+use super::output_log::OutputLog;
+use super::recorded_catalog::RecordedCatalog;
+use crate::api::dto::jobs_seen;
 
 /// Where it comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Facts {
     /// There is no catalog: one program, on one machine, and what its workers print.
-    Alone(Prints),
+    Standalone(OutputLog),
     /// A daemon's.
     Cluster(Arc<Daemon>),
     /// The facts that a recording holds, up to where it is.
-    Noted(Arc<Mutex<Noted>>),
+    Recorded(Arc<Mutex<RecordedCatalog>>),
 }
 
 /// Lines, and where those begin that follow.
@@ -36,9 +36,9 @@ impl Facts {
     /// By the names of the nodes.
     pub(super) fn nodes(&self) -> BTreeMap<String, NodeFacts> {
         let daemon = match self {
-            Self::Alone(_) => return BTreeMap::new(),
+            Self::Standalone(_) => return BTreeMap::new(),
             Self::Cluster(daemon) => daemon,
-            Self::Noted(noted) => return noted.lock().nodes.clone(),
+            Self::Recorded(recorded) => return recorded.lock().nodes.clone(),
         };
         let catalog = daemon.catalog();
         let (leader, voters) = (catalog.leader(), catalog.voters());
@@ -60,9 +60,9 @@ impl Facts {
     /// Jobs, the newest first.
     pub(super) fn jobs(&self) -> Vec<told::Job> {
         match self {
-            Self::Alone(_) => vec![],
+            Self::Standalone(_) => vec![],
             Self::Cluster(daemon) => jobs_seen(daemon),
-            Self::Noted(noted) => noted.lock().jobs.clone(),
+            Self::Recorded(recorded) => recorded.lock().jobs.clone(),
         }
     }
 
@@ -74,20 +74,20 @@ impl Facts {
         };
         let id = job.strip_prefix('j')?.parse().ok().map(JobId)?;
         let read = daemon.archive().read(id, from).await.ok()?.merged;
-        let lines = read.lines.into_iter().map(shown::line).collect();
+        let lines = read.lines.into_iter().map(dto::line).collect();
         Some((lines, read.next))
     }
 
     /// The last lines that were printed; nothing where none are kept.
     pub(super) async fn logs(&self, of: &LinesOf<'_>) -> Option<told::Logs> {
         let daemon = match self {
-            Self::Alone(prints) => {
+            Self::Standalone(output_log) => {
                 let mut last = Last::new(of);
-                last.add(prints.after(0).0);
+                last.add(output_log.after(0).0);
                 return Some(last.logs());
             }
             Self::Cluster(daemon) => daemon,
-            Self::Noted(noted) => return noted.lock().logs(of),
+            Self::Recorded(recorded) => return recorded.lock().logs(of),
         };
         let id = of.job.strip_prefix('j')?.parse().ok().map(JobId)?;
         let archive = daemon.archive();
@@ -116,9 +116,9 @@ impl Facts {
 
     pub(super) fn has_jobs(&self) -> bool {
         match self {
-            Self::Alone(_) => false,
+            Self::Standalone(_) => false,
             Self::Cluster(_) => true,
-            Self::Noted(noted) => noted.lock().has_jobs,
+            Self::Recorded(recorded) => recorded.lock().has_jobs,
         }
     }
 }
@@ -135,7 +135,7 @@ async fn last_from<'a>(
     loop {
         let read = archive.read(job, &cursor).await.ok()?.merged;
         cursor = read.next;
-        let lines: Vec<_> = read.lines.into_iter().map(shown::line).collect();
+        let lines: Vec<_> = read.lines.into_iter().map(dto::line).collect();
         // They come in the order of time.
         let is_over = lines.last().is_none_or(|line| line.at > of.before.at);
         // Of earlier ones not all are read.

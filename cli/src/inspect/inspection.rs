@@ -7,10 +7,10 @@ use odeon_client::inspect as told;
 use odeon_observe::{Observer, bounds};
 use odeon_otel::Counting;
 
+use super::dto::{self, Shown};
 use super::facts::Facts;
 use super::replay::Replay;
 use super::scrape::Scraped;
-use super::shown::{self, Shown};
 use super::view::Counted;
 
 /// State that the routes share.
@@ -81,7 +81,7 @@ impl Inspect {
                 dropped: it.seen.spans_lost(),
                 forgotten: forgotten.map_or(0, |it| it.spans),
                 kept_from: forgotten.map(|it| it.to.as_ms()),
-                sampled: shown::rounded(it.seen.sampled_one_in()),
+                sampled: dto::rounded(it.seen.sampled_one_in()),
                 clock_error_us: error.map(|error| error.as_secs_f64() * 1e6),
                 missing: missing(&it),
                 head: told::Head {
@@ -128,7 +128,7 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
         it.seen
             .actors()
             .iter()
-            .filter(|actor| !shown::is_system(actor))
+            .filter(|actor| !dto::is_system(actor))
     };
     let devices = nodes().filter_map(|node| node.hardware.as_ref());
     let problems = |severity| {
@@ -146,13 +146,13 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
         devices: devices.map(|view| view.node.devices.len() as u64).sum(),
         actors: told::ActorCount {
             all: actors().count() as u64,
-            failed: actors().filter(|actor| shown::has_failed(actor)).count() as u64,
+            failed: actors().filter(|actor| dto::has_failed(actor)).count() as u64,
         },
         problems: told::ProblemCount {
             error: problems(odeon_observe::event::Severity::Error),
             warning: problems(odeon_observe::event::Severity::Warning),
         },
-        spans_per_s: shown::rounded(it.seen.spans_per_s()),
+        spans_per_s: dto::rounded(it.seen.spans_per_s()),
         replay: None,
     }
 }

@@ -7,7 +7,7 @@ use odeon::{ProcessId, Waiting};
 use odeon_client::inspect as told;
 use odeon_placement::{Cause, Process, Refusal, Resources};
 
-use super::shown::Shown;
+use super::dto::Shown;
 
 /// The number of a job in the name under which its processes run: `team/j17.2` is `j17`.
 pub(super) fn job_number(tag: &str) -> &str {

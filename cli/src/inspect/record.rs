@@ -13,9 +13,9 @@ use odeon_observe::{Observer, Recorder, today};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::alone;
 use super::inspection::{Inspect, Origin};
 use super::refused::Refused;
+use super::standalone;
 
 /// The query for a recording.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -76,7 +76,7 @@ pub(super) async fn recording(
     let limit = Duration::from_secs_f64(asked.seconds);
     tokio::spawn(async move {
         tokio::select! {
-            () = alone::record(&observer, &inspect, &system, limit) => {}
+            () = standalone::record(&observer, &inspect, &system, limit) => {}
             () = gone.closed() => {}
         }
         drop(viewer);

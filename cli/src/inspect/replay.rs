@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use super::facts::Facts;
 use super::inspection::{Inspect, Origin};
-use super::noted::Noted;
+use super::recorded_catalog::RecordedCatalog;
 use super::refused::Refused;
 
 /// A recording on its way through an observer. Clones are the same one.
@@ -29,7 +29,7 @@ struct Shared {
     recording: Recording,
     name: String,
     observer: Observer,
-    noted: Arc<Mutex<Noted>>,
+    recorded: Arc<Mutex<RecordedCatalog>>,
     loops: bool,
     at: Mutex<Position>,
     /// Held while frames are told, so that they are in order.
@@ -104,7 +104,7 @@ impl Replay {
             recording,
             name: name.to_owned(),
             observer,
-            noted: Arc::default(),
+            recorded: Arc::default(),
             loops,
             at: Mutex::new(at),
             feed: Mutex::new(feed),
@@ -119,7 +119,7 @@ impl Replay {
 
     /// The routes that show it.
     pub(crate) fn inspect(&self) -> Inspect {
-        let facts = Facts::Noted(Arc::clone(&self.0.noted));
+        let facts = Facts::Recorded(Arc::clone(&self.0.recorded));
         let observer = self.0.observer.clone();
         Inspect::new(observer, facts, Origin::Recorded(self.clone()), None)
     }
@@ -141,7 +141,7 @@ impl Replay {
 
     /// The work of an actor by kind of message.
     pub(super) fn methods(&self, actor: ActorId) -> Vec<MethodView> {
-        self.0.noted.lock().methods(actor)
+        self.0.recorded.lock().methods(actor)
     }
 
     /// The state of the replay as every page tells it.
@@ -216,11 +216,11 @@ impl Replay {
         if date < feed.told {
             feed.frames = shared.recording.frames();
             feed.next = None;
-            *shared.noted.lock() = Noted::default();
+            *shared.recorded.lock() = RecordedCatalog::default();
             shared.observer.begin_anew();
         }
         feed.told = date;
-        let mut noted = shared.noted.lock();
+        let mut recorded = shared.recorded.lock();
         shared.observer.set_now(date);
         shared.observer.write(|seen| -> Result<()> {
             loop {
@@ -235,7 +235,7 @@ impl Replay {
                     feed.next = Some(next);
                     return Ok(());
                 }
-                next.tell(seen, |about, json| noted.take(about, json));
+                next.tell(seen, |about, json| recorded.take(about, json));
             }
         })
     }

@@ -188,7 +188,7 @@ impl Live {
 
     fn event(&self, name: &str, text: String) -> Event {
         let observer = &self.inspect.observer;
-        let seq = observer.read(odeon_observe::Observatory::seq);
+        let seq = observer.read(odeon_observe::ClusterView::seq);
         let id = format!("{:x}-{seq}", observer.epoch());
         Event::default().event(name).id(id).data(text)
     }

@@ -12,9 +12,9 @@ use odeon_observe::timeline::{self, LaneKind, Marks, Window};
 use odeon_observe::trace;
 use serde::Deserialize;
 
+use super::dto::{KINDS, Shown, is_system, kind_word, rounded, span_id};
 use super::inspection::Inspect;
 use super::refused::{Refused, Told};
-use super::shown::{KINDS, Shown, is_system, kind_word, rounded, span_id};
 
 /// A part of time that somebody asks for.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

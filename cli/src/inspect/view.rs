@@ -11,8 +11,8 @@ use odeon_observe::filter::Filter;
 use odeon_observe::series::Point;
 use serde::Deserialize;
 
+use super::dto::{Shown, by_badness, is_system, rounded};
 use super::refused::Refused;
-use super::shown::{Shown, by_badness, is_system, rounded};
 
 /// The query of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]

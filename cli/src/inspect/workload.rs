@@ -10,11 +10,11 @@ use odeon::ActorId;
 use odeon::telemetry::Label;
 use odeon::trace::SpanKind;
 use odeon_client::inspect as told;
-use odeon_observe::Observatory;
-use odeon_observe::observatory::Recorded;
+use odeon_observe::ClusterView;
+use odeon_observe::cluster_view::Recorded;
 use odeon_observe::spans::Span;
 
-use super::shown::{Shown, rounded};
+use super::dto::{Shown, rounded};
 
 /// Names that are facts with a limit rather than curves.
 const PLAIN: [&str; 8] = [
@@ -59,7 +59,7 @@ fn last(recorded: &Recorded) -> f64 {
     recorded.points.back().map_or(0.0, |(.., value)| *value)
 }
 
-fn job_of(seen: &Observatory, recorded: &Recorded) -> String {
+fn job_of(seen: &ClusterView, recorded: &Recorded) -> String {
     let actor = seen.actors().get(recorded.actor).map(|it| it.job.clone());
     let process = || seen.process(recorded.actor.home).map(|it| it.job.clone());
     actor.or_else(process).unwrap_or_default()

@@ -18,18 +18,18 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::attempts::{Attempts, Step};
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
 use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
 use crate::json::Json;
-use crate::left::Left;
-use crate::named::{self, Unreached};
+use crate::node_directory::{self, Unreached};
+use crate::orphan_processes;
 use crate::seat::Seat;
-use crate::stage::{Stage, StageError};
-use crate::strays;
+use crate::staging::{Staging, StagingError};
+use crate::stale_drivers::StaleDrivers;
 use crate::tables::NodeState;
-use crate::tries::{Step, Tries};
 
 /// Where whoever has asked for an upgrade hears that it begins, or why it does not.
 pub(crate) type UpgradeAnswer = oneshot::Sender<Result<(), String>>;
@@ -45,9 +45,9 @@ struct Inner {
     system: System,
     node: String,
     catalog: Catalog,
-    stage: Stage,
+    staging: Staging,
     forward: Forward,
-    left: Left,
+    stale_drivers: StaleDrivers,
     book: Mutex<Book>,
     /// The specs of jobs with processes here.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
@@ -63,7 +63,7 @@ struct Inner {
 /// The tries of this node, and how each that runs is told to end.
 #[derive(Debug)]
 struct Book {
-    tries: Tries,
+    attempts: Attempts,
     stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
     /// Tries whose driver runs.
     driven: BTreeMap<(JobId, u32), TryEstate>,
@@ -105,7 +105,7 @@ pub(crate) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.agent.inner.book.lock().tries.hold(false);
+        self.agent.inner.book.lock().attempts.hold(false);
     }
 }
 
@@ -179,20 +179,20 @@ impl Agent {
         system: &System,
         node: &str,
         catalog: &Catalog,
-        stage: Stage,
+        staging: Staging,
         forward: Forward,
-        left: Left,
+        stale_drivers: StaleDrivers,
     ) -> Result<Self, Failure> {
         let (orders, ordered) = mpsc::channel(1);
         let inner = Inner {
             system: system.clone(),
             node: node.to_owned(),
             catalog: catalog.clone(),
-            stage,
+            staging,
             forward,
-            left,
+            stale_drivers,
             book: Mutex::new(Book {
-                tries: Tries::new(node, system.process().0),
+                attempts: Attempts::new(node, system.process().0),
                 stops: BTreeMap::new(),
                 driven: BTreeMap::new(),
                 places: BTreeMap::new(),
@@ -209,19 +209,19 @@ impl Agent {
         let failed = |error: &dyn std::fmt::Display| Failure::error(error);
         let actor = system.spawn::<AgentActor>(Seat::new(agent.clone())).await;
         let actor = actor.map_err(|error| failed(&error))?;
-        let named = named::register(system, &name_of(node), actor).await;
+        let named = node_directory::register(system, &name_of(node), actor).await;
         named.map_err(|error| failed(&error))?;
         Ok(agent)
     }
 
-    pub(crate) fn stage(&self) -> &Stage {
-        &self.inner.stage
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.inner.staging
     }
 
     /// Begins a try, unless there is a reason not to.
     fn start(&self, job: Job) {
         let mut book = self.inner.book.lock();
-        let step = book.tries.begin(&job);
+        let step = book.attempts.begin(&job);
         let Step::Begin { attempt } = step else {
             return self.take(&mut book, job.id, step);
         };
@@ -244,11 +244,11 @@ impl Agent {
         self.clear_everywhere(&tag, &places.unwrap_or_default())
             .await;
         self.inner.forward.flush((id, attempt)).await;
-        self.inner.stage.clear(id, attempt).await;
+        self.inner.staging.clear(id, attempt).await;
         let tells = {
             let mut book = self.inner.book.lock();
             book.stops.remove(&(id, attempt));
-            book.tries.ended(id, attempt)
+            book.attempts.ended(id, attempt)
         };
         if tells {
             self.tell(id, Event::Over { attempt, outcome }).await;
@@ -260,7 +260,7 @@ impl Agent {
         for estate in tries {
             let (job, attempt) = estate.of();
             let mut book = self.inner.book.lock();
-            book.tries.inherit(job, attempt, estate.end);
+            book.attempts.inherit(job, attempt, estate.end);
             let (stop, stopped) = watch::channel(estate.end);
             book.stops.insert((job, attempt), stop);
             book.places.insert((job, attempt), estate.places.clone());
@@ -277,7 +277,7 @@ impl Agent {
                 ) {
                     (Some((exit, was_asked)), _) => {
                         Driver::end_group(estate.pid).await;
-                        agent.inner.left.forget(estate.pid);
+                        agent.inner.stale_drivers.forget(estate.pid);
                         agent.outcome(&job, attempt, exit, *was_asked).await
                     }
                     (None, Some(driver)) => agent.drive(estate, driver, stopped).await,
@@ -294,7 +294,7 @@ impl Agent {
     /// Begins no try from now on, while what this gives lives, when nothing is in the way of handing
     /// on those that run.
     pub(crate) async fn hold(&self, patience: Duration) -> Result<Hold, String> {
-        self.inner.book.lock().tries.hold(true);
+        self.inner.book.lock().attempts.hold(true);
         let hold = Hold {
             agent: self.clone(),
         };
@@ -312,11 +312,11 @@ impl Agent {
 
     /// Why the tries of this node cannot be handed on.
     fn unsteady(&self) -> Option<String> {
-        if let Some((job, _)) = self.inner.stage.tries().first() {
+        if let Some((job, _)) = self.inner.staging.tries().first() {
             return Some(format!("{job} reads its files while they come"));
         }
         let book = self.inner.book.lock();
-        let running = book.tries.running();
+        let running = book.attempts.running();
         let other = running.iter().find(|of| !book.driven.contains_key(of));
         other.map(|(job, _)| format!("{job} begins or ends here"))
     }
@@ -359,7 +359,7 @@ impl Agent {
     /// Ends a try.
     fn stop(&self, job: JobId, attempt: u32, in_order: bool) {
         let mut book = self.inner.book.lock();
-        let step = book.tries.finish(job, attempt, in_order);
+        let step = book.attempts.finish(job, attempt, in_order);
         self.take(&mut book, job, step);
     }
 
@@ -385,11 +385,11 @@ impl Agent {
     pub(crate) async fn sweep(self) {
         for n in 0u32.. {
             Clock::sleep(SWEEP_PAUSE).await;
-            let running = self.inner.book.lock().tries.running();
+            let running = self.inner.book.lock().attempts.running();
             // What other nodes have begun here they end, unless they are gone.
             let mut known = match n % GUEST_SWEEPS {
-                0 => self.inner.stage.kept().await,
-                _ => self.inner.stage.tries(),
+                0 => self.inner.staging.kept().await,
+                _ => self.inner.staging.tries(),
             };
             known.retain(|of| !running.contains(of));
             let all = [&*running, &*known].concat();
@@ -400,11 +400,11 @@ impl Agent {
                 continue;
             };
             for (job, attempt) in known.into_iter().filter(|of| over.contains(of)) {
-                self.inner.stage.clear(job, attempt).await;
+                self.inner.staging.clear(job, attempt).await;
                 self.inner.guests.lock().remove(&(job, attempt));
             }
             let mut book = self.inner.book.lock();
-            for (job, attempt) in book.tries.sweep(&over) {
+            for (job, attempt) in book.attempts.sweep(&over) {
                 tracing::warn!(%job, attempt, "a try is ended that the cluster has given up");
                 book.stop(job, attempt, false);
             }
@@ -416,11 +416,11 @@ impl Agent {
     pub(crate) async fn end_all(&self) {
         {
             let mut book = self.inner.book.lock();
-            for (job, attempt) in book.tries.close() {
+            for (job, attempt) in book.attempts.close() {
                 book.stop(job, attempt, true);
             }
         }
-        while !self.inner.book.lock().tries.is_empty() {
+        while !self.inner.book.lock().attempts.is_empty() {
             Clock::sleep(CLEAR_PAUSE).await;
         }
     }
@@ -434,14 +434,14 @@ impl Agent {
         let stopped = || Outcome::Stopped {
             by: "its node, before it began".to_owned(),
         };
-        let staging = self.inner.stage.bring(job.spec.bundle, (job.id, attempt));
+        let staging = self.inner.staging.bring(job.spec.bundle, (job.id, attempt));
         let staged = tokio::select! {
             biased;
             _ = stop.wait_for(Option::is_some) => return stopped(),
             staged = staging => staged,
         };
         let staged = staged.and_then(|staged| {
-            let folder = self.inner.stage.folder_for(job.id, attempt, &staged)?;
+            let folder = self.inner.staging.folder_for(job.id, attempt, &staged)?;
             Ok((staged, folder))
         });
         let (staged, folder) = match staged {
@@ -449,7 +449,7 @@ impl Agent {
             Err(error) => return refused(&error),
         };
         let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
-        let command = command.env(strays::VARIABLE, self.mark(&tag(job, attempt)));
+        let command = command.env(orphan_processes::VARIABLE, self.mark(&tag(job, attempt)));
         let mut command = self.with_place(command).folder(folder);
         for arg in &job.spec.args {
             command = command.arg(arg);
@@ -475,7 +475,7 @@ impl Agent {
             }
         };
         let pid = driver.pid().unwrap_or(0);
-        self.inner.left.note(pid, &self.mark(&tag));
+        self.inner.stale_drivers.note(pid, &self.mark(&tag));
         let estate = TryEstate {
             job: job.clone(),
             attempt,
@@ -526,7 +526,7 @@ impl Agent {
                 std::future::pending::<()>().await;
             }
             Driver::end_group(pid).await;
-            self.inner.left.forget(pid);
+            self.inner.stale_drivers.forget(pid);
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
@@ -546,7 +546,7 @@ impl Agent {
         let said = self.inner.forward.said((job.id, attempt));
         let said = said.map(|said| format!("it said last: {said}"));
         // What it could not read is the reason for what it says about that.
-        let lacked = self.inner.stage.trouble((job.id, attempt));
+        let lacked = self.inner.staging.trouble((job.id, attempt));
         outcome_of(exit, was_asked, lacked, said)
     }
 
@@ -554,7 +554,7 @@ impl Agent {
     /// have none, so one that is silent holds up only the ends of what it runs.
     async fn clear_everywhere(&self, tag: &str, places: &BTreeSet<String>) {
         self.inner.system.end_job(tag).await;
-        strays::end(self.mark(tag)).await;
+        orphan_processes::end(self.mark(tag)).await;
         join_all(places.iter().map(|node| self.clear_at(node, tag))).await;
     }
 
@@ -656,13 +656,13 @@ impl Agent {
         let (job, attempt) = known;
         self.join_try(known).await?;
         let spec = self.spec_of(job).await?;
-        let words = |error: StageError| error.to_string();
-        let staged = self.inner.stage.bring(spec.bundle, known).await;
+        let words = |error: StagingError| error.to_string();
+        let staged = self.inner.staging.bring(spec.bundle, known).await;
         let staged = staged.map_err(words)?;
-        let folder = self.inner.stage.folder_for(job, attempt, &staged);
+        let folder = self.inner.staging.folder_for(job, attempt, &staged);
         let folder = folder.map_err(words)?;
         let command = with_env(WorkerCommand::new(&staged.program), &spec);
-        let command = command.env(strays::VARIABLE, self.mark(tag));
+        let command = command.env(orphan_processes::VARIABLE, self.mark(tag));
         Ok(self.with_place(command).folder(folder))
     }
 
@@ -827,7 +827,7 @@ fn signal_of(status: &str) -> Option<i32> {
     number.parse::<i32>().ok().map(|number| 128 + number)
 }
 
-fn refused(error: &StageError) -> Outcome {
+fn refused(error: &StagingError) -> Outcome {
     let why = error.to_string();
     if error.is_final() {
         Outcome::Refused { why }
@@ -906,10 +906,10 @@ impl AgentActor {
             if self.agent.inner.forward.is_unsettled((job, attempt)) {
                 return 1;
             }
-            strays::end(self.agent.mark(&tag)).await;
+            orphan_processes::end(self.agent.mark(&tag)).await;
             self.agent.inner.guests.lock().remove(&(job, attempt));
             self.agent.inner.specs.lock().remove(&job);
-            self.agent.inner.stage.clear(job, attempt).await;
+            self.agent.inner.staging.clear(job, attempt).await;
         }
         left as u64
     }
@@ -932,9 +932,9 @@ impl AgentActor {
     /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
     #[handler]
     fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
-        let stage = self.agent.inner.stage.clone();
+        let staging = self.agent.inner.staging.clone();
         Later::new(async move {
-            let kept = stage.keep(digest.0, &[from]).await;
+            let kept = staging.keep(digest.0, &[from]).await;
             kept.map_err(|error| error.to_string())
         })
     }
@@ -942,25 +942,25 @@ impl AgentActor {
     /// The pieces of a bundle, if they are known here.
     #[handler]
     async fn bundle(&mut self, digest: Json<Digest>) -> Option<Blob> {
-        self.agent.inner.stage.give_bundle(digest.0).await
+        self.agent.inner.staging.give_bundle(digest.0).await
     }
 
     /// Which pieces of a bundle are read first, if that is known here.
     #[handler]
     async fn heat(&mut self, digest: Json<Digest>) -> Option<Blob> {
-        self.agent.inner.stage.give_heat(digest.0).await
+        self.agent.inner.staging.give_heat(digest.0).await
     }
 
     /// The bytes of these pieces, as far as they are here.
     #[handler]
     async fn pieces(&mut self, digests: Json<Vec<Digest>>) -> Vec<Option<Blob>> {
-        self.agent.inner.stage.give(&digests.0).await
+        self.agent.inner.staging.give(&digests.0).await
     }
 }
 
 /// The agent of a node.
 async fn reach(system: &System, node: &str) -> Result<Ref<AgentActor>, String> {
-    let found = named::reach(system, node, &name_of(node)).await;
+    let found = node_directory::reach(system, node, &name_of(node)).await;
     found.map_err(|unreached| unreached.to_string())
 }
 

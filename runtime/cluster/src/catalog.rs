@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::controller::voters::Standing;
 use crate::fact::{Command, Fact, NamespaceQuota, Refusal, Writer, Written};
 use crate::job::{Job, JobId};
 use crate::json::Json;
-use crate::keeper::voters::Standing;
-use crate::named::{self, Unreached};
+use crate::node_directory::{self, Unreached};
 use crate::raft::disk::{Closing, Disk, DiskError};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
@@ -168,7 +168,7 @@ impl Catalog {
             let voter = system.spawn::<Voter>(seat).await;
             let voter = voter.map_err(|error| CatalogError::Raft(error.to_string()))?;
             vote.actors.push(voter);
-            let named = named::register(system, &name, voter).await;
+            let named = node_directory::register(system, &name, voter).await;
             named.map_err(|error| CatalogError::Raft(error.to_string()))?;
         }
         *self.inner.vote.lock() = Some(vote);
@@ -180,7 +180,7 @@ impl Catalog {
         let system = &self.inner.system;
         let spawned = system.spawn::<Desk>(Seat::new(self.clone())).await;
         let spawned = spawned.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let named = named::register(system, &desk(&self.inner.node), spawned).await;
+        let named = node_directory::register(system, &desk(&self.inner.node), spawned).await;
         named.map_err(|error| CatalogError::Raft(error.to_string()))
     }
 
@@ -432,7 +432,7 @@ impl Catalog {
 
     /// The actor that takes writes and questions at a node.
     async fn desk(&self, node: &str) -> Result<Ref<Desk>, Unreached> {
-        named::reach(&self.inner.system, node, &desk(node)).await
+        node_directory::reach(&self.inner.system, node, &desk(node)).await
     }
 
     /// One try: here, if this node leads, or else at who does, or may.

@@ -23,21 +23,21 @@ use crate::admit::gate::Gatekeeper;
 use crate::agent::giving::Agents;
 use crate::agent::{self, Agent, TryEstate};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
+use crate::controller::{Controller, Offer, Rules, offers};
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError, NodeFile};
 use crate::forward::Forward;
 use crate::history::History;
 use crate::job::Job;
-use crate::keeper::{Keeper, Offer, Rules, offers};
-use crate::left::Left;
 use crate::logs::archive::Archive;
 use crate::logs::{LogLimits, Logs};
 use crate::observer;
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::raft::recover;
-use crate::stage::demand::OnDemand;
-use crate::stage::{Places, Stage};
+use crate::staging::demand::OnDemand;
+use crate::staging::{Places, Staging};
+use crate::stale_drivers::StaleDrivers;
 use crate::tables::NodeState;
 use crate::upgrade::{self, Heritage, Own, Upgrade, UpgradeError, UpgradeOrder};
 use crate::voting::{LOG_FILE, Voting};
@@ -329,8 +329,8 @@ impl Daemon {
         let givers = Arc::new(Agents {
             system: system.clone(),
         });
-        let stage = Stage::new(engine, &node.name, memory, givers, places, config.on_demand);
-        let stage = stage.map_err(|e| failed(&e))?;
+        let staging = Staging::new(engine, &node.name, memory, givers, places, config.on_demand);
+        let staging = staging.map_err(|e| failed(&e))?;
         let forward = Forward::new(&node.name, system.process());
         let goes_on = heritage.is_some();
         let (tries, upgrades) = match heritage {
@@ -341,8 +341,16 @@ impl Daemon {
             }
         };
         let drivers: Vec<u32> = tries.iter().map(TryEstate::pid).collect();
-        let left = Left::open(folder.part("drivers"), &drivers).map_err(DaemonError::Logs)?;
-        let agent = Agent::begin(system, &node.name, &catalog, stage, forward.clone(), left);
+        let stale_drivers =
+            StaleDrivers::open(folder.part("drivers"), &drivers).map_err(DaemonError::Logs)?;
+        let agent = Agent::begin(
+            system,
+            &node.name,
+            &catalog,
+            staging,
+            forward.clone(),
+            stale_drivers,
+        );
         let agent = agent.await?;
         agent.inherit(tries);
         *programs.agent.lock() = Some(agent.clone());
@@ -391,8 +399,8 @@ impl Daemon {
         tasks.spawn(mesh.run());
         let rules = config.rules.clone();
         let (name, memory) = (node.name.clone(), catalog.clone());
-        let keeper = Keeper::new(system.clone(), name, memory, Arc::clone(folder), rules);
-        tasks.spawn(keeper.run());
+        let controller = Controller::new(system.clone(), name, memory, Arc::clone(folder), rules);
+        tasks.spawn(controller.run());
         tasks.spawn(voting.tend());
         tasks.spawn(forward.clone().run(archive.clone()));
         tasks.spawn(agent.clone().sweep());
@@ -499,7 +507,7 @@ impl Daemon {
     /// The files of jobs.
     #[must_use]
     pub fn artifacts(&self) -> &Arc<Store> {
-        self.agent.stage().store()
+        self.agent.staging().store()
     }
 
     /// The most bytes that the files of a job may have.
@@ -591,7 +599,7 @@ impl Daemon {
         drop(self.gate.catalog.lock().take());
         self.system.clone().shutdown().await;
         // No process of this node is left that has a file open.
-        self.agent.stage().close().await;
+        self.agent.staging().close().await;
     }
 }
 
@@ -810,7 +818,7 @@ async fn collect(agent: Agent, catalog: Catalog, budget: Footprint) {
         let Some(live) = catalog.live_bundles().await else {
             continue;
         };
-        let store = Arc::clone(agent.stage().store());
+        let store = Arc::clone(agent.staging().store());
         // Half of the room stays for what may be needed again.
         let down_to = Footprint {
             piece_bytes: budget.piece_bytes / 2,
@@ -819,7 +827,7 @@ async fn collect(agent: Agent, catalog: Catalog, budget: Footprint) {
         let collected = tokio::task::spawn_blocking(move || {
             let kept = store.bundles()?;
             let live: Vec<_> = live.into_iter().filter(|it| kept.contains(it)).collect();
-            store.collect(&live, down_to, crate::stage::moment())
+            store.collect(&live, down_to, crate::staging::moment())
         });
         match collected.await {
             Ok(Ok(freed)) => tracing::debug!(?freed, "files that no job needs were removed"),

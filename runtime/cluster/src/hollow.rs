@@ -114,7 +114,7 @@ impl Hollow {
         let event = Event::Assigned { node, boot };
         match self.catalog.write_for(Fact::Job { job, event }).await {
             Ok(_) => {}
-            // The leader's keeper was quicker.
+            // The leader's controller was quicker.
             Err(WriteError::Refused(refusal)) if refusal.kind == RefusalKind::Conflict => {}
             Err(error) => return Err(error),
         }

@@ -5,16 +5,16 @@
 //!         └ JobSubmitted ─> Catalog                    Daemon ─ engine, links, Mesh
 //!                              │ the same tables on every voter   │
 //!                              v                                  v
-//!                           Keeper ── begin, finish ──────────> Agent ─ Stage, Driver, Forward
+//!                          Controller ── begin, finish ───────> Agent ─ Staging, Driver, Forward
 //!                              ^                                  │
 //!                              └───────── Started, Over ──────────┘
 //! ```
 //!
 //! - The [`catalog`] is what the cluster remembers: nodes, jobs, keys, quotas. [`tables`] is a pure
 //!   state machine; openraft replicates it, redb keeps it.
-//! - The [`keeper`] acts while its node leads the voters: [`keeper::plan`] says what is next.
+//! - The [`controller`] acts while its node leads the voters: [`controller::plan`] says what is next.
 //! - An agent on each node brings a job's files there ([`odeon_artifacts`]), runs its driver, and
-//!   tells the catalog how that ends; [`tries`] says what begins and what has to end.
+//!   tells the catalog how that ends; [`attempts`] says what begins and what has to end.
 //! - What jobs print goes to the voters' [`logs`].
 //!
 //! Daemons are an Odeon program: they reach each other through actors and names, over the links that
@@ -27,28 +27,30 @@
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
 //! | `catalog`, `catalog/picture` | the catalog as a node sees it, and the picture of one that does not vote |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
-//! | `keeper`, `keeper/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
+//! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
 //! | `submit` | taking a job in: its files, then its row |
-//! | `agent`, `agent/giving`, `tries` | a node's part in running jobs; files of jobs from other agents; which tries run, whatever orders come (pure) |
-//! | `stage` | bringing a job's files to a node |
-//! | `stage/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
+//! | `agent`, `agent/giving`, `attempts` | a node's part in running jobs; files of jobs from other agents; which tries run, whatever orders come (pure) |
+//! | `staging` | bringing a job's files to a node |
+//! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
 //! | `admit`, `admit/gate`, `access` | taking new nodes in by token: making one, judging one; the rights of keys |
 //! | `forward`, `forward/waiting` | output of processes on its way; what waits, and who waits for that (pure) |
 //! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
 //! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |
 //! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
-//! | `daemon`, `folder`, `left` | a node with all of that; what it keeps between two starts; drivers that a killed daemon has left |
-//! | `strays` | processes of a try that have left its process groups |
+//! | `daemon`, `folder`, `stale_drivers` | a node with all of that; what it keeps between two starts; drivers that a killed daemon has left |
+//! | `orphan_processes` | processes of a try that have left its process groups |
 //! | `hollow` | nodes without a machine, to measure a head with |
-//! | `named`, `json`, `seat`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
+//! | `node_directory`, `json`, `seat`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
 
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod admit;
 mod agent;
+pub mod attempts;
 pub mod catalog;
+pub mod controller;
 pub mod daemon;
 pub mod fact;
 pub mod folder;
@@ -57,23 +59,21 @@ mod history;
 pub mod hollow;
 pub mod job;
 mod json;
-pub mod keeper;
-mod left;
 pub mod logs;
-pub mod named;
+pub mod node_directory;
 mod observer;
+mod orphan_processes;
 mod presence;
 mod raft;
 pub mod seat;
-mod stage;
-mod strays;
+mod staging;
+mod stale_drivers;
 pub mod submit;
 pub mod tables;
-pub mod tries;
 pub mod unix;
 pub mod upgrade;
 mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};
 pub use folder::FolderError;
-pub use stage::demand::OnDemand;
+pub use staging::demand::OnDemand;

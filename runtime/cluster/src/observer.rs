@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::catalog::Catalog;
 use crate::history::History;
 use crate::job::JobId;
-use crate::named;
+use crate::node_directory;
 use crate::seat::Seat;
 use crate::tables::{News, NodeState};
 
@@ -128,7 +128,7 @@ pub(crate) async fn serve(system: &System, node: &str) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::error(error);
     let view = system.spawn::<View>(Seat::new(system.clone())).await;
     let view: Ref<View> = view.map_err(|error| failed(&error))?;
-    let named = named::register(system, &name_of(node), view).await;
+    let named = node_directory::register(system, &name_of(node), view).await;
     named.map_err(|error| failed(&error)).map(drop)
 }
 
@@ -307,7 +307,7 @@ impl Others {
 }
 
 async fn ask(system: &System, node: &str, onlooker: u64, seen: u64) -> Result<NodeSight, String> {
-    let view: Ref<View> = named::reach(system, node, &name_of(node))
+    let view: Ref<View> = node_directory::reach(system, node, &name_of(node))
         .await
         .map_err(|unreached| unreached.to_string())?;
     let asked = view.ask(Look { onlooker, seen }).timeout(NODE_PATIENCE);

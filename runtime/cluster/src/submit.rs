@@ -17,9 +17,9 @@ use crate::catalog::WriteError;
 use crate::daemon::Daemon;
 use crate::fact::{Fact, Written};
 use crate::job::{JobId, JobSpec, SpecError};
-use crate::stage::moment;
+use crate::staging::moment;
 
-pub use crate::stage::UPLOAD_TIME;
+pub use crate::staging::UPLOAD_TIME;
 
 /// Why a job is not taken in.
 #[derive(Debug, Error)]

@@ -11,9 +11,9 @@ use odeon::{Clock, ClusterIdentity, Failure, System};
 
 use crate::admit::gate::Gatekeeper;
 use crate::catalog::{Catalog, CatalogError};
+use crate::controller::voters::{Change, Standing};
 use crate::folder::Folder;
-use crate::keeper::voters::{Change, Standing};
-use crate::named;
+use crate::node_directory;
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
 use crate::seat::Seat;
@@ -49,7 +49,7 @@ impl Voting {
     pub(crate) async fn serve(&self, node: &str) -> Result<(), Failure> {
         let spawned = self.system.spawn::<VotingActor>(Seat::new(self.clone()));
         let actor = spawned.await.map_err(|error| Failure::error(&error))?;
-        let named = named::register(&self.system, &name_of(node), actor).await;
+        let named = node_directory::register(&self.system, &name_of(node), actor).await;
         named.map_err(|error| Failure::error(&error))
     }
 
@@ -230,6 +230,6 @@ pub(crate) async fn carry_out(
 }
 
 async fn reach(system: &System, node: &str) -> Result<odeon::Ref<VotingActor>, String> {
-    let found = named::reach(system, node, &name_of(node)).await;
+    let found = node_directory::reach(system, node, &name_of(node)).await;
     found.map_err(|unreached| unreached.to_string())
 }

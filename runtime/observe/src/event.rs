@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use odeon::{ActorId, ProcessId};
 use serde::{Deserialize, Serialize};
 
+use crate::alert::Alert;
 use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
-use crate::lint::Lint;
 
 /// The subject of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ pub struct Event {
     pub name: Option<String>,
     /// The rule that found it, if it is a problem.
     #[serde(default)]
-    pub lint: Option<Lint>,
+    pub lint: Option<Alert>,
     /// The event, in words.
     pub sentence: String,
     /// Why, outermost first.

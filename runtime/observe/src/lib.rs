@@ -1,11 +1,11 @@
 //! The view of running systems, put together from what each of their processes shows.
 //!
 //! ```text
-//!  processes ── Sight ──> node ── NodeSight ──> Observatory ── rows, waits, spans, problems ──> faces
+//!  processes ── Sight ──> node ── NodeSight ──> ClusterView ── rows, waits, spans, problems ──> faces
 //! ```
 //!
 //! Each process shows what has changed since it was last looked at ([`odeon::inspect`]). An
-//! [`Observatory`] takes these looks in, one node at a time, and keeps the picture of now, the dead,
+//! [`ClusterView`] takes these looks in, one node at a time, and keeps the picture of now, the dead,
 //! and what has happened, each within stated [`bounds`]. It is told the time and does nothing by
 //! itself, so that a recorded run shows the same as a living one. An [`Observer`] shares one, and looks.
 //!
@@ -15,23 +15,23 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `observatory`, `observer` | the picture of a system, put together from looks (told the time, does nothing by itself); one that is shared, with those who look on |
+//! | `cluster_view`, `observer` | the picture of a system, put together from looks (told the time, does nothing by itself); one that is shared, with those who look on |
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
 //! | `actor`, `node`, `spans`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
-//! | `waits`, `lint`, `trace`, `timeline`, `filter` | chains and circles of waits; problems; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
-//! | `recording`, `recording/*` | all that an observatory is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
+//! | `waits`, `alert`, `trace`, `timeline`, `filter` | chains and circles of waits; problems; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
+//! | `recording`, `recording/*` | all that a cluster view is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
 //! | `date`, `bounds` | moments of different clocks on one axis; how much is kept, and from when on something is a problem |
 
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod alert;
 pub mod bounds;
+pub mod cluster_view;
 mod date;
 pub mod event;
 pub mod filter;
-pub mod lint;
 pub mod node;
-pub mod observatory;
 mod observer;
 pub mod past;
 pub mod recording;
@@ -44,7 +44,7 @@ pub mod waits;
 /// The job that what the system itself runs belongs to.
 pub const SYSTEM_JOB: &str = "odeon";
 
+pub use cluster_view::ClusterView;
 pub use date::Date;
-pub use observatory::Observatory;
 pub use observer::{Observer, Viewer, here, today};
 pub use recording::{Recorder, Recording};

@@ -1,4 +1,4 @@
-//! An [`Observatory`] that others share: who looks at it, and when there is something new.
+//! A [`ClusterView`] that others share: who looks at it, and when there is something new.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,9 +11,9 @@ use odeon::{Clock, System, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Event;
-use crate::observatory::Observatory;
 use crate::recording::{Frame, Recorder, RecordingError};
 
 /// See the module.
@@ -28,7 +28,7 @@ struct Shared {
     told: Option<AtomicU64>,
     /// Taken before what is seen.
     recorder: Mutex<Option<Recorder>>,
-    seen: Mutex<Observatory>,
+    seen: Mutex<ClusterView>,
     news: watch::Sender<u64>,
     viewers: AtomicUsize,
     /// When somebody has last looked without looking on, in nanoseconds since 1970.
@@ -120,7 +120,7 @@ impl Observer {
     /// Forgets all that it has seen, so that it can be shown from the start.
     pub fn begin_anew(&self) {
         self.0.epoch.fetch_add(1, Ordering::Relaxed);
-        self.write(|seen| *seen = Observatory::default());
+        self.write(|seen| *seen = ClusterView::default());
     }
 
     /// Writes down all that it is told from now on.
@@ -150,11 +150,11 @@ impl Observer {
     }
 
     /// Looks at what is seen.
-    pub fn read<T>(&self, look: impl FnOnce(&Observatory) -> T) -> T {
+    pub fn read<T>(&self, look: impl FnOnce(&ClusterView) -> T) -> T {
         look(&self.0.seen.lock())
     }
 
-    /// Takes in what a node shows; see [`Observatory::look`].
+    /// Takes in what a node shows; see [`ClusterView::look`].
     pub fn look(&self, sight: NodeSight, own: (Timestamp, Date), clock: Option<(i64, Duration)>) {
         let mut recorder = self.0.recorder.lock();
         if let Some(recorder) = recorder.as_mut() {
@@ -170,7 +170,7 @@ impl Observer {
 
     /// A node is known to be gone; `lost` unless it left in order.
     pub fn node_gone(&self, name: &str, lost: bool) {
-        let news = |seen: &Observatory| seen.node(name).is_some_and(|node| node.gone.is_none());
+        let news = |seen: &ClusterView| seen.node(name).is_some_and(|node| node.gone.is_none());
         if self.read(news) {
             let (name, date) = (name.into(), self.now());
             self.tell(Frame::NodeGone { name, date, lost });
@@ -183,7 +183,7 @@ impl Observer {
         self.tell(Frame::Forgotten { name, date });
     }
 
-    /// Something has happened that whoever observes knows from elsewhere; see [`Observatory::note`].
+    /// Something has happened that whoever observes knows from elsewhere; see [`ClusterView::note`].
     pub fn happened(&self, event: Event) {
         let date = self.now();
         self.tell(Frame::Happened {
@@ -214,7 +214,7 @@ impl Observer {
     }
 
     /// Takes something in, and tells those who look on.
-    pub fn write<T>(&self, change: impl FnOnce(&mut Observatory) -> T) -> T {
+    pub fn write<T>(&self, change: impl FnOnce(&mut ClusterView) -> T) -> T {
         let mut seen = self.0.seen.lock();
         let outcome = change(&mut seen);
         let seq = seen.seq();

@@ -10,9 +10,9 @@ use odeon::{ActorId, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Actor, Ended, LifeRow};
+use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Event;
-use crate::observatory::Observatory;
 
 /// An actor as it is remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-impl Observatory {
+impl ClusterView {
     /// The lines to keep that are new since the mark, which goes on to here.
     #[must_use]
     pub fn lines_since(&self, mark: &mut Mark) -> Lines {
@@ -192,7 +192,7 @@ mod tests {
             actors: vec![failed(1, 100), failed(2, 90)],
             heard: vec![],
         };
-        let mut next = Observatory::default();
+        let mut next = ClusterView::default();
         let mut mark = next.recall(past.clone(), Date(900));
         next.tick(Date(1_000));
         let told: Vec<_> = next.events().iter().take(2).cloned().collect();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_actor_that_failed_is_told_once_and_survives_as_json() {
-        let mut seen = Observatory::default();
+        let mut seen = ClusterView::default();
         let one = failed(1, 100);
         let past = Past {
             events: vec![event(1)],

@@ -22,9 +22,9 @@ use odeon::Timestamp;
 use odeon::inspect::NodeSight;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Event;
-use crate::observatory::Observatory;
 
 pub use read::{Frames, Recording};
 pub use write::Recorder;
@@ -42,10 +42,10 @@ const FULL: Date = Date(1);
 /// Bytes of one frame, and of the head. More is taken for damage.
 const FRAME_MAX: usize = 64 << 20;
 
-/// One thing that an observatory is told, or that faces note beside it.
+/// One thing that a cluster view is told, or that faces note beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Frame<'a> {
-    /// [`Observatory::look`].
+    /// [`ClusterView::look`].
     Look {
         /// The node's own view.
         sight: Cow<'a, NodeSight>,
@@ -56,7 +56,7 @@ pub enum Frame<'a> {
         /// By how much the node's clock was ahead, and how sure that is.
         clock: Option<(i64, Duration)>,
     },
-    /// [`Observatory::node_gone`].
+    /// [`ClusterView::node_gone`].
     NodeGone {
         /// Which.
         name: Cow<'a, str>,
@@ -66,19 +66,19 @@ pub enum Frame<'a> {
         #[serde(default)]
         lost: bool,
     },
-    /// [`Observatory::forget_node`].
+    /// [`ClusterView::forget_node`].
     Forgotten {
         /// Which.
         name: Cow<'a, str>,
         /// When.
         date: Date,
     },
-    /// [`Observatory::tick`].
+    /// [`ClusterView::tick`].
     Tick {
         /// When.
         date: Date,
     },
-    /// [`Observatory::note`].
+    /// [`ClusterView::note`].
     Happened {
         /// When it was told.
         date: Date,
@@ -110,8 +110,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Tells it to an observatory; a note is handed to `note` with what it is about.
-    pub fn tell(self, seen: &mut Observatory, mut note: impl FnMut(&str, &str)) {
+    /// Tells it to a cluster view; a note is handed to `note` with what it is about.
+    pub fn tell(self, seen: &mut ClusterView, mut note: impl FnMut(&str, &str)) {
         match self {
             Self::Look {
                 sight,

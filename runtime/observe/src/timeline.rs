@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use odeon::trace::SpanKind;
 use odeon::{ActorId, ProcessId};
 
+use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Subject;
-use crate::observatory::Observatory;
 use crate::spans::{Gap, Span};
 
 /// The part of time that is wanted, and how finely.
@@ -101,7 +101,7 @@ type Lanes<'a> = BTreeMap<ActorId, Vec<&'a Span>>;
 
 /// Lays out what was seen.
 #[must_use]
-pub fn timeline<'a>(seen: &'a Observatory, window: &Window, now: Date) -> Timeline<'a> {
+pub fn timeline<'a>(seen: &'a ClusterView, window: &Window, now: Date) -> Timeline<'a> {
     let mut processes: BTreeMap<ProcessId, Lanes<'a>> = BTreeMap::new();
     for span in seen.spans().between(window.from, window.to) {
         let lanes = processes.entry(span.process).or_default();
@@ -142,7 +142,7 @@ fn bucket_of(window: &Window) -> u64 {
 }
 
 struct Layout<'a, 'w> {
-    seen: &'a Observatory,
+    seen: &'a ClusterView,
     window: &'w Window,
     now: Date,
     open_all: bool,
@@ -333,7 +333,7 @@ mod tests {
             open: None,
         };
         let layout = Layout {
-            seen: &Observatory::default(),
+            seen: &ClusterView::default(),
             window: &window,
             now: Date(1_000),
             open_all: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use odeon::{AskError, Clock, Job, Ref};
 use odeon_observe::Observer;
-use odeon_observe::lint::Lint;
+use odeon_observe::alert::Alert;
 
 use super::{followed, linger, seen, system};
 
@@ -80,8 +80,8 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
             from: planner,
         });
         let stuck = tokio::spawn(stuck.timeout(PATIENCE).into_future());
-        let found = |it: &odeon_observe::Observatory| {
-            it.problems().iter().any(|it| it.lint == Lint::Deadlock)
+        let found = |it: &odeon_observe::ClusterView| {
+            it.problems().iter().any(|it| it.lint == Alert::Deadlock)
         };
         seen(observer, "the deadlock", found).await?;
         // Others run into it.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use odeon::{Clock, Job, Supervision, System, WorkerMode};
-use odeon_observe::{Observatory, Observer, Recorder, Recording, today};
+use odeon_observe::{ClusterView, Observer, Recorder, Recording, today};
 
 /// The longest time that anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ async fn followed(
 }
 
 /// Waits until something is seen.
-async fn seen(observer: &Observer, what: &str, fact: impl Fn(&Observatory) -> bool) -> Result<()> {
+async fn seen(observer: &Observer, what: &str, fact: impl Fn(&ClusterView) -> bool) -> Result<()> {
     let looking = async {
         while !observer.read(&fact) {
             Clock::sleep(Duration::from_millis(20)).await;

@@ -93,7 +93,7 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
     system.register("team", team).await?;
     let learner = team.ask(GetLearner).await?;
     let steps = async {
-        let failed = |it: &odeon_observe::Observatory| {
+        let failed = |it: &odeon_observe::ClusterView| {
             let row = it.actors().get(team.id());
             row.is_some_and(|row| row.state == State::Failed)
         };

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use odeon::{Clock, ClusterIdentity, Limits};
 use odeon_artifacts::{Bundle, BundleFile, Footprint, Listing};
+use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
-use odeon_cluster::keeper::Rules;
 use odeon_cluster::logs::{Cursor, LogLimits};
 use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
 

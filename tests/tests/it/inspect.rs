@@ -10,10 +10,10 @@ use odeon::{
 };
 use odeon_devices::fake::{Fake, Model, Spec};
 use odeon_observe::actor::State;
+use odeon_observe::alert::{self, Alert};
 use odeon_observe::event::{EventKind, Subject};
-use odeon_observe::lint::{self, Lint};
 use odeon_observe::past::{Mark, Past};
-use odeon_observe::{Date, Observatory, Observer, here, today};
+use odeon_observe::{ClusterView, Date, Observer, here, today};
 use odeon_tests::again;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
@@ -112,7 +112,7 @@ async fn with_workers(limits: Limits) -> System {
 }
 
 /// Looks until something is true of what is seen.
-async fn seen<T>(system: &System, fact: impl Fn(&Observatory) -> Option<T>) -> T {
+async fn seen<T>(system: &System, fact: impl Fn(&ClusterView) -> Option<T>) -> T {
     seen_by(&Observer::new("test", 1), system, fact).await
 }
 
@@ -120,7 +120,7 @@ async fn seen<T>(system: &System, fact: impl Fn(&Observatory) -> Option<T>) -> T
 async fn seen_by<T>(
     observer: &Observer,
     system: &System,
-    fact: impl Fn(&Observatory) -> Option<T>,
+    fact: impl Fn(&ClusterView) -> Option<T>,
 ) -> T {
     let looking = async {
         loop {
@@ -143,7 +143,7 @@ async fn seen_by<T>(
     }
 }
 
-fn state_of(seen: &Observatory, id: ActorId) -> Option<State> {
+fn state_of(seen: &ClusterView, id: ActorId) -> Option<State> {
     Some(seen.actors().get(id)?.state)
 }
 
@@ -164,7 +164,7 @@ async fn a_deadlock_over_two_processes_is_found_and_named() {
         let found = seen
             .problems()
             .iter()
-            .find(|it| it.lint == Lint::Deadlock)?;
+            .find(|it| it.lint == Alert::Deadlock)?;
         let (chain, circle) = seen.waits().chain(near.id());
         let on: Vec<_> = chain
             .iter()
@@ -211,8 +211,8 @@ async fn looking_waits_for_no_handler_and_sees_what_runs() {
     let sentence = seen(&system, |seen| {
         let row = seen.actors().get(actor.id())?;
         let later = Date(since.0).after(Duration::from_secs(41));
-        let found = lint::problems(seen, later);
-        let stuck = found.into_iter().find(|it| it.lint == Lint::StuckHandler);
+        let found = alert::problems(seen, later);
+        let stuck = found.into_iter().find(|it| it.lint == Alert::StuckHandler);
         (row.view.queued == 3 && row.view.handled == 1).then(|| stuck.unwrap().sentence)
     })
     .await;
@@ -244,7 +244,7 @@ async fn what_failed_says_why_and_how_often_it_began_anew() {
         let problem = seen
             .problems()
             .iter()
-            .find(|it| it.lint == Lint::RestartLoop)?;
+            .find(|it| it.lint == Alert::RestartLoop)?;
         let failures = seen
             .events()
             .iter()
@@ -267,7 +267,7 @@ async fn those_of_a_process_that_was_killed_are_remembered() {
     let system = with_workers(Limits::default()).await;
     let observer = Observer::new("test", 1);
     let _viewer = observer.viewer();
-    let until = async |fact: &dyn Fn(&Observatory) -> bool| {
+    let until = async |fact: &dyn Fn(&ClusterView) -> bool| {
         let seen = async {
             while !observer.read(fact) {
                 Clock::sleep(Duration::from_millis(5)).await;
@@ -296,7 +296,7 @@ async fn those_of_a_process_that_was_killed_are_remembered() {
             let told = seen
                 .problems()
                 .iter()
-                .any(|it| it.lint == Lint::ActorFailed);
+                .any(|it| it.lint == Alert::ActorFailed);
             assert!(told || seen.problems().is_empty(), "{:?}", seen.problems());
         });
     };
@@ -363,7 +363,7 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
     let builder = System::builder().limits(limits);
     let system = builder.start().await.unwrap();
     let actor = system.spawn::<Party>(()).await.unwrap();
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     let mut watch = system.watch();
     seen.look(watch.look(PATIENCE).await, here(), None);
     for _ in 0..1_000 {
@@ -385,7 +385,7 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
     let dropped = seen
         .problems()
         .iter()
-        .find(|it| it.lint == Lint::EventsDropped)
+        .find(|it| it.lint == Alert::EventsDropped)
         .unwrap();
     assert!(
         dropped.sentence.contains(&seen.spans_lost().to_string()),
@@ -442,7 +442,7 @@ async fn short_life(system: &System) {
 }
 
 /// The number of numbers, spans and failures of short lives that are seen.
-fn left_behind(seen: &Observatory) -> (usize, usize, usize) {
+fn left_behind(seen: &ClusterView) -> (usize, usize, usize) {
     let numbers = seen.recorded().filter(|it| it.name == "rl.reward").count();
     let spans = seen.spans().ended();
     let spans = spans.filter(|span| &*span.name == "trajectory").count();
@@ -508,7 +508,7 @@ async fn a_rank_that_takes_much_longer_than_the_others_is_named() {
     }
     let problem = seen(&system, |seen| {
         let mut problems = seen.problems().iter();
-        problems.find(|it| it.lint == Lint::Straggler).cloned()
+        problems.find(|it| it.lint == Alert::Straggler).cloned()
     })
     .await;
     assert_eq!(problem.subjects, [Subject::Actor(ranks[2].id())]);
@@ -545,7 +545,7 @@ async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
     let process = system.process_of(party).unwrap();
     let (reading, problem) = seen(&system, |seen| {
         let mut problems = seen.problems().iter();
-        let problem = problems.find(|it| it.lint == Lint::DeviceMemory)?;
+        let problem = problems.find(|it| it.lint == Alert::DeviceMemory)?;
         let row = seen.actors().get(party.id())?;
         let view = seen.nodes().next()?.hardware.as_ref()?;
         let own = |it: &&odeon::inspect::DeviceReading| row.view.devices.contains(&it.index);
@@ -646,20 +646,20 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
     let ends = system.spawn::<Party>(()).isolated().await.unwrap();
     let boom = async || assert!(matches!(lives.ask(Boom).await, Err(AskError::Died(_))));
     let begun = |life| {
-        move |seen: &Observatory| {
+        move |seen: &ClusterView| {
             let row = seen.actors().get(lives.id())?;
             let there = seen.actors().get(ends.id()).is_some();
             let running = row.ended.is_none() && row.view.phase == Phase::Running;
             (there && running && row.view.incarnation == life).then_some(())
         }
     };
-    let failures = |seen: &Observatory| {
+    let failures = |seen: &ClusterView| {
         let own = seen.events().iter().filter(|it| {
             it.kind == EventKind::Failure && it.subject == Some(Subject::Actor(lives.id()))
         });
         own.map(|it| it.seq).collect::<Vec<_>>()
     };
-    let started = |seen: &Observatory| {
+    let started = |seen: &ClusterView| {
         let told = seen
             .events()
             .iter()
@@ -667,7 +667,7 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
         told.map(|it| (it.seq, it.subject.clone()))
             .collect::<Vec<_>>()
     };
-    let process = |seen: &Observatory| {
+    let process = |seen: &ClusterView| {
         let row = seen.actors().get(lives.id()).unwrap();
         seen.process(row.view.process).unwrap().started
     };

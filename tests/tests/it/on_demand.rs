@@ -188,7 +188,7 @@ impl Visit for Fields {
 
 impl<S: tracing::Subscriber> Layer<S> for Watch {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target() == "odeon_cluster::stage::arriving" {
+        if event.metadata().target() == "odeon_cluster::staging::arriving" {
             let mut fields = Fields(HashMap::new());
             event.record(&mut fields);
             let mut arrived = ARRIVED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::metrics::{METRICS, reports};
 use crate::command::pages;
 use crate::command::processes::{self, replace};
-use crate::inspect::{HAPPENED, PRINTS};
+use crate::inspect::{EVENT_LOG, OUTPUT_LOG};
 use crate::print;
 
 /// The recipe as it was run, in the run's folder.
@@ -242,8 +242,8 @@ fn clear(folder: &Path) -> Result<()> {
     let made = [RECIPE, METRICS, CHECKPOINT, BASE, REWARD_MODEL];
     let notes = [processes::FILE, pages::FILE]
         .into_iter()
-        .chain(PRINTS)
-        .chain(HAPPENED);
+        .chain(OUTPUT_LOG)
+        .chain(EVENT_LOG);
     for name in made.into_iter().chain(notes) {
         let path = folder.join(name);
         let removed = if path.is_dir() {

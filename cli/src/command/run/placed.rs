@@ -15,7 +15,7 @@ use super::folder::RunFolder;
 use super::metrics::{Metrics, reports};
 use super::notes::Notes;
 use super::progress::Display;
-use super::{Alone, LOOK, Signals, stopped, tell};
+use super::{LOOK, Signals, Standalone, stopped, tell};
 use crate::print;
 
 /// Runs it to its end, or until somebody asks it to stop.
@@ -24,7 +24,7 @@ pub(super) async fn follow(
     plan: &HybridPlan,
     recipe: &Recipe,
     folder: RunFolder,
-    pages: Option<&Alone>,
+    pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let told = reports(&folder.path);

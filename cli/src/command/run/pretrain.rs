@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
-use super::{Alone, LOOK, Signals, host, line, tell};
+use super::{LOOK, Signals, Standalone, host, line, tell};
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
 
@@ -115,7 +115,7 @@ async fn follow(
     system: &System,
     plan: &PretrainPlan,
     folder: RunFolder,
-    pages: Option<&Alone>,
+    pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let (report, mut news) = mpsc::unbounded_channel();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::super::gate::Gate;
-use super::super::prints::Prints;
+use super::super::output_log::OutputLog;
 use super::*;
 
 /// A file in memory.
@@ -107,7 +107,7 @@ async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
     live.record(Recorder::new(Box::new(paper.clone()), "it", begin).unwrap());
     let inspect = Inspect::new(
         live.clone(),
-        Facts::Alone(Prints::default()),
+        Facts::Standalone(OutputLog::default()),
         Origin::Living(system.clone()),
         None,
     );
@@ -243,7 +243,7 @@ async fn only_those_steer_who_may_look_and_only_a_recording() {
     let observer = Observer::new("it", 1);
     let living = Inspect::new(
         observer,
-        Facts::Alone(Prints::default()),
+        Facts::Standalone(OutputLog::default()),
         Origin::Living(system.clone()),
         None,
     );

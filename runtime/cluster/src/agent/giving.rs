@@ -7,7 +7,7 @@ use odeon_artifacts::Digest;
 
 use super::{Bundle, CLEAR_PATIENCE, Heat, Pieces, reach, unanswered};
 use crate::json::Json;
-use crate::stage::givers::{Given, Givers};
+use crate::staging::givers::{Given, Givers};
 
 /// The longest time that a node may take to say what is read first: a start goes without rather
 /// than wait.

@@ -15,7 +15,7 @@ use super::{Cursor, LogLine, Logs, Merged, Page, merge};
 use crate::catalog::Catalog;
 use crate::job::JobId;
 use crate::json::Json;
-use crate::named;
+use crate::node_directory;
 use crate::seat::Seat;
 
 /// See the module. Clones are the same archive.
@@ -71,7 +71,7 @@ impl Archive {
     ) -> Result<Self, Failure> {
         let keeper = system.spawn::<LogKeeper>(Seat::new(Arc::clone(&logs)));
         let keeper = keeper.await.map_err(|error| Failure::error(&error))?;
-        let named = named::register(system, &name_of(node), keeper).await;
+        let named = node_directory::register(system, &name_of(node), keeper).await;
         named.map_err(|error| Failure::error(&error))?;
         Ok(Self {
             system: system.clone(),

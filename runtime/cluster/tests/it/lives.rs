@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use odeon::{Clock, ClusterIdentity, Limits, NodeIdentity, SystemError};
 use odeon_artifacts::Footprint;
-use odeon_cluster::keeper::Rules;
+use odeon_cluster::controller::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, NodeState};
 use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry, FolderError, OnDemand};

@@ -1,4 +1,4 @@
-//! The cost of an export: processor time of a span from the observatory to the wire, and asks of a
+//! The cost of an export: processor time of a span from the cluster view to the wire, and asks of a
 //! program that is looked at, with an export and without, in turns.
 
 #![allow(clippy::print_stdout, reason = "a benchmark says what it found")]
@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use odeon::{Clock, Limits, Ref, System};
-use odeon_observe::{Observatory, Observer, here, today};
+use odeon_observe::{ClusterView, Observer, here, today};
 use odeon_otel::{Exporter, Names, Reader, Settings, Source};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
@@ -60,7 +60,7 @@ async fn per_span() {
     for _ in 0..SPANS / 2 {
         actor.ask(Touch).await.unwrap();
     }
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     let mut watch = system.watch();
     loop {
         let sight = watch.look(Duration::from_secs(5)).await;

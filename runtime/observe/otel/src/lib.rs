@@ -1,11 +1,11 @@
 //! Exports of what is seen of running systems, told to other tools.
 //!
 //! ```text
-//!  Observatory ── Reader ──> spans, numbers, records ── Outbox ── HTTP ──> a collector (OTLP)
+//!  ClusterView ── Reader ──> spans, numbers, records ── Outbox ── HTTP ──> a collector (OTLP)
 //!       └──────── Exposition ──> text ──> whoever scrapes (Prometheus)
 //! ```
 //!
-//! An export reads an [`Observatory`](odeon_observe::Observatory), as a page in a browser does: it
+//! An export reads a [`ClusterView`](odeon_observe::ClusterView), as a page in a browser does: it
 //! enters no mailbox, and what it cannot send in time it counts and throws away, so that the run is
 //! never slower for it. What is new since the last look ([`Reader`]) and what waits to be sent
 //! ([`Outbox`]) are pure; [`Exporter`] is the thin rest.

@@ -2,7 +2,7 @@
 
 use odeon::trace::SpanContext;
 use odeon_observe::event::{Event, Severity, Subject};
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use opentelemetry_semantic_conventions::attribute as names;
 
@@ -11,7 +11,7 @@ use crate::span::{self, span_id, trace_id};
 
 /// The record of an event; `span` is the one in which it happened, where that is known.
 pub(crate) fn record(
-    seen: &Observatory,
+    seen: &ClusterView,
     event: &Event,
     span: Option<SpanContext>,
     now: Date,

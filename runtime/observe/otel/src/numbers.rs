@@ -7,7 +7,7 @@ use std::time::Duration;
 use odeon::ProcessId;
 use odeon::inspect::Times;
 use odeon_observe::node::Node;
-use odeon_observe::{Date, Observatory, bounds};
+use odeon_observe::{ClusterView, Date, bounds};
 
 use crate::metric::{self, Metric};
 use crate::outbox::{Counts, Signal};
@@ -103,7 +103,7 @@ const LINKS_MAX: usize = 100;
 
 /// Everything that can be read now.
 pub(crate) fn readings(
-    seen: &Observatory,
+    seen: &ClusterView,
     tally: &Tally,
     counts: Option<&Counts>,
     by: By,
@@ -138,7 +138,7 @@ impl Readings {
         });
     }
 
-    fn sums(&mut self, seen: &Observatory, tally: &Tally, by: By) {
+    fn sums(&mut self, seen: &ClusterView, tally: &Tally, by: By) {
         match by {
             By::Process => {
                 for (key, sums) in tally.processes() {
@@ -172,7 +172,7 @@ impl Readings {
         }
     }
 
-    fn actors(&mut self, seen: &Observatory, by: By) {
+    fn actors(&mut self, seen: &ClusterView, by: By) {
         #[derive(Default)]
         struct Now {
             states: BTreeMap<&'static str, u64>,
@@ -207,7 +207,7 @@ impl Readings {
         }
     }
 
-    fn processes(&mut self, seen: &Observatory) {
+    fn processes(&mut self, seen: &ClusterView) {
         for process in seen.processes().filter(|it| it.ended.is_none()) {
             let owner = owner_of(seen, process.id, By::Process);
             let mut add = |metric, value| self.add(metric, &owner, vec![], value);
@@ -231,7 +231,7 @@ impl Readings {
         }
     }
 
-    fn node(&mut self, seen: &Observatory, node: &Node, now: Date) {
+    fn node(&mut self, seen: &ClusterView, node: &Node, now: Date) {
         let owner = owner_of_node(node);
         let silent = node.gone.is_some() || now.since(node.seen) >= bounds::SUSPECT;
         let mut add = |metric, value| self.add(metric, &owner, vec![], value);
@@ -333,7 +333,7 @@ impl Readings {
         }
     }
 
-    fn export(&mut self, seen: &Observatory, counts: Option<&Counts>) {
+    fn export(&mut self, seen: &ClusterView, counts: Option<&Counts>) {
         let home = resource::home(seen);
         let node = seen.nodes().find(|node| Some(node.process) == home);
         let Some(owner) = node.map(owner_of_node) else {
@@ -375,7 +375,7 @@ fn typed(actor: Option<&str>) -> (&'static str, String) {
     }
 }
 
-fn owner_of(seen: &Observatory, process: ProcessId, by: By) -> Owner {
+fn owner_of(seen: &ClusterView, process: ProcessId, by: By) -> Owner {
     let known = seen.process(process);
     Owner {
         process: (by == By::Process).then_some(process),

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use odeon::telemetry::Label;
-use odeon_observe::observatory::Recorded;
-use odeon_observe::{Date, Observatory};
+use odeon_observe::cluster_view::Recorded;
+use odeon_observe::{ClusterView, Date};
 use parking_lot::Mutex;
 
 use crate::metric::{Kind, METRICS, Of};
@@ -58,7 +58,7 @@ impl Exposition {
     #[must_use]
     pub fn text(
         &self,
-        seen: &Observatory,
+        seen: &ClusterView,
         node: Option<&str>,
         counts: Option<&Counts>,
         now: Date,
@@ -148,7 +148,7 @@ fn owned(owner: &Owner, of: Of) -> Vec<(String, String)> {
 }
 
 /// Returns true where a recorded number is about something that goes on.
-fn is_current(seen: &Observatory, recorded: &Recorded, now: Date) -> bool {
+fn is_current(seen: &ClusterView, recorded: &Recorded, now: Date) -> bool {
     let (actor, last) = (recorded.actor, recorded.points.back());
     let by_root = || seen.process(actor.home).map(|it| it.ended.is_none());
     let lives = match seen.actors().get(actor) {
@@ -162,7 +162,7 @@ fn is_current(seen: &Observatory, recorded: &Recorded, now: Date) -> bool {
 /// Adds a number that a program records, under its own name.
 fn note(
     families: &mut BTreeMap<String, Family>,
-    seen: &Observatory,
+    seen: &ClusterView,
     recorded: &Recorded,
     only: Option<&str>,
 ) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use odeon::trace::{SpanContext, SpanKind};
 use odeon::{ActorId, ProcessId};
+use odeon_observe::cluster_view::Recorded;
 use odeon_observe::event::{Event, EventKind, Subject};
-use odeon_observe::observatory::Recorded;
 use odeon_observe::spans::Span;
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as PointValue;
@@ -30,7 +30,7 @@ use crate::resource::{self, Names};
 use crate::span::{self, Sender};
 use crate::tally::Tally;
 
-/// A reader that knows how far an observatory has been exported.
+/// A reader that knows how far a cluster view has been exported.
 #[derive(Debug)]
 pub struct Reader {
     given: opentelemetry_sdk::Resource,
@@ -131,7 +131,7 @@ impl Reader {
     }
 
     /// Another exports. What it has not told when it falls silent is within [`OVERLAP`].
-    pub fn stand_by(&mut self, seen: &Observatory, now: Date) {
+    pub fn stand_by(&mut self, seen: &ClusterView, now: Date) {
         let place = Place {
             spans: seen.spans().told(),
             events: seen.events().told(),
@@ -162,7 +162,7 @@ impl Reader {
     }
 
     /// Spans and events that have come since the last time.
-    pub fn news(&mut self, seen: &Observatory, names: &Names, now: Date) -> Export {
+    pub fn news(&mut self, seen: &ClusterView, names: &Names, now: Date) -> Export {
         let (after, forgotten) = seen.spans().after(self.at.spans);
         let new: Vec<&Span> = after.take(SPANS_MAX).collect();
         self.forgotten += forgotten;
@@ -209,7 +209,7 @@ impl Reader {
     /// with how many data points it has.
     pub fn numbers(
         &mut self,
-        seen: &Observatory,
+        seen: &ClusterView,
         names: &Names,
         counts: Option<&Counts>,
         now: Date,
@@ -284,7 +284,7 @@ impl Reader {
         event.chain.first().map(String::as_str)
     }
 
-    fn logs(&mut self, seen: &Observatory, names: &Names, now: Date, export: &mut Export) {
+    fn logs(&mut self, seen: &ClusterView, names: &Names, now: Date, export: &mut Export) {
         let mut records: BTreeMap<ProcessId, Vec<LogRecord>> = BTreeMap::new();
         let home = resource::home(seen);
         for event in seen.events().after(self.at.events).take(RECORDS_MAX) {
@@ -328,7 +328,7 @@ impl Reader {
 
     fn by_resource<T, R>(
         &self,
-        seen: &Observatory,
+        seen: &ClusterView,
         names: &Names,
         all: BTreeMap<ProcessId, T>,
         make: impl Fn(Option<Resource>, T) -> R,
@@ -449,7 +449,7 @@ fn nothing_of(kind: Kind) -> Data {
 /// would make a series of its own: it goes with the point as an exemplar.
 fn record(
     own: &mut BTreeMap<String, Told>,
-    seen: &Observatory,
+    seen: &ClusterView,
     recorded: &Recorded,
     new: Vec<&(Date, Option<f64>, f64)>,
 ) {

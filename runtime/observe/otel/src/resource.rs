@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use odeon::ProcessId;
 use odeon::inspect::ProcessKind;
-use odeon_observe::Observatory;
+use odeon_observe::ClusterView;
 use odeon_observe::node::Process;
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_proto::tonic::common::v1::KeyValue as Told;
@@ -100,7 +100,7 @@ pub(crate) fn instance(process: ProcessId) -> String {
 }
 
 /// The process that stands for the whole: the node that looks, or another.
-pub(crate) fn home(seen: &Observatory) -> Option<ProcessId> {
+pub(crate) fn home(seen: &ClusterView) -> Option<ProcessId> {
     let nodes = || seen.nodes().filter(|node| node.gone.is_none());
     let own = nodes().find(|node| node.clock.is_none());
     own.or_else(|| nodes().next()).map(|node| node.process)

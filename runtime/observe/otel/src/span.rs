@@ -4,7 +4,7 @@ use odeon::telemetry::Label;
 use odeon::trace::{FOLLOWS, SpanContext, SpanKind};
 use odeon::{ActorId, ProcessId};
 use odeon_observe::spans::Span;
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind as Told};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -24,7 +24,7 @@ pub(crate) enum Sender {
 
 /// A span with a kind, a parent and attributes. `why` is what is known of its failure.
 pub(crate) fn sent(
-    seen: &Observatory,
+    seen: &ClusterView,
     span: &Span,
     sender: Sender,
     why: Option<&str>,
@@ -134,26 +134,26 @@ fn flags(span: &Span, sender: Sender) -> u32 {
     }
 }
 
-fn type_of(seen: &Observatory, id: ActorId) -> Option<&str> {
+fn type_of(seen: &ClusterView, id: ActorId) -> Option<&str> {
     seen.actors().get(id).map(|row| row.view.actor.as_str())
 }
 
 /// The type of whom a message is for, and the message.
-fn method(seen: &Observatory, span: &Span) -> String {
+fn method(seen: &ClusterView, span: &Span) -> String {
     match type_of(seen, span.actor) {
         Some(actor) => format!("{actor}/{}", span.name),
         None => span.name.to_string(),
     }
 }
 
-fn call(seen: &Observatory, span: &Span) -> Vec<KeyValue> {
+fn call(seen: &ClusterView, span: &Span) -> Vec<KeyValue> {
     vec![
         text(names::RPC_SYSTEM_NAME, "odeon"),
         text(names::RPC_METHOD, method(seen, span)),
     ]
 }
 
-fn message(seen: &Observatory, span: &Span, kind: &str, name: &str) -> Vec<KeyValue> {
+fn message(seen: &ClusterView, span: &Span, kind: &str, name: &str) -> Vec<KeyValue> {
     let mut attributes = vec![
         text(names::MESSAGING_SYSTEM, "odeon"),
         text(names::MESSAGING_OPERATION_TYPE, kind),
@@ -168,7 +168,7 @@ fn message(seen: &Observatory, span: &Span, kind: &str, name: &str) -> Vec<KeyVa
 
 /// Adds attributes that name an actor, as it was at a moment.
 pub(crate) fn actor(
-    seen: &Observatory,
+    seen: &ClusterView,
     id: ActorId,
     prefix: &str,
     at: Date,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use odeon::{ActorId, ProcessId};
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 
 /// Sums over the work of some actors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -81,7 +81,7 @@ impl Sums {
 
 impl Tally {
     /// Counts what has come since the last time.
-    pub(crate) fn take(&mut self, seen: &Observatory, now: Date) {
+    pub(crate) fn take(&mut self, seen: &ClusterView, now: Date) {
         let mut present = HashSet::with_capacity(self.last.len());
         for row in seen.actors().iter() {
             present.insert(row.id());

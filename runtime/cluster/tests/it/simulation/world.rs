@@ -1,7 +1,7 @@
 //! A cluster without sockets, threads and disks: nodes with agents, a committed log with a leader
 //! that changes, people, and a network that delays, repeats and loses. One seed draws everything.
 //!
-//! The decisions are the real ones: [`Tables`], [`plan`] and [`Tries`]. What is around them follows
+//! The decisions are the real ones: [`Tables`], [`plan`] and [`Attempts`]. What is around them follows
 //! the daemon: how it repeats what was not answered, how often it looks, and what it waits for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use odeon::Timestamp;
 use odeon_artifacts::Digest;
+use odeon_cluster::attempts::{Attempts, Step};
+use odeon_cluster::controller::Order;
+use odeon_cluster::controller::plan::{Rules, plan};
+use odeon_cluster::controller::silence::{Known, Silence};
 use odeon_cluster::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, Writer, Written};
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
-use odeon_cluster::keeper::Order;
-use odeon_cluster::keeper::plan::{Rules, plan};
-use odeon_cluster::keeper::silence::{Known, Silence};
 use odeon_cluster::tables::{NodeState, Tables};
-use odeon_cluster::tries::{Step, Tries};
 use odeon_cluster::unix::Unix;
 
 use super::oracle::{Attempt, Oracle, Tally};
@@ -154,7 +154,7 @@ enum Origin {
     /// A try, whose end waits for that.
     Started(usize, u64, Attempt),
     /// The leader's part of a node.
-    Keeper(usize, u64),
+    Controller(usize, u64),
     /// A person, who sends the same again until it is answered.
     Person,
 }
@@ -168,7 +168,7 @@ struct Node {
     side: u64,
     /// By how many milliseconds its clock is ahead of the others', or behind.
     clock: i64,
-    tries: Tries,
+    attempts: Attempts,
     runs: BTreeMap<Attempt, Run>,
     leaving: bool,
 }
@@ -238,7 +238,7 @@ impl World {
             boot: 0,
             side: 0,
             clock: 0,
-            tries: Tries::new(name, 0),
+            attempts: Attempts::new(name, 0),
             runs: BTreeMap::new(),
             leaving: false,
         });
@@ -399,7 +399,7 @@ impl World {
                 if self.flaw == Flaw::AnyLife {
                     adopt(&mut job, boot);
                 }
-                let step = self.nodes[to].tries.begin(&job);
+                let step = self.nodes[to].attempts.begin(&job);
                 self.step(to, job.id, &step);
             }
             Mail::Finish {
@@ -407,7 +407,7 @@ impl World {
                 attempt,
                 in_order,
             } => {
-                let step = self.nodes[to].tries.finish(job, attempt, in_order);
+                let step = self.nodes[to].attempts.finish(job, attempt, in_order);
                 self.step(to, job, &step);
             }
         }
@@ -526,9 +526,9 @@ impl World {
             | Origin::Up(node, boot)
             | Origin::Once(node, boot)
             | Origin::Started(node, boot, _)
-            | Origin::Keeper(node, boot) => self.lives(node, boot) && self.reach(from, node),
+            | Origin::Controller(node, boot) => self.lives(node, boot) && self.reach(from, node),
         };
-        let local = matches!(write.origin, Origin::Keeper(node, _) if node == from);
+        let local = matches!(write.origin, Origin::Controller(node, _) if node == from);
         let lost = !local && self.now < CALM && self.dice.once_in(30);
         if reached && !lost {
             let delay = if local { 0 } else { 1 + self.dice.roll(40) };
@@ -570,7 +570,7 @@ impl World {
     fn put(&mut self, origin: Origin, command: Command) -> u64 {
         let id = command.id;
         let patience = match origin {
-            Origin::Keeper(..) if self.flaw != Flaw::Forwards => 0,
+            Origin::Controller(..) if self.flaw != Flaw::Forwards => 0,
             _ => PATIENCE,
         };
         let write = Write {
@@ -598,7 +598,7 @@ impl World {
             | Origin::Up(node, _)
             | Origin::Once(node, _)
             | Origin::Started(node, ..)
-            | Origin::Keeper(node, _) => (Some(node), Some(node).filter(|node| *node < VOTERS)),
+            | Origin::Controller(node, _) => (Some(node), Some(node).filter(|node| *node < VOTERS)),
         };
         let to = hint.or(here).unwrap_or(any);
         let mut command = write.command.clone();
@@ -640,7 +640,7 @@ impl World {
                     return;
                 }
             }
-            Origin::Keeper(node, boot) => {
+            Origin::Controller(node, boot) => {
                 if over || !self.lives(node, boot) {
                     self.writes.remove(&id);
                     // What else was to be done came of an old look.
@@ -681,7 +681,7 @@ impl World {
                     self.clear(node, attempt);
                 }
             }
-            Origin::Keeper(node, boot) => self.kept(node, boot, id),
+            Origin::Controller(node, boot) => self.kept(node, boot, id),
             Origin::Up(node, boot) if outcome.is_err() => {
                 self.after(PAUSE, What::Announce(node, boot));
             }
@@ -786,7 +786,7 @@ impl World {
                     continue;
                 }
             };
-            let origin = Origin::Keeper(node, self.nodes[node].boot);
+            let origin = Origin::Controller(node, self.nodes[node].boot);
             let id = self.write(origin, Writer::Leader, fact);
             self.voters[node].awaits = Some(id);
             return;
@@ -806,7 +806,7 @@ impl World {
         let boot = self.dice.next();
         let it = &mut self.nodes[node];
         (it.alive, it.boot, it.leaving) = (true, boot, false);
-        it.tries = Tries::new(&it.name, boot);
+        it.attempts = Attempts::new(&it.name, boot);
         self.announce(node);
         self.after(MESH_PAUSE, What::Mesh(node, boot));
         if let Some(voter) = self.voters.get_mut(node) {
@@ -882,7 +882,7 @@ impl World {
         let tables = &self.voters[voter].tables;
         let row = tables.nodes.get(&self.nodes[node].name);
         let is_lost = row.is_some_and(|row| matches!(row.state, NodeState::Lost { .. }));
-        let running = self.nodes[node].tries.running();
+        let running = self.nodes[node].attempts.running();
         let over: Vec<Attempt> = running
             .into_iter()
             .filter(|(job, attempt)| tables.is_over(*job, *attempt))
@@ -893,7 +893,7 @@ impl World {
             self.write(Origin::Once(node, boot), writer, Fact::NodeUp(spec));
         }
         if self.flaw != Flaw::NoSweep {
-            for attempt in self.nodes[node].tries.sweep(&over) {
+            for attempt in self.nodes[node].attempts.sweep(&over) {
                 self.oracle.tally.swept += 1;
                 self.end(node, attempt, false);
             }
@@ -1006,7 +1006,7 @@ impl World {
                 if it.runs.remove(&attempt).is_none() {
                     return;
                 }
-                let tell = it.tries.ended(attempt.0, attempt.1);
+                let tell = it.attempts.ended(attempt.0, attempt.1);
                 if tell && let Some(outcome) = outcome {
                     self.tell_over(node, attempt, outcome);
                 }
@@ -1078,7 +1078,7 @@ impl World {
                 let it = &mut self.nodes[node];
                 if it.alive && !it.leaving {
                     it.leaving = true;
-                    for attempt in it.tries.close() {
+                    for attempt in it.attempts.close() {
                         self.end(node, attempt, true);
                     }
                     self.leave(node);
@@ -1245,7 +1245,7 @@ impl World {
     fn finish(mut self) -> Told {
         self.oracle.finish();
         for node in &self.nodes {
-            assert!(node.runs.is_empty() && node.tries.is_empty(), "{node:?}");
+            assert!(node.runs.is_empty() && node.attempts.is_empty(), "{node:?}");
         }
         for voter in 0..VOTERS {
             self.apply(voter);

@@ -4,7 +4,7 @@ use odeon::inspect::{ActorView, MachineView, NodeSight, ProcessKind, ProcessSigh
 use odeon::telemetry::Point;
 use odeon::trace::SpanCounts;
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 use odeon_otel::Exposition;
 
 use crate::sights;
@@ -102,8 +102,8 @@ fn node(handled: u64, gone: bool) -> NodeSight {
     }
 }
 
-fn seen(handled: u64) -> Observatory {
-    let mut seen = Observatory::default();
+fn seen(handled: u64) -> ClusterView {
+    let mut seen = ClusterView::default();
     let own = (Timestamp(1), Date(1_000_000_000_000));
     seen.look(node(handled, false), own, None);
     seen.tick(own.1);
@@ -147,7 +147,7 @@ fn counters_do_not_go_down_when_actors_do() {
     let exposition = Exposition::default();
     let mut seen = seen(12);
     let at = |seconds: u64| Date((1_000 + seconds) * 1_000_000_000);
-    let tell = |seen: &Observatory, seconds| exposition.text(seen, None, None, at(seconds));
+    let tell = |seen: &ClusterView, seconds| exposition.text(seen, None, None, at(seconds));
     assert_eq!(handled(&tell(&seen, 0)), 12);
     seen.look(node(20, false), (Timestamp(1), at(1)), None);
     assert_eq!(handled(&tell(&seen, 1)), 20);

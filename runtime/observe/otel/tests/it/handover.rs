@@ -6,7 +6,7 @@ use odeon::inspect::{ActorView, ProcessKind, RunningView};
 use odeon::telemetry::Point;
 use odeon::trace::{Outcome, Span, SpanContext, SpanKind};
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
-use odeon_observe::{Date, Observatory};
+use odeon_observe::{ClusterView, Date};
 use odeon_otel::{Export, Names, OVERLAP, Reader};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 
@@ -19,7 +19,7 @@ fn at(second: u64) -> Date {
 }
 
 /// Takes in a second of sight: a span and a number of that name.
-fn look(seen: &mut Observatory, second: u64) {
+fn look(seen: &mut ClusterView, second: u64) {
     let by = ActorId::root(NODE);
     let span = Span {
         context: SpanContext {
@@ -66,7 +66,7 @@ fn spans(export: &Export) -> Vec<u64> {
 }
 
 /// The seconds whose numbers a reader tells.
-fn numbers(reader: &mut Reader, seen: &Observatory, second: u64) -> Vec<u64> {
+fn numbers(reader: &mut Reader, seen: &ClusterView, second: u64) -> Vec<u64> {
     let requests = reader.numbers(seen, &Names::default(), None, at(second));
     let resources = requests.iter().flat_map(|(resources, _)| resources);
     let scopes = resources.flat_map(|it| &it.scope_metrics);
@@ -83,10 +83,10 @@ fn numbers(reader: &mut Reader, seen: &Observatory, second: u64) -> Vec<u64> {
 /// SEMANTICS 74.
 #[test]
 fn the_next_begins_a_little_before_where_the_other_ended() {
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     let (mut first, mut next) = (reader(), reader());
     let (mut told, mut counted) = (vec![], vec![]);
-    let mut news = |reader: &mut Reader, seen: &Observatory, second| {
+    let mut news = |reader: &mut Reader, seen: &ClusterView, second| {
         let export = reader.news(seen, &Names::default(), at(second));
         assert!(!export.more);
         told.extend(spans(&export));
@@ -132,7 +132,7 @@ fn the_next_begins_a_little_before_where_the_other_ended() {
 /// It is seen, but has no trace, and a collector refuses all that comes with such a span.
 #[test]
 fn a_handler_that_was_cut_off_with_its_process_is_not_sent() {
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     let process = ProcessId(0x0b);
     let mut sight = sights::sight(process, "odeon");
     let actor = ActorId {
@@ -174,7 +174,7 @@ fn a_handler_that_was_cut_off_with_its_process_is_not_sent() {
 
 #[test]
 fn whoever_leads_again_goes_on_where_it_was() {
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     let mut reader = reader();
     let (mut told, mut counted) = (vec![], vec![]);
     for second in 0..20 {
@@ -199,7 +199,7 @@ fn whoever_leads_again_goes_on_where_it_was() {
 
 #[test]
 fn more_than_fits_into_one_request_comes_in_several_and_once() {
-    let mut seen = Observatory::default();
+    let mut seen = ClusterView::default();
     (0..5_000).for_each(|second| look(&mut seen, second));
     let mut reader = reader();
     let mut told = vec![];

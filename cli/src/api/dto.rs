@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use odeon_client::{inspect as seen, types};
 use odeon_cluster::Daemon;
+use odeon_cluster::controller::Offer;
 use odeon_cluster::job::{Job, State};
-use odeon_cluster::keeper::Offer;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::arriving::{Arriving, Learning, Trouble};
 use super::mount::{Mount, MountError};
 use super::mounts::{Live, Try};
-use super::{Stage, StageError, Staged, blocking, can_run};
+use super::{Staged, Staging, StagingError, blocking, can_run};
 
 /// Why the files of a bundle are not read while they come.
 #[derive(Debug)]
@@ -21,16 +21,16 @@ pub(super) enum NotShown {
     /// Nothing can be mounted here.
     Mount(MountError),
     /// Something that stands in the way of the try.
-    Stage(StageError),
+    Staging(StagingError),
 }
 
-impl From<StageError> for NotShown {
-    fn from(error: StageError) -> Self {
-        Self::Stage(error)
+impl From<StagingError> for NotShown {
+    fn from(error: StagingError) -> Self {
+        Self::Staging(error)
     }
 }
 
-impl Stage {
+impl Staging {
     /// Mounts a bundle, and has what is missing of it brought.
     pub(super) async fn show(
         &self,
@@ -50,11 +50,11 @@ impl Stage {
         let digest = bundle.digest();
         let trouble = Trouble::default();
         let mounting = {
-            let (stage, bundle, heat) = (self.clone(), bundle.clone(), heat.clone());
+            let (staging, bundle, heat) = (self.clone(), bundle.clone(), heat.clone());
             let (arrivals, trouble) = (Arc::clone(&arrivals), Arc::clone(&trouble));
             move || {
-                let (store, window) = (Arc::clone(&stage.store), stage.on_demand.window);
-                let place = stage.mounts.place();
+                let (store, window) = (Arc::clone(&staging.store), staging.on_demand.window);
+                let place = staging.mounts.place();
                 let mount = Mount::new(place.clone(), &bundle, store, arrivals, window)?;
                 let learning = Learning {
                     before: heat,
@@ -66,19 +66,19 @@ impl Stage {
                     trouble,
                     users: BTreeSet::from([of]),
                 };
-                stage.mounts.enter(bundle.digest(), live);
+                staging.mounts.enter(bundle.digest(), live);
                 Ok((place, learning))
             }
         };
         let mounted = tokio::task::spawn_blocking(mounting).await;
-        let mounted = mounted.map_err(|error| StageError::Disk(error.to_string()))?;
+        let mounted = mounted.map_err(|error| StagingError::Disk(error.to_string()))?;
         let (place, learning) = mounted.map_err(NotShown::Mount)?;
         tracing::info!(
             job = %of.0, bundle = %digest, hot = hot.len(), missing = missing.len(),
             "the files of a job are read while they come"
         );
         let arriving = Arriving {
-            stage: self.clone(),
+            staging: self.clone(),
             bundle: bundle.clone(),
             arrivals,
             learning,
@@ -95,16 +95,16 @@ impl Stage {
         bundle: &Bundle,
         place: PathBuf,
         of: Try,
-    ) -> Result<Staged, StageError> {
+    ) -> Result<Staged, StagingError> {
         let program = place.join(bundle.entry());
-        let (stage, entry, path) = (self.clone(), program.clone(), bundle.entry().to_owned());
+        let (staging, entry, path) = (self.clone(), program.clone(), bundle.entry().to_owned());
         let digest = bundle.digest();
         let checked = blocking(move || {
-            stage.mounts.hold_head(&digest, &path)?;
+            staging.mounts.hold_head(&digest, &path)?;
             can_run(&entry, Some(FRONT_BYTES))
         });
         checked.await.map_err(|error| match self.trouble(of) {
-            Some(said) => StageError::Lacks(said),
+            Some(said) => StagingError::Lacks(said),
             None => error,
         })?;
         Ok(Staged {
@@ -120,7 +120,7 @@ impl Stage {
         &self,
         bundle: &Bundle,
         peers: &[String],
-    ) -> Result<Option<Heat>, StageError> {
+    ) -> Result<Option<Heat>, StagingError> {
         if bundle.bytes() <= self.on_demand.above_bytes {
             return Ok(None);
         }

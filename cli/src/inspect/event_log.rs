@@ -12,8 +12,8 @@ use odeon_client::inspect as told;
 use odeon_observe::Observer;
 use parking_lot::Mutex;
 
+use super::dto::Shown;
 use super::journal::Journal;
-use super::shown::Shown;
 use crate::print;
 
 /// The files in a run's folder, the newer first; each line is an event.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Writes down what an observer knows to have happened. Clones write into the same file.
 #[derive(Clone, Debug)]
-pub(super) struct Happened(Arc<Mutex<Written>>);
+pub(super) struct EventLog(Arc<Mutex<Written>>);
 
 #[derive(Debug)]
 struct Written {
@@ -34,7 +34,7 @@ struct Written {
     told: u64,
 }
 
-impl Happened {
+impl EventLog {
     pub(super) fn new(observer: Observer, folder: &Path) -> io::Result<Self> {
         let journal = Some(Journal::open(folder, FILES)?);
         let written = Written {
@@ -84,7 +84,7 @@ impl Happened {
 
 /// The events of a run whose folder this is, oldest first; nothing where they were not written
 /// down.
-pub(crate) fn happened(run: &Path) -> io::Result<Option<Vec<told::Event>>> {
+pub(crate) fn event_log(run: &Path) -> io::Result<Option<Vec<told::Event>>> {
     let mut events = None;
     for name in FILES.iter().rev() {
         let file = match File::open(run.join(name)) {

@@ -12,13 +12,13 @@ use odeon_observe::Observer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::dto::{NodeFacts, is_system};
 use super::facts::Facts;
 use super::lines::{Last, LinesOf};
-use super::shown::{NodeFacts, is_system};
 
 /// As of some moment of a recording.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct RecordedCatalog {
     pub(super) has_jobs: bool,
     pub(super) nodes: BTreeMap<String, NodeFacts>,
     pub(super) jobs: Vec<told::Job>,
@@ -60,7 +60,7 @@ const ASKED_MAX: usize = 32;
 /// Lines that are kept of a job.
 const LINES_MAX: usize = 10_000;
 
-impl Noted {
+impl RecordedCatalog {
     /// Takes a note in.
     pub(super) fn take(&mut self, about: &str, json: &str) {
         fn read<T: DeserializeOwned>(json: &str) -> Option<T> {
@@ -142,8 +142,8 @@ pub(super) async fn note(observer: Observer, facts: Facts, system: System) {
                 }
             }
         }
-        if let Facts::Alone(prints) = &facts {
-            let (lines, all) = prints.after(printed);
+        if let Facts::Standalone(output_log) = &facts {
+            let (lines, all) = output_log.after(printed);
             printed = all;
             if !lines.is_empty() {
                 let job = String::new();

@@ -15,12 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::event_log::{EventLog, FILES as EVENT_LOG};
 use super::facts::Facts;
 use super::gate::Gate;
-use super::happened::{FILES as HAPPENED, Happened};
 use super::inspection::{Inspect, Origin};
-use super::noted;
-use super::prints::Prints;
+use super::output_log::OutputLog;
+use super::recorded_catalog;
 use super::replay::Replay;
 use crate::print;
 
@@ -39,7 +39,7 @@ pub(crate) struct Looks<'a> {
     /// The collector that what is seen is sent to.
     pub(crate) otlp: Option<&'a Settings>,
     /// The output of its workers.
-    pub(crate) prints: Prints,
+    pub(crate) output_log: OutputLog,
     /// Where what happens is written down.
     pub(crate) folder: Option<&'a Path>,
 }
@@ -53,11 +53,11 @@ impl Looks<'_> {
 
 /// Somebody who looks on, until it is dropped: serves pages, records, exports.
 #[derive(Debug, Default)]
-pub(crate) struct Alone {
+pub(crate) struct Standalone {
     connection: Option<Connection>,
     recording: Option<(Observer, PathBuf)>,
     exporter: Option<Exporter>,
-    happened: Option<Happened>,
+    event_log: Option<EventLog>,
     following: Option<Following>,
     /// End with it.
     tasks: JoinSet<()>,
@@ -73,33 +73,33 @@ struct Following {
 /// The time that a last look may take.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-impl Alone {
+impl Standalone {
     /// Looks on at a system, as it is told.
     pub(crate) async fn look(name: &str, system: &System, looks: Looks<'_>) -> Result<Self> {
         let observer = Observer::new(name, VIEWERS_MAX);
-        let mut alone = Self::default();
-        let facts = Facts::Alone(looks.prints);
+        let mut standalone = Self::default();
+        let facts = Facts::Standalone(looks.output_log);
         if let Some(settings) = looks.otlp {
-            alone.exporter = Some(export(name, &observer, settings).await?);
+            standalone.exporter = Some(export(name, &observer, settings).await?);
         }
         if let Some(path) = looks.record {
             observer.record(begun(path, name)?);
-            let noting = noted::note(observer.clone(), facts.clone(), system.clone());
-            alone.tasks.spawn(noting);
-            alone.recording = Some((observer.clone(), path.to_owned()));
+            let noting = recorded_catalog::note(observer.clone(), facts.clone(), system.clone());
+            standalone.tasks.spawn(noting);
+            standalone.recording = Some((observer.clone(), path.to_owned()));
         }
         if let Some(port) = looks.port {
             let origin = Origin::Living(system.clone());
-            let counting = alone.exporter.as_ref().map(Exporter::counting);
+            let counting = standalone.exporter.as_ref().map(Exporter::counting);
             let inspect = Inspect::new(observer.clone(), facts, origin, counting)
                 .allow_actions(looks.allow_actions);
-            alone.serve(inspect, port, "--ui-port").await?;
+            standalone.serve(inspect, port, "--ui-port").await?;
         }
         if let Some(folder) = looks.folder {
-            let happened = Happened::new(observer.clone(), folder)
-                .with_context(|| format!("{} takes no {}", folder.display(), HAPPENED[0]))?;
-            alone.tasks.spawn(happened.clone().keep());
-            alone.happened = Some(happened);
+            let event_log = EventLog::new(observer.clone(), folder)
+                .with_context(|| format!("{} takes no {}", folder.display(), EVENT_LOG[0]))?;
+            standalone.tasks.spawn(event_log.clone().keep());
+            standalone.event_log = Some(event_log);
         }
         let (end, ended) = oneshot::channel();
         let system = system.clone();
@@ -109,24 +109,24 @@ impl Alone {
             observer.follow_until(&system, ended).await;
         };
         let task = tokio::spawn(following);
-        alone.following = Some(Following { end, task });
-        Ok(alone)
+        standalone.following = Some(Following { end, task });
+        Ok(standalone)
     }
 
     /// Serves the pages of a recording, which plays.
     pub(crate) async fn replay(replay: &Replay, port: u16) -> Result<Self> {
-        let mut alone = Self::default();
-        alone.serve(replay.inspect(), port, "--port").await?;
+        let mut standalone = Self::default();
+        standalone.serve(replay.inspect(), port, "--port").await?;
         let playing = replay.clone().play();
-        alone.tasks.spawn(async move {
+        standalone.tasks.spawn(async move {
             if let Err(error) = playing.await {
                 print::say(format!("the recording cannot be shown further: {error:#}"));
             }
         });
-        Ok(alone)
+        Ok(standalone)
     }
 
-    /// Serves pages to whoever has the key in [`Alone::connection`].
+    /// Serves pages to whoever has the key in [`Standalone::connection`].
     async fn serve(&mut self, inspect: Inspect, port: u16, option: &str) -> Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let listener = TcpListener::bind(address).await.with_context(|| {
@@ -197,13 +197,13 @@ async fn export(name: &str, observer: &Observer, settings: &Settings) -> Result<
     Ok(Exporter::start(settings, source)?)
 }
 
-impl Drop for Alone {
+impl Drop for Standalone {
     fn drop(&mut self) {
         if let Some(Following { task, .. }) = &self.following {
             task.abort();
         }
-        if let Some(happened) = &self.happened {
-            happened.write();
+        if let Some(event_log) = &self.event_log {
+            event_log.write();
         }
         let Some((observer, path)) = &self.recording else {
             return;
@@ -238,7 +238,7 @@ pub(super) async fn record(
     system: &System,
     limit: Duration,
 ) {
-    let noting = noted::note(observer.clone(), inspect.facts.clone(), system.clone());
+    let noting = recorded_catalog::note(observer.clone(), inspect.facts.clone(), system.clone());
     let following = inspect.facts.follow(observer, system);
     tokio::select! {
         () = Clock::sleep(limit) => {}

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
 
-use crate::strays;
+use crate::orphan_processes;
 
 /// The notes of a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Left {
+pub(crate) struct StaleDrivers {
     folder: PathBuf,
 }
 
-impl Left {
+impl StaleDrivers {
     /// The notes in a folder. What they name and still runs is killed, with its group; but for those
     /// that this daemon goes on with.
     pub(crate) fn open(folder: PathBuf, known: &[u32]) -> io::Result<Self> {
@@ -38,7 +38,7 @@ impl Left {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
             if !mark.is_empty() {
-                tokio::spawn(strays::end(mark.to_owned()));
+                tokio::spawn(orphan_processes::end(mark.to_owned()));
             }
             fs::remove_file(path)?;
         }

@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Controller {
     system: System,
     node: String,
     catalog: Catalog,
@@ -47,7 +47,7 @@ pub(crate) struct Keeper {
     changing: Option<(JoinHandle<()>, Timestamp)>,
 }
 
-impl Keeper {
+impl Controller {
     pub(crate) fn new(
         system: System,
         node: String,
@@ -252,7 +252,7 @@ impl Keeper {
     }
 }
 
-/// The next act of the keeper after an order.
+/// The next act of the controller after an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The next order.

@@ -42,8 +42,8 @@ fn job(id: u64, attempt: u32, boot: u64) -> Job {
     job
 }
 
-fn tries() -> Tries {
-    Tries::new("a", BOOT)
+fn attempts() -> Attempts {
+    Attempts::new("a", BOOT)
 }
 
 const BEGINS: Step = Step::Begin { attempt: 1 };
@@ -55,96 +55,99 @@ const KILLED: Step = Step::End {
 /// SEMANTICS 58.
 #[test]
 fn a_try_begins_once_however_often_the_order_comes() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), BEGINS);
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), Step::Nothing);
-    assert!(tries.ended(JobId(1), 1));
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert!(attempts.ended(JobId(1), 1));
     // The catalog does not know yet that it is over.
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), Step::Nothing);
-    assert_eq!(tries.begin(&job(1, 2, BOOT)), Step::Begin { attempt: 2 });
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 2, BOOT)), Step::Begin { attempt: 2 });
 }
 
 #[test]
 fn a_try_of_another_life_or_node_or_state_does_not_begin() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT + 1)), Step::Nothing);
-    assert_eq!(Tries::new("b", BOOT).begin(&job(1, 1, BOOT)), Step::Nothing);
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT + 1)), Step::Nothing);
+    assert_eq!(
+        Attempts::new("b", BOOT).begin(&job(1, 1, BOOT)),
+        Step::Nothing
+    );
     let mut stopping = job(1, 1, BOOT);
     let by = "ann".to_owned();
     let stop = Event::Stop { by, in_order: true };
     stopping.apply(stop, Unix(1)).unwrap();
-    assert_eq!(tries.begin(&stopping), Step::Nothing);
-    assert!(tries.is_empty());
+    assert_eq!(attempts.begin(&stopping), Step::Nothing);
+    assert!(attempts.is_empty());
 }
 
 #[test]
 fn a_try_that_was_ended_before_it_began_never_begins() {
-    let mut tries = tries();
+    let mut attempts = attempts();
     let never = Step::NeverRan { attempt: 1 };
-    assert_eq!(tries.finish(JobId(1), 1, true), never);
-    assert_eq!(tries.finish(JobId(1), 1, true), Step::Nothing);
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, true), never);
+    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
 }
 
 #[test]
 fn a_newer_try_ends_the_older_and_begins_after_it() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), BEGINS);
-    assert_eq!(tries.begin(&job(1, 2, BOOT)), KILLED);
-    assert_eq!(tries.begin(&job(1, 2, BOOT)), Step::Nothing);
-    assert!(tries.ended(JobId(1), 1));
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
+    assert_eq!(attempts.begin(&job(1, 2, BOOT)), KILLED);
+    assert_eq!(attempts.begin(&job(1, 2, BOOT)), Step::Nothing);
+    assert!(attempts.ended(JobId(1), 1));
     let begins = Step::Begin { attempt: 2 };
-    assert_eq!(tries.begin(&job(1, 2, BOOT)), begins);
+    assert_eq!(attempts.begin(&job(1, 2, BOOT)), begins);
     // What comes of the older is too late.
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), Step::Nothing);
-    assert_eq!(tries.finish(JobId(1), 1, false), Step::Nothing);
-    assert_eq!(tries.running(), [(JobId(1), 2)]);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, false), Step::Nothing);
+    assert_eq!(attempts.running(), [(JobId(1), 2)]);
 }
 
 #[test]
 fn what_ends_in_order_may_be_killed_and_not_the_other_way() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), BEGINS);
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
     let in_order = Step::End {
         attempt: 1,
         in_order: true,
     };
-    assert_eq!(tries.finish(JobId(1), 1, true), in_order);
-    assert_eq!(tries.finish(JobId(1), 1, true), Step::Nothing);
-    assert_eq!(tries.finish(JobId(1), 1, false), KILLED);
-    assert_eq!(tries.finish(JobId(1), 1, true), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, true), in_order);
+    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, false), KILLED);
+    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
 }
 
 /// SEMANTICS 58.
 #[test]
 fn what_the_catalog_ended_is_killed_once() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), BEGINS);
-    assert_eq!(tries.begin(&job(2, 1, BOOT)), BEGINS);
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
+    assert_eq!(attempts.begin(&job(2, 1, BOOT)), BEGINS);
     let over = [(JobId(1), 1), (JobId(2), 3), (JobId(9), 1)];
-    assert_eq!(tries.sweep(&over), [(JobId(1), 1)]);
-    assert_eq!(tries.sweep(&over), []);
-    assert!(tries.ended(JobId(1), 1));
-    assert_eq!(tries.running(), [(JobId(2), 1)]);
+    assert_eq!(attempts.sweep(&over), [(JobId(1), 1)]);
+    assert_eq!(attempts.sweep(&over), []);
+    assert!(attempts.ended(JobId(1), 1));
+    assert_eq!(attempts.running(), [(JobId(2), 1)]);
 }
 
 #[test]
 fn a_node_that_leaves_ends_all_and_begins_nothing() {
-    let mut tries = tries();
-    assert_eq!(tries.begin(&job(1, 1, BOOT)), BEGINS);
-    assert_eq!(tries.close(), [(JobId(1), 1)]);
-    assert_eq!(tries.begin(&job(2, 1, BOOT)), Step::Nothing);
-    assert!(!tries.ended(JobId(1), 1));
-    assert!(tries.is_empty());
+    let mut attempts = attempts();
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
+    assert_eq!(attempts.close(), [(JobId(1), 1)]);
+    assert_eq!(attempts.begin(&job(2, 1, BOOT)), Step::Nothing);
+    assert!(!attempts.ended(JobId(1), 1));
+    assert!(attempts.is_empty());
 }
 
 #[test]
 fn what_is_remembered_is_bounded() {
-    let mut tries = tries();
+    let mut attempts = attempts();
     for id in 0..SETTLED_MAX as u64 + 10 {
-        assert_ne!(tries.finish(JobId(id), 1, true), Step::Nothing);
+        assert_ne!(attempts.finish(JobId(id), 1, true), Step::Nothing);
     }
-    assert_eq!(tries.settled.len(), SETTLED_MAX);
+    assert_eq!(attempts.settled.len(), SETTLED_MAX);
 }
 
 #[derive(Clone, Debug)]
@@ -170,12 +173,12 @@ fn orders() -> impl Strategy<Value = Vec<Order>> {
 proptest! {
     #[test]
     fn whatever_comes_a_try_begins_at_most_once_and_alone(orders in orders()) {
-        let mut tries = tries();
+        let mut attempts = attempts();
         let (mut begun, mut never) = (BTreeSet::new(), BTreeSet::new());
         let mut runs: BTreeMap<u64, u32> = BTreeMap::new();
         for order in orders {
             match order {
-                Order::Begin(id, attempt) => match tries.begin(&job(id, attempt, BOOT)) {
+                Order::Begin(id, attempt) => match attempts.begin(&job(id, attempt, BOOT)) {
                     Step::Begin { attempt: begins } => {
                         prop_assert_eq!(begins, attempt);
                         prop_assert!(begun.insert((id, attempt)), "it begins twice");
@@ -192,7 +195,7 @@ proptest! {
                     step @ Step::NeverRan { .. } => prop_assert!(false, "{:?}", step),
                 },
                 Order::Finish(id, attempt, in_order) => {
-                    match tries.finish(JobId(id), attempt, in_order) {
+                    match attempts.finish(JobId(id), attempt, in_order) {
                         Step::NeverRan { attempt } => {
                             prop_assert!(!begun.contains(&(id, attempt)));
                             prop_assert!(never.insert((id, attempt)), "it is told twice");
@@ -204,17 +207,17 @@ proptest! {
                 }
                 Order::Ended(id) => {
                     if let Some(attempt) = runs.remove(&id) {
-                        prop_assert!(tries.ended(JobId(id), attempt));
+                        prop_assert!(attempts.ended(JobId(id), attempt));
                     }
                 }
                 Order::Sweep(id, attempt) => {
-                    for (job, attempt) in tries.sweep(&[(JobId(id), attempt)]) {
+                    for (job, attempt) in attempts.sweep(&[(JobId(id), attempt)]) {
                         prop_assert_eq!(runs.get(&job.0), Some(&attempt));
                     }
                 }
             }
             let known: BTreeMap<u64, u32> =
-                tries.running().into_iter().map(|(job, n)| (job.0, n)).collect();
+                attempts.running().into_iter().map(|(job, n)| (job.0, n)).collect();
             prop_assert_eq!(&known, &runs);
         }
     }

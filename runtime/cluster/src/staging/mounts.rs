@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::arriving::{Learning, Trouble};
 use super::mount::Mount;
-use super::{StageError, stale};
+use super::{StagingError, stale};
 use crate::job::JobId;
 
 /// A try of a job.
@@ -66,14 +66,14 @@ impl Mounts {
     }
 
     /// Has what the system reads to start the file at this path. Blocks its thread.
-    pub(super) fn hold_head(&self, bundle: &Digest, path: &str) -> Result<(), StageError> {
+    pub(super) fn hold_head(&self, bundle: &Digest, path: &str) -> Result<(), StagingError> {
         let files = {
             let live = self.live.lock();
             live.get(bundle).map(|live| live.mount.files())
         };
-        let files = files.ok_or_else(|| StageError::Lacks("its try is over".to_owned()))?;
+        let files = files.ok_or_else(|| StagingError::Lacks("its try is over".to_owned()))?;
         let held = files.hold_head(path);
-        held.map_err(|error| StageError::Lacks(format!("`{path}` cannot be read: {error}")))
+        held.map_err(|error| StagingError::Lacks(format!("`{path}` cannot be read: {error}")))
     }
 
     /// A try uses nothing any more. What nobody uses is the caller's, to take away.

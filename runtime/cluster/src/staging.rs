@@ -38,7 +38,7 @@ use crate::unix::Unix;
 
 /// See the module. Clones share the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Staging {
     system: System,
     catalog: Catalog,
     node: String,
@@ -63,7 +63,7 @@ pub(crate) struct Staged {
 
 /// Why a job's files cannot be used here.
 #[derive(Debug, Error)]
-pub(crate) enum StageError {
+pub(crate) enum StagingError {
     /// Nobody has them.
     #[error(
         "{missing} of {all} pieces of its files are nowhere whole on a node that is up (asked were {asked}): submit it again, and they travel again"
@@ -86,14 +86,14 @@ pub(crate) enum StageError {
     Disk(String),
 }
 
-impl StageError {
+impl StagingError {
     /// Returns true where another try cannot help.
     pub(crate) const fn is_final(&self) -> bool {
         matches!(self, Self::Wrong(_) | Self::Unfit(_))
     }
 }
 
-impl From<DiskError> for StageError {
+impl From<DiskError> for StagingError {
     fn from(error: DiskError) -> Self {
         Self::Disk(error.to_string())
     }
@@ -118,8 +118,8 @@ pub(crate) struct Places {
     pub(crate) mounts: PathBuf,
 }
 
-impl Stage {
-    /// Makes the stage, and takes away what a daemon before this one has left mounted.
+impl Staging {
+    /// Makes it, and takes away what a daemon before this one has left mounted.
     pub(crate) fn new(
         system: System,
         node: &str,
@@ -168,7 +168,7 @@ impl Stage {
 
     /// Has a bundle ready to run here for a try: checked and put together, or mounted, so that each
     /// piece is checked before it is read (SEMANTICS 55).
-    pub(crate) async fn bring(&self, digest: Digest, of: Try) -> Result<Staged, StageError> {
+    pub(crate) async fn bring(&self, digest: Digest, of: Try) -> Result<Staged, StagingError> {
         let turn = Arc::clone(self.turns.lock().entry(digest).or_default());
         let held = turn.lock().await;
         let outcome = self.bring_alone(digest, of).await;
@@ -179,7 +179,7 @@ impl Stage {
         outcome
     }
 
-    async fn bring_alone(&self, digest: Digest, of: Try) -> Result<Staged, StageError> {
+    async fn bring_alone(&self, digest: Digest, of: Try) -> Result<Staged, StagingError> {
         let peers = self.peers();
         let bundle = self.bundle(digest, &peers).await?;
         // A try goes on with what it began with, and a new one with what is whole.
@@ -202,7 +202,7 @@ impl Stage {
             }
             match self.show(&bundle, &missing, &heat, of).await {
                 Ok(staged) => return Ok(staged),
-                Err(NotShown::Stage(error)) => return Err(error),
+                Err(NotShown::Staging(error)) => return Err(error),
                 Err(NotShown::Mount(error)) => tracing::info!(
                     job = %of.0, bytes = holding.missing, %error,
                     "nothing can be mounted here, so all files of a job are brought before it starts"
@@ -218,7 +218,7 @@ impl Stage {
         bundle: &Bundle,
         heat: &Heat,
         peers: &[String],
-    ) -> Result<Staged, StageError> {
+    ) -> Result<Staged, StagingError> {
         for _ in 0..TRIES {
             let (store, known) = (Arc::clone(&self.store), bundle.clone());
             let assembled = blocking(move || {
@@ -234,9 +234,9 @@ impl Stage {
                         }
                     },
                     Err(AssembleError::Lacks(_)) => scrub(&store, &known),
-                    Err(AssembleError::Full(full)) => Err(StageError::Disk(full.to_string())),
+                    Err(AssembleError::Full(full)) => Err(StagingError::Disk(full.to_string())),
                     Err(AssembleError::Disk(error)) => Err(error.into()),
-                    Err(error) => Err(StageError::Wrong(error.to_string())),
+                    Err(error) => Err(StagingError::Wrong(error.to_string())),
                 }
             });
             if let Some(assembled) = assembled.await? {
@@ -251,11 +251,11 @@ impl Stage {
             self.fetch_missing(bundle, heat, peers).await?;
         }
         let why = format!("they were damaged {TRIES} times in a row");
-        Err(StageError::Disk(why))
+        Err(StagingError::Disk(why))
     }
 
     /// Has the pieces of a bundle here for a while, without putting them together.
-    pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StageError> {
+    pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StagingError> {
         let bundle = self.bundle(digest, peers).await?;
         let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
         let until = moment() + UPLOAD_TIME;
@@ -263,7 +263,7 @@ impl Stage {
         self.fetch_missing(&bundle, &Heat::default(), peers).await
     }
 
-    async fn bundle(&self, digest: Digest, peers: &[String]) -> Result<Bundle, StageError> {
+    async fn bundle(&self, digest: Digest, peers: &[String]) -> Result<Bundle, StagingError> {
         let store = Arc::clone(&self.store);
         let here = blocking(move || match store.bundle(&digest) {
             Ok(bundle) => Ok(Some(bundle)),
@@ -284,12 +284,12 @@ impl Stage {
                 tracing::warn!(node = peer, %digest, "a node gave another listing than was asked for");
                 continue;
             }
-            let bundle = Bundle::decode(&view).map_err(|e| StageError::Wrong(e.to_string()))?;
+            let bundle = Bundle::decode(&view).map_err(|e| StagingError::Wrong(e.to_string()))?;
             let (store, known) = (Arc::clone(&self.store), bundle.clone());
-            blocking(move || store.keep(&known).map_err(StageError::from)).await?;
+            blocking(move || store.keep(&known).map_err(StagingError::from)).await?;
             return Ok(bundle);
         }
-        Err(StageError::Unlisted)
+        Err(StagingError::Unlisted)
     }
 
     /// Fetches what is missing of a bundle, from one node after the other.
@@ -298,7 +298,7 @@ impl Stage {
         bundle: &Bundle,
         heat: &Heat,
         peers: &[String],
-    ) -> Result<(), StageError> {
+    ) -> Result<(), StagingError> {
         let (hot, cold) = heat.split(bundle);
         let order = hot.iter().chain(&cold).map(|it| it.digest);
         let rank: HashMap<Digest, usize> = order.zip(0..).collect();
@@ -319,7 +319,7 @@ impl Stage {
         if missing.is_empty() {
             return Ok(());
         }
-        Err(StageError::Nowhere {
+        Err(StagingError::Nowhere {
             missing: missing.len(),
             all: bundle.pieces().count(),
             asked: match peers {
@@ -329,18 +329,18 @@ impl Stage {
         })
     }
 
-    pub(crate) async fn missing(&self, bundle: &Bundle) -> Result<Vec<Piece>, StageError> {
+    pub(crate) async fn missing(&self, bundle: &Bundle) -> Result<Vec<Piece>, StagingError> {
         let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
         blocking(move || Ok(store.missing(bundle.pieces())?)).await
     }
 
-    async fn has(&self, piece: &Piece) -> Result<bool, StageError> {
+    async fn has(&self, piece: &Piece) -> Result<bool, StagingError> {
         let (store, piece) = (Arc::clone(&self.store), *piece);
         blocking(move || Ok(store.missing([&piece])?.is_empty())).await
     }
 
     /// Fetches pieces from one node: those that it has, and that arrive whole.
-    async fn fetch(&self, peer: &str, pieces: &[Piece]) -> Result<(), StageError> {
+    async fn fetch(&self, peer: &str, pieces: &[Piece]) -> Result<(), StagingError> {
         let digests: Vec<Digest> = pieces.iter().map(|piece| piece.digest).collect();
         let given = match self.givers.pieces(peer, &digests).await {
             Ok(given) => given,
@@ -357,7 +357,7 @@ impl Stage {
             let store = Arc::clone(&self.store);
             let kept = blocking(move || match store.put(&digest, &view, moment()) {
                 Ok(_) => Ok(None),
-                Err(PutError::Full(full)) => Err(StageError::Disk(full.to_string())),
+                Err(PutError::Full(full)) => Err(StagingError::Disk(full.to_string())),
                 Err(PutError::Disk(error)) => Err(error.into()),
                 Err(error) => Ok(Some(error)),
             });
@@ -394,7 +394,7 @@ impl Stage {
         job: JobId,
         attempt: u32,
         staged: &Staged,
-    ) -> Result<PathBuf, StageError> {
+    ) -> Result<PathBuf, StagingError> {
         let folder = self.folder_of(job, attempt);
         let made = || -> std::io::Result<()> {
             std::fs::create_dir_all(&folder)?;
@@ -412,7 +412,7 @@ impl Stage {
             }
             Ok(())
         };
-        let failed = |error| StageError::Disk(format!("{}: {error}", folder.display()));
+        let failed = |error| StagingError::Disk(format!("{}: {error}", folder.display()));
         made().map_err(failed)?;
         Ok(folder)
     }
@@ -454,8 +454,8 @@ impl Stage {
 /// Checks that this node can run a program. What it says of itself is looked for in so many bytes
 /// at its front, or in all of it: of one that has it further back, its processes are refused when
 /// they say which version they speak.
-fn can_run(program: &Path, front: Option<u64>) -> Result<(), StageError> {
-    let cannot = |why: String| StageError::Unfit(why);
+fn can_run(program: &Path, front: Option<u64>) -> Result<(), StagingError> {
+    let cannot = |why: String| StagingError::Unfit(why);
     let executable = Executable::inspect(program).map_err(|error| cannot(error.to_string()))?;
     let fits = Platform::here().can_run(&executable);
     fits.map_err(|error| cannot(error.to_string()))?;
@@ -481,7 +481,7 @@ fn can_run(program: &Path, front: Option<u64>) -> Result<(), StageError> {
 }
 
 /// Removes damaged pieces: where there is one, there may be more.
-fn scrub<T>(store: &Store, bundle: &Bundle) -> Result<Option<T>, StageError> {
+fn scrub<T>(store: &Store, bundle: &Bundle) -> Result<Option<T>, StagingError> {
     let damaged = store.scrub(bundle)?;
     if damaged > 0 {
         tracing::warn!(damaged, "damaged pieces of a job's files are brought again");
@@ -504,8 +504,8 @@ pub(crate) fn moment() -> std::time::SystemTime {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StageError> + Send + 'static,
-) -> Result<T, StageError> {
+    work: impl FnOnce() -> Result<T, StagingError> + Send + 'static,
+) -> Result<T, StagingError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(StageError::Disk(error.to_string())))
+    done.unwrap_or_else(|error| Err(StagingError::Disk(error.to_string())))
 }

@@ -14,12 +14,12 @@ use odeon_artifacts::{
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::{Stage, StageError, blocking, moment};
+use super::{Staging, StagingError, blocking, moment};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Arriving {
-    pub(super) stage: Stage,
+    pub(super) staging: Staging,
     pub(super) bundle: Bundle,
     pub(super) arrivals: Arc<Arrivals>,
     pub(super) learning: Learning,
@@ -75,7 +75,7 @@ impl Arriving {
         }
         let mut is_whole = false;
         let mut under_way = FuturesUnordered::new();
-        let window = Clock::sleep(self.stage.on_demand.window);
+        let window = Clock::sleep(self.staging.on_demand.window);
         tokio::pin!(window);
         let mut is_learnt = false;
         loop {
@@ -90,7 +90,7 @@ impl Arriving {
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = &mut window, if !is_learnt => {
                     is_learnt = true;
-                    self.stage.learn(self.bundle.digest(), self.learning.clone()).await;
+                    self.staging.learn(self.bundle.digest(), self.learning.clone()).await;
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Arriving {
                 self.lacking.lock().remove(&piece.digest);
                 self.trouble.lock().take_if(|it| it.0 == piece.digest);
                 tracing::trace!(
-                    node = self.stage.node, bundle = %self.bundle.digest(), piece = %piece.digest,
+                    node = self.staging.node, bundle = %self.bundle.digest(), piece = %piece.digest,
                     "a piece has come"
                 );
                 let arrivals = Arc::clone(&self.arrivals);
@@ -121,7 +121,7 @@ impl Arriving {
                 self.arrivals.later(&piece);
             }
             Ok(false) => {
-                let asked = match self.stage.peers() {
+                let asked = match self.staging.peers() {
                     peers if peers.is_empty() => "none, since there is no other".to_owned(),
                     peers => peers.join(", "),
                 };
@@ -140,14 +140,14 @@ impl Arriving {
     }
 
     /// Returns true where a piece is here, after all nodes were asked for it that are up.
-    async fn fetch(&self, piece: &Piece) -> Result<bool, StageError> {
-        if self.stage.has(piece).await? {
+    async fn fetch(&self, piece: &Piece) -> Result<bool, StagingError> {
+        if self.staging.has(piece).await? {
             return Ok(true);
         }
-        for peer in self.stage.sources() {
-            self.stage.fetch(&peer, &[*piece]).await?;
-            if self.stage.has(piece).await? {
-                self.stage.prefer(peer);
+        for peer in self.staging.sources() {
+            self.staging.fetch(&peer, &[*piece]).await?;
+            if self.staging.has(piece).await? {
+                self.staging.prefer(peer);
                 return Ok(true);
             }
         }
@@ -164,7 +164,7 @@ impl Arriving {
         }
         let now = Clock::now();
         let since = *lacking.entry(piece.digest).or_insert(now);
-        now.since(since) < self.stage.on_demand.patience
+        now.since(since) < self.staging.on_demand.patience
     }
 
     /// Says that a piece does not come.
@@ -192,11 +192,11 @@ impl Arriving {
 
     /// Begins to put the files together, from which later tries start, if all are here. Whether so.
     async fn put_together(&self) -> bool {
-        let missing = self.stage.missing(&self.bundle).await;
+        let missing = self.staging.missing(&self.bundle).await;
         if !missing.is_ok_and(|missing| missing.is_empty()) {
             return false;
         }
-        let (store, bundle) = (Arc::clone(self.stage.store()), self.bundle.clone());
+        let (store, bundle) = (Arc::clone(self.staging.store()), self.bundle.clone());
         tokio::task::spawn_blocking(move || {
             let digest = bundle.digest();
             match store.assemble(&bundle, moment()) {

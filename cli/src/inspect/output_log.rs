@@ -21,7 +21,7 @@ use crate::print;
 
 /// See the module. Clones share what is kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Prints(Arc<Shared>);
+pub(crate) struct OutputLog(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -49,12 +49,12 @@ const BYTES_MAX: usize = 8 << 20;
 /// The longest line; the rest of it counts as the next.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
-impl Prints {
+impl OutputLog {
     /// Keeps them in this folder, too.
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
-        let prints = Self::default();
-        prints.0.kept.lock().file = Some(Journal::open(folder, FILES)?);
-        Ok(prints)
+        let output_log = Self::default();
+        output_log.0.kept.lock().file = Some(Journal::open(folder, FILES)?);
+        Ok(output_log)
     }
 
     /// Reads what a process prints until it has ended. Threads of their own do: what is printed last
@@ -75,7 +75,7 @@ impl Prints {
     }
 
     fn read(&self, process: ProcessId, stream: Stream, pipe: OwnedFd) -> io::Result<()> {
-        let prints = self.clone();
+        let output_log = self.clone();
         let reading = Reading::begin(self.clone());
         let body = move || {
             let _until_here = reading;
@@ -87,7 +87,7 @@ impl Prints {
                 .read_until(b'\n', &mut text)
             {
                 print::pass_on(stream == Stream::Err, &text);
-                prints.add(process, stream, &text);
+                output_log.add(process, stream, &text);
                 text.clear();
             }
         };
@@ -106,7 +106,7 @@ impl Prints {
         let text = String::from_utf8_lossy(text);
         let text = text.trim_end_matches(['\n', '\r']);
         let at = Unix::now();
-        let word = super::shown::stream_word(stream);
+        let word = super::dto::stream_word(stream);
         let mut kept = self.0.kept.lock();
         if let Some(file) = &mut kept.file
             && let Err(error) = file.write(&format!("{at} {process} {word} {text}\n"))
@@ -158,12 +158,12 @@ impl Prints {
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An output that is read, until it is dropped.
-struct Reading(Prints);
+struct Reading(OutputLog);
 
 impl Reading {
-    fn begin(prints: Prints) -> Self {
-        prints.0.kept.lock().open += 1;
-        Self(prints)
+    fn begin(output_log: OutputLog) -> Self {
+        output_log.0.kept.lock().open += 1;
+        Self(output_log)
     }
 }
 
@@ -182,24 +182,24 @@ mod tests {
 
     use super::*;
 
-    fn printed(prints: &Prints, stream: Stream, text: &[u8]) {
+    fn printed(output_log: &OutputLog, stream: Stream, text: &[u8]) {
         let (reader, mut writer) = io::pipe().unwrap();
-        prints
+        output_log
             .read(ProcessId(7), stream, OwnedFd::from(reader))
             .unwrap();
         writer.write_all(text).unwrap();
         drop(writer);
-        prints.end();
+        output_log.end();
     }
 
     /// SEMANTICS 75.
     #[test]
     fn lines_are_kept_with_whose_they_are_and_the_last_needs_no_end() {
         let folder = tempfile::tempdir().unwrap();
-        let prints = Prints::in_folder(folder.path()).unwrap();
-        printed(&prints, Stream::Out, b"one\r\ntwo \xff");
-        printed(&prints, Stream::Err, b"three\n");
-        let (lines, seen) = prints.after(0);
+        let output_log = OutputLog::in_folder(folder.path()).unwrap();
+        printed(&output_log, Stream::Out, b"one\r\ntwo \xff");
+        printed(&output_log, Stream::Err, b"three\n");
+        let (lines, seen) = output_log.after(0);
         let told: Vec<_> = lines
             .iter()
             .map(|it| (it.stream.as_str(), it.text.as_str()))
@@ -213,14 +213,14 @@ mod tests {
                 .iter()
                 .all(|it| it.process == ProcessId(7).to_string())
         );
-        assert_eq!((seen, prints.after(2).0.len()), (3, 1));
+        assert_eq!((seen, output_log.after(2).0.len()), (3, 1));
         let file = fs::read_to_string(folder.path().join(FILES[0])).unwrap();
         assert_eq!(file.lines().count(), 3, "{file}");
         assert!(file.lines().all(|line| line.starts_with("20")), "{file}");
         // The next try of the run goes on in it.
-        drop(prints);
-        let prints = Prints::in_folder(folder.path()).unwrap();
-        printed(&prints, Stream::Out, b"four\n");
+        drop(output_log);
+        let output_log = OutputLog::in_folder(folder.path()).unwrap();
+        printed(&output_log, Stream::Out, b"four\n");
         let file = fs::read_to_string(folder.path().join(FILES[0])).unwrap();
         assert_eq!(file.lines().count(), 4, "{file}");
     }
@@ -228,11 +228,11 @@ mod tests {
     /// SEMANTICS 75.
     #[test]
     fn the_oldest_lines_go_first_and_a_long_one_is_cut() {
-        let prints = Prints::default();
+        let output_log = OutputLog::default();
         let long = "x".repeat(LINE_BYTES_MAX as usize + 5);
         let text = format!("{}{long}\n", "short\n".repeat(LINES_MAX));
-        printed(&prints, Stream::Err, text.as_bytes());
-        let (lines, seen) = prints.after(0);
+        printed(&output_log, Stream::Err, text.as_bytes());
+        let (lines, seen) = output_log.after(0);
         assert_eq!((lines.len(), seen), (LINES_MAX, LINES_MAX as u64 + 2));
         let last: Vec<_> = lines.iter().rev().map(|it| it.text.len()).take(2).collect();
         assert_eq!(last, [5, LINE_BYTES_MAX as usize]);

@@ -12,7 +12,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use odeon::{AskError, Blob, Effect, Failure, Later, Shape, System};
 use odeon_cluster::Daemon;
-use odeon_cluster::named::{self, Unreached};
+use odeon_cluster::node_directory::{self, Unreached};
 use odeon_cluster::seat::Seat;
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
@@ -178,7 +178,7 @@ pub(crate) async fn open(daemon: &Daemon, router: Router) -> anyhow::Result<()> 
     let system = daemon.system();
     let parts = Seat::new((system.clone(), router));
     let door = system.spawn::<Door>(parts).await?;
-    named::register(system, &name_of(daemon.name()), door).await?;
+    node_directory::register(system, &name_of(daemon.name()), door).await?;
     Ok(())
 }
 
@@ -231,7 +231,7 @@ async fn reach(
 ) -> Result<Response, (String, Effect)> {
     let system = daemon.system();
     let before = |why: String| (why, Effect::No);
-    let found = named::reach::<Door>(system, voter, &name_of(voter)).await;
+    let found = node_directory::reach::<Door>(system, voter, &name_of(voter)).await;
     let door = found.map_err(|unreached| before(unreached.to_string()))?;
     let asked = Parcel::of_request(system, request).await.map_err(before)?;
     let answer = door.ask(Serve { asked }).timeout(PATIENCE).await;

@@ -16,7 +16,7 @@ use crate::job::{Job, JobId, State};
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Tries {
+pub struct Attempts {
     node: String,
     boot: u64,
     running: BTreeMap<JobId, Running>,
@@ -40,7 +40,7 @@ struct Running {
 pub enum Step {
     /// Nothing.
     Nothing,
-    /// It begins: run its driver, and call [`Tries::ended`] when none of its processes is left.
+    /// It begins: run its driver, and call [`Attempts::ended`] when none of its processes is left.
     Begin {
         /// Which try.
         attempt: u32,
@@ -62,7 +62,7 @@ pub enum Step {
 /// Jobs whose last try here is remembered.
 const SETTLED_MAX: usize = 4096;
 
-impl Tries {
+impl Attempts {
     /// Those of one life of a node.
     #[must_use]
     pub fn new(node: &str, boot: u64) -> Self {

@@ -12,13 +12,13 @@ use odeon::{ActorId, Phase, ProcessId, Timestamp, Waiting};
 
 use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
+use crate::alert::{self, Alert, Problem};
 use crate::bounds::{
     AWAITED_FOR, COPIES_MAX, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL, SERIES_MAX,
     SERIES_POINTS_MAX,
 };
 use crate::date::{Date, Shift};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
-use crate::lint::{self, Lint, Problem};
 use crate::node::{Flow, History, Node, Process, Recent};
 use crate::past::Past;
 use crate::series::Series;
@@ -27,7 +27,7 @@ use crate::waits::{Wait, Waits};
 
 /// Everything that is seen, and remembered, of a system.
 #[derive(Debug, Default)]
-pub struct Observatory {
+pub struct ClusterView {
     seq: u64,
     ticked: Date,
     nodes: BTreeMap<String, Node>,
@@ -40,7 +40,7 @@ pub struct Observatory {
     events: Events,
     problems: Vec<Problem>,
     /// When problems were last found, those that have passed a moment ago too.
-    episodes: BTreeMap<(Lint, Vec<Subject>), Date>,
+    episodes: BTreeMap<(Alert, Vec<Subject>), Date>,
     totals: Totals,
     recorded: BTreeMap<RecordedKey, Recorded>,
     /// Copies of blobs that have ended of late.
@@ -156,7 +156,7 @@ struct Rest {
 /// The time for which losses count as of late.
 const LATELY: Duration = Duration::from_secs(60);
 
-impl Observatory {
+impl ClusterView {
     /// Counts up with each look that was taken in.
     #[must_use]
     pub const fn seq(&self) -> u64 {
@@ -902,7 +902,7 @@ impl Observatory {
         {
             self.lost.pop_front();
         }
-        let mut found = lint::problems(self, now);
+        let mut found = alert::problems(self, now);
         for problem in &mut found {
             let same = |it: &&Problem| it.lint == problem.lint && it.subjects == problem.subjects;
             match self.problems.iter().find(same) {
@@ -910,7 +910,7 @@ impl Observatory {
                 Some(before) => problem.since = before.since.min(problem.since),
                 None => {
                     let kind = EventKind::Problem;
-                    let known = matches!(problem.lint, Lint::ActorFailed | Lint::NodeDown);
+                    let known = matches!(problem.lint, Alert::ActorFailed | Alert::NodeDown);
                     let episode = (problem.lint, problem.subjects.clone());
                     let lasts = self.episodes.contains_key(&episode) || self.has_lasted(problem);
                     if !known && !lasts {

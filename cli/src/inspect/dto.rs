@@ -1,4 +1,4 @@
-//! The view of the observatory in the terms of the API: its rows become records.
+//! The cluster view in the terms of the API: its rows become records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_devices::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
+use odeon_observe::alert::Problem;
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
-use odeon_observe::lint::Problem;
 use odeon_observe::node::{Node, Process};
 use odeon_observe::series::Short;
 use odeon_observe::spans::Span;
 use odeon_observe::waits::Wait;
-use odeon_observe::{Date, Observatory, SYSTEM_JOB, bounds};
+use odeon_observe::{ClusterView, Date, SYSTEM_JOB, bounds};
 use serde::{Deserialize, Serialize};
 
 /// The entry of a node in the catalog.
@@ -30,10 +30,10 @@ pub(super) struct NodeFacts {
     pub(super) drained: bool,
 }
 
-/// The observatory and the catalog, at one moment.
+/// The cluster view and the catalog, at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
-    pub(super) seen: &'a Observatory,
+    pub(super) seen: &'a ClusterView,
     pub(super) facts: &'a BTreeMap<String, NodeFacts>,
     pub(super) now: Date,
 }

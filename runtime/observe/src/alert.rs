@@ -15,14 +15,14 @@ use crate::bounds::{
     MAILBOX_FULL, MAILBOX_FULL_FOR, PENDING, RESTARTS, RESTARTS_WITHIN, SLOW_LINK,
     STRAGGLER_LATELY, STRAGGLER_RANKS, STRAGGLER_STEPS, STRAGGLES, STUCK, SUSPECT,
 };
+use crate::cluster_view::{ClusterView, Copied, blob_of};
 use crate::date::Date;
 use crate::event::{Severity, Subject};
-use crate::observatory::{Copied, Observatory, blob_of};
 
 /// Which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Lint {
+pub enum Alert {
     /// Actors wait for each other and nobody can wake them.
     Deadlock,
     /// Actors have failed for good.
@@ -53,7 +53,7 @@ pub enum Lint {
     ClockError,
 }
 
-impl Lint {
+impl Alert {
     /// Its name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -89,7 +89,7 @@ impl Lint {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// By which rule.
-    pub lint: Lint,
+    pub lint: Alert,
     /// Its severity.
     pub severity: Severity,
     /// Number of things that it is about.
@@ -108,10 +108,10 @@ const STAGE_SECONDS: &str = "train.stage_s";
 /// Things that a problem names.
 const SUBJECTS_MAX: usize = 8;
 
-fn problem(lint: Lint, since: Date, sentence: String, subjects: Vec<Subject>) -> Problem {
+fn problem(alert: Alert, since: Date, sentence: String, subjects: Vec<Subject>) -> Problem {
     Problem {
-        lint,
-        severity: lint.severity(),
+        lint: alert,
+        severity: alert.severity(),
         count: subjects.len().max(1),
         sentence,
         since,
@@ -133,7 +133,7 @@ pub fn spoken(time: Duration) -> String {
 
 /// All that is wrong, the worst first.
 #[must_use]
-pub fn problems(seen: &Observatory, now: Date) -> Vec<Problem> {
+pub fn problems(seen: &ClusterView, now: Date) -> Vec<Problem> {
     let mut found = vec![];
     found.extend(circles(seen, now));
     found.extend(failed(seen));
@@ -151,36 +151,36 @@ pub fn problems(seen: &Observatory, now: Date) -> Vec<Problem> {
     found
 }
 
-fn title(seen: &Observatory, id: ActorId) -> String {
+fn title(seen: &ClusterView, id: ActorId) -> String {
     seen.title_of(id)
 }
 
-fn circles(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn circles(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let circles = seen.waits().circles().into_iter();
     circles
         .filter(move |it| now.since(it.since) >= CIRCLE_STANDS)
         .map(move |circle| {
             let mut names: Vec<_> = circle.actors.iter().map(|id| title(seen, *id)).collect();
             names.extend(names.first().cloned());
-            let (lint, what) = match circle.is_deadlock {
+            let (alert, what) = match circle.is_deadlock {
                 true => (
-                    Lint::Deadlock,
+                    Alert::Deadlock,
                     "deadlock: each waits for the next and nobody can wake them",
                 ),
                 false => (
-                    Lint::WaitsInCircle,
+                    Alert::WaitsInCircle,
                     "these wait for each other, though one may go on",
                 ),
             };
             let stands = spoken(now.since(circle.since));
             let sentence = format!("{} — {what}, for {stands} (limit 1 s)", names.join(" > "));
             let subjects = circle.actors.iter().map(|id| Subject::Actor(*id)).collect();
-            problem(lint, circle.since, sentence, subjects)
+            problem(alert, circle.since, sentence, subjects)
         })
 }
 
 /// The failed, put together by type and what they say.
-fn failed(seen: &Observatory) -> impl Iterator<Item = Problem> {
+fn failed(seen: &ClusterView) -> impl Iterator<Item = Problem> {
     let mut groups: BTreeMap<(String, String), Vec<&Actor>> = BTreeMap::new();
     for row in seen
         .actors()
@@ -200,7 +200,7 @@ fn failed(seen: &Observatory) -> impl Iterator<Item = Problem> {
         let since = rows[0].since;
         let subjects = rows.iter().map(|row| Subject::Actor(row.id())).collect();
         problem(
-            Lint::ActorFailed,
+            Alert::ActorFailed,
             since,
             format!("{who} failed and does not run any more: {why}"),
             subjects,
@@ -208,7 +208,7 @@ fn failed(seen: &Observatory) -> impl Iterator<Item = Problem> {
     })
 }
 
-fn restart_loops(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn restart_loops(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let lately = now.before(RESTARTS_WITHIN);
     let rows = seen.actors().iter();
     rows.filter_map(move |row| {
@@ -221,12 +221,12 @@ fn restart_loops(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem>
                 "{} began anew {often} times within 60 s (limit {RESTARTS}), the last time because {why}",
                 row.title()
             );
-            problem(Lint::RestartLoop, row.since, sentence, vec![Subject::Actor(row.id())])
+            problem(Alert::RestartLoop, row.since, sentence, vec![Subject::Actor(row.id())])
         })
     })
 }
 
-fn stuck(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn stuck(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let rows = seen.actors().iter();
     rows.filter_map(move |row| {
         let (running, since) = (row.running()?, row.running_since?);
@@ -251,7 +251,7 @@ fn stuck(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
             spoken(lasts)
         );
         Some(problem(
-            Lint::StuckHandler,
+            Alert::StuckHandler,
             since,
             sentence,
             vec![Subject::Actor(row.id())],
@@ -259,7 +259,7 @@ fn stuck(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
     })
 }
 
-fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
+fn pending(seen: &ClusterView) -> impl Iterator<Item = Problem> {
     let here = seen.nodes().filter(|node| node.gone.is_none());
     let waiting = here.filter_map(|node| Some((node, node.hardware.as_ref()?)));
     waiting.flat_map(move |(node, hardware)| {
@@ -276,7 +276,7 @@ fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
                 subjects.push(Subject::Job(number.to_owned()));
             }
             problem(
-                Lint::Pending,
+                Alert::Pending,
                 node.seen.before(waiting.waited),
                 sentence,
                 subjects,
@@ -285,7 +285,7 @@ fn pending(seen: &Observatory) -> impl Iterator<Item = Problem> {
     })
 }
 
-fn full_mailboxes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn full_mailboxes(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let rows = seen.actors().iter();
     rows.filter_map(move |row| {
         let (fill, since) = (row.fill()?, row.full_since?);
@@ -300,7 +300,7 @@ fn full_mailboxes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem
             spoken(now.since(since))
         );
         Some(problem(
-            Lint::MailboxFull,
+            Alert::MailboxFull,
             since,
             sentence,
             vec![Subject::Actor(row.id())],
@@ -308,7 +308,7 @@ fn full_mailboxes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem
     })
 }
 
-fn full_devices(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn full_devices(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let nodes = seen.nodes().filter(|node| node.gone.is_none());
     let views = nodes.filter_map(|node| Some((node, node.hardware.as_ref()?)));
     views.flat_map(move |(node, view)| {
@@ -330,7 +330,7 @@ fn full_devices(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> 
                 part * 100.0
             );
             let subject = Subject::Device(node.name.clone(), device.index);
-            Some(problem(Lint::DeviceMemory, now, sentence, vec![subject]))
+            Some(problem(Alert::DeviceMemory, now, sentence, vec![subject]))
         })
     })
 }
@@ -345,7 +345,7 @@ struct Pace<'a> {
 
 /// Ranks that take much longer for a stage of their steps than the others of their group, as they
 /// record it under `train.stage_s`.
-fn stragglers(seen: &Observatory, now: Date) -> Vec<Problem> {
+fn stragglers(seen: &ClusterView, now: Date) -> Vec<Problem> {
     let mut groups: BTreeMap<(ActorId, String), Vec<Pace<'_>>> = BTreeMap::new();
     for it in seen.recorded().filter(|it| it.name == STAGE_SECONDS) {
         let label = |name: &str| {
@@ -379,7 +379,7 @@ fn stragglers(seen: &Observatory, now: Date) -> Vec<Problem> {
 }
 
 /// Those of one group and stage that take too long.
-fn behind(seen: &Observatory, now: Date, stage: &str, mut paces: Vec<Pace<'_>>) -> Vec<Problem> {
+fn behind(seen: &ClusterView, now: Date, stage: &str, mut paces: Vec<Pace<'_>>) -> Vec<Problem> {
     // One that has stopped recording is not at work any more.
     paces.retain(|pace| now.since(pace.at) < STRAGGLER_LATELY);
     if paces.len() < STRAGGLER_RANKS {
@@ -403,13 +403,13 @@ fn behind(seen: &Observatory, now: Date, stage: &str, mut paces: Vec<Pace<'_>>) 
             spoken(median)
         );
         let subject = vec![Subject::Actor(pace.actor)];
-        problem(Lint::Straggler, pace.at, sentence, subject)
+        problem(Alert::Straggler, pace.at, sentence, subject)
     })
     .collect()
 }
 
 /// Copies of a blob that take much longer than the others of the same: a slow way, or a slow node.
-fn slow_copies(seen: &Observatory, now: Date) -> Vec<Problem> {
+fn slow_copies(seen: &ClusterView, now: Date) -> Vec<Problem> {
     let mut blobs: BTreeMap<String, Vec<(ProcessId, Date, Duration)>> = BTreeMap::new();
     let lately = seen.copies().filter(|it| now.since(it.at) < COPIES_LATELY);
     for Copied { blob, to, at, took } in lately {
@@ -436,7 +436,7 @@ fn slow_copies(seen: &Observatory, now: Date) -> Vec<Problem> {
                 spoken(median)
             );
             let subject = vec![Subject::Process(*to)];
-            found.push(problem(Lint::Straggler, *at, sentence, subject));
+            found.push(problem(Alert::Straggler, *at, sentence, subject));
         }
     }
     // Of one process the last.
@@ -445,12 +445,12 @@ fn slow_copies(seen: &Observatory, now: Date) -> Vec<Problem> {
     found
 }
 
-fn nodes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn nodes(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     seen.nodes().filter_map(move |node| {
         let subject = vec![Subject::Node(node.name.clone())];
         if let Some(gone) = node.gone {
             let sentence = format!("node {} is gone", node.name);
-            return Some(problem(Lint::NodeDown, gone, sentence, subject));
+            return Some(problem(Alert::NodeDown, gone, sentence, subject));
         }
         let silent = now.since(node.seen);
         (silent >= SUSPECT).then(|| {
@@ -459,12 +459,12 @@ fn nodes(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
                 "nothing has come from node {} for {told} (limit 3 s)",
                 node.name
             );
-            problem(Lint::NodeSuspect, node.seen, sentence, subject)
+            problem(Alert::NodeSuspect, node.seen, sentence, subject)
         })
     })
 }
 
-fn links(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
+fn links(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let mut found = vec![];
     for node in seen.nodes().filter(|node| node.gone.is_none()) {
         let subject = || vec![Subject::Node(node.name.clone())];
@@ -475,7 +475,7 @@ fn links(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
                     "the link from {} to {} takes {trip} there and back (limit 100 ms)",
                     node.name, link.node
                 );
-                found.push(problem(Lint::SlowLink, now, sentence, subject()));
+                found.push(problem(Alert::SlowLink, now, sentence, subject()));
             }
         }
         if let Some((_, error)) = node.clock.filter(|(_, error)| *error > CLOCK_ERROR) {
@@ -485,13 +485,13 @@ fn links(seen: &Observatory, now: Date) -> impl Iterator<Item = Problem> {
                 node.name,
                 spoken(error)
             );
-            found.push(problem(Lint::ClockError, now, sentence, subject()));
+            found.push(problem(Alert::ClockError, now, sentence, subject()));
         }
     }
     found.into_iter()
 }
 
-fn dropped(seen: &Observatory, now: Date) -> Option<Problem> {
+fn dropped(seen: &ClusterView, now: Date) -> Option<Problem> {
     let (lost, processes) = seen.lost_lately(now);
     (lost > 0).then(|| {
         let sentence = format!(
@@ -499,7 +499,7 @@ fn dropped(seen: &Observatory, now: Date) -> Option<Problem> {
              gaps, states and counters do not"
         );
         let subjects = processes.into_iter().map(Subject::Process).collect();
-        problem(Lint::EventsDropped, now, sentence, subjects)
+        problem(Alert::EventsDropped, now, sentence, subjects)
     })
 }
 
@@ -510,7 +510,7 @@ mod tests {
     #[test]
     fn a_copy_that_takes_much_longer_than_those_of_the_same_blob_is_named() {
         let at = |second: u64| Date(second * 1_000_000_000);
-        let mut seen = Observatory::default();
+        let mut seen = ClusterView::default();
         let mut copy = |blob: &str, to: u64, ms: u64| {
             seen.note_copy(Copied {
                 blob: blob.to_owned(),
