@@ -1,5 +1,5 @@
-//! What a node has beside actors: worker processes, devices and their leases, blobs, gangs, views, and its
-//! passage to another program.
+//! The parts of a node beside its actors: worker processes, devices and their leases, blobs, gangs, views, and
+//! its passage to another program.
 
 pub(crate) mod blob;
 pub(crate) mod detached;

@@ -138,7 +138,7 @@ async fn fetch(engine: &Arc<Engine>, origin: Handle) -> Result<Arc<Own>, BlobErr
         return Ok(copy);
     }
     let len = usize::try_from(origin.region.len).unwrap_or(usize::MAX);
-    let store = Arc::clone(&engine.blobs());
+    let store = Arc::clone(engine.blobs());
     let writer = tokio::task::spawn_blocking(move || store.writer(len)).await;
     let mut writer = writer.unwrap_or(Err(BlobError::NoSystem))?;
     let mut fetch = Fetch::new(engine, origin);
