@@ -19,7 +19,7 @@ pub struct LinkView {
     /// The time that a message there and one back take, at best; `None` before both sides have
     /// heard of each other's clock.
     pub round_trip: Option<Duration>,
-    /// By how many nanoseconds a [`Timestamp`] of the peer is ahead of one that
+    /// By how many nanoseconds a [`Timestamp`](crate::Timestamp) of the peer is ahead of one that
     /// is taken here at the same moment.
     pub clock_offset: Option<i64>,
     /// The true offset is no further away than this: half the round trip, and what the clocks may
