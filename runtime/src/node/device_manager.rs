@@ -43,9 +43,8 @@ use crate::net::service::Notice;
 use crate::node::inspect::{DeviceReading, MethodCounts};
 use crate::node::worker::Binding;
 
-use crate::actor::placing::GrantedDevice;
-use crate::actor::placing::LeaseId;
 pub(crate) use crate::actor::placing::{Granted, Launched};
+use crate::actor::placing::{GrantedDevice, LeaseId};
 pub use devices::{Devices, FakeDevices};
 pub(crate) use leases::Leases;
 use leases::Stage;

@@ -14,8 +14,9 @@ use super::*;
 use crate::actor::engine::Engine;
 use crate::actor::engine::lives::{HostName, HostOrder, LifeRequest};
 use crate::actor::names::NameRequest;
-use crate::actor::placing::{Ask, Granted, GrantedDevice, Launched, LeaseId};
-use crate::actor::placing::{DismissRequest, LaunchOrder};
+use crate::actor::placing::{
+    Ask, DismissRequest, Granted, GrantedDevice, LaunchOrder, Launched, LeaseId,
+};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::NameError;
 use crate::base::failure::{Down, Failure};
@@ -818,7 +819,7 @@ impl Drawn for Looking {
 impl DrawnNotice for LastSight {
     fn notice(draw: &mut Draw) -> Self {
         Self {
-            onlooker: draw.option(|some| (some.next(), some.next())),
+            subscriber: draw.option(|some| (some.next(), some.next())),
             sight: Box::new(draw.sight()),
         }
     }

@@ -34,12 +34,12 @@ pub(crate) struct Leg {
 /// The facts that a process has of actors, and its ways out.
 pub(crate) trait View {
     /// An actor that is hosted here.
-    type ActorCell;
+    type Cell;
     /// The way to a neighbour.
     type Link;
 
     /// The actor, if it is hosted here.
-    fn hosted(&self, actor: ActorId) -> Option<Self::ActorCell>;
+    fn hosted(&self, actor: ActorId) -> Option<Self::Cell>;
 
     /// Its place by its row, if this is its home.
     fn site(&self, actor: ActorId) -> Option<RowSite>;
@@ -77,7 +77,7 @@ pub(crate) enum Next<C, L> {
 }
 
 /// Decides where a call goes next from the process `here`.
-pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::ActorCell, V::Link> {
+pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Cell, V::Link> {
     if let Some(cell) = view.hosted(leg.to) {
         return Next::Here(cell);
     }

@@ -50,7 +50,7 @@ impl Facts<'_> {
 }
 
 impl View for Facts<'_> {
-    type ActorCell = Arc<ActorCell>;
+    type Cell = Arc<ActorCell>;
     type Link = Arc<Link>;
 
     fn hosted(&self, actor: ActorId) -> Option<Arc<ActorCell>> {

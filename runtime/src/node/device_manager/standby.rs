@@ -8,8 +8,7 @@ use odeon_placement::{Demand, Isolation};
 
 use super::protocol::{HandOver, HandingOver};
 use crate::actor::engine::Engine;
-use crate::actor::placing::LaunchOrder;
-use crate::actor::placing::{Ask, Granted, Launched};
+use crate::actor::placing::{Ask, Granted, LaunchOrder, Launched};
 use crate::base::clock::Clock;
 use crate::base::failure::Failure;
 use crate::base::needs::{Needs, PoolId};

@@ -1,8 +1,8 @@
 //! Watching: what a process has to show since somebody last looked.
 //!
-//! A look reads counters and rings, and enters no mailbox. What each onlooker has seen is kept where
+//! A look reads counters and rings, and enters no mailbox. What each subscriber has seen is kept where
 //! it was seen, so that a process with many actors sends those that have changed. An answer that got
-//! lost, or an onlooker that stayed away, makes it begin anew.
+//! lost, or a subscriber that stayed away, makes it begin anew.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
@@ -123,12 +123,12 @@ pub enum WaitKind {
 /// The request of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LookOrder {
-    onlooker: u64,
+    subscriber: u64,
     /// The number of answers that have come.
     seen: u64,
 }
 
-/// The view of a process for one onlooker.
+/// The view of a process for one subscriber.
 pub(crate) struct Looking;
 
 impl Service for Looking {
@@ -143,7 +143,7 @@ impl Service for Looking {
 pub(crate) struct LastSight {
     /// For whom it is: who has had so many answers of this process, and sees what is new since; whoever
     /// has had none sees all.
-    pub(crate) onlooker: Option<(u64, u64)>,
+    pub(crate) subscriber: Option<(u64, u64)>,
     pub(crate) sight: Box<Sight>,
 }
 
@@ -203,7 +203,7 @@ impl Left {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers(Mutex<BTreeMap<u64, Subscriber>>);
 
-/// The progress of one onlooker.
+/// The progress of one subscriber.
 #[derive(Debug)]
 struct Subscriber {
     last: Timestamp,
@@ -223,7 +223,7 @@ struct Rings {
 }
 
 /// Subscribers that a process remembers.
-const ONLOOKERS_MAX: usize = 8;
+const SUBSCRIBERS_MAX: usize = 8;
 /// The time for which it remembers one that stays away.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// Bounds of one answer; there is more at the next.
@@ -262,22 +262,22 @@ impl Engine {
 }
 
 impl Subscribers {
-    /// The part that each onlooker of an engine that leaves has not seen, and all of it for those
+    /// The part that each subscriber of an engine that leaves has not seen, and all of it for those
     /// to come.
     fn show_last(&self, engine: &Engine) -> Vec<LastSight> {
         let now = Clock::now();
-        let mut onlookers = self.0.lock();
-        onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
+        let mut subscribers = self.0.lock();
+        subscribers.retain(|_, subscriber| now.since(subscriber.last) < ABSENCE_MAX);
         let mut last = vec![];
-        for (number, onlooker) in onlookers.iter_mut() {
+        for (number, subscriber) in subscribers.iter_mut() {
             // Nobody knows whether the last answer will arrive.
             let mut behind = Subscriber {
-                rings: onlooker.before,
-                ..Subscriber::new(now, onlooker.answers.saturating_sub(1))
+                rings: subscriber.before,
+                ..Subscriber::new(now, subscriber.answers.saturating_sub(1))
             };
-            for it in [&mut behind, onlooker] {
+            for it in [&mut behind, subscriber] {
                 last.push(LastSight {
-                    onlooker: Some((*number, it.answers)),
+                    subscriber: Some((*number, it.answers)),
                     sight: Box::new(it.look(engine, now, false)),
                 });
             }
@@ -285,20 +285,20 @@ impl Subscribers {
         let mut whole = Subscriber::new(now, 0).look(engine, now, true);
         whole.lost_nothing();
         last.push(LastSight {
-            onlooker: None,
+            subscriber: None,
             sight: Box::new(whole),
         });
         last
     }
 
-    /// The rows, rings and counters of an engine, as far as this onlooker has not seen them.
+    /// The rows, rings and counters of an engine, as far as this subscriber has not seen them.
     pub(crate) fn show(&self, engine: &Engine, order: LookOrder) -> Sight {
         let now = Clock::now();
-        let mut onlookers = self.0.lock();
-        onlookers.retain(|_, onlooker| now.since(onlooker.last) < ABSENCE_MAX);
-        let known = onlookers.remove(&order.onlooker);
+        let mut subscribers = self.0.lock();
+        subscribers.retain(|_, subscriber| now.since(subscriber.last) < ABSENCE_MAX);
+        let known = subscribers.remove(&order.subscriber);
         let is_first = known.is_none();
-        let (mut onlooker, anew) = match known {
+        let (mut subscriber, anew) = match known {
             Some(known) if known.answers == order.seen => (known, false),
             // An answer got lost: what was in the rings then comes again.
             Some(known) => {
@@ -308,20 +308,20 @@ impl Subscribers {
             }
             None => (Subscriber::new(now, order.seen), true),
         };
-        let mut sight = onlooker.look(engine, now, anew);
+        let mut sight = subscriber.look(engine, now, anew);
         if is_first {
             sight.lost_nothing();
         }
-        onlooker.last = now;
-        onlooker.answers += 1;
-        while onlookers.len() >= ONLOOKERS_MAX {
-            let longest = onlookers.iter().min_by_key(|(_, it)| it.last);
+        subscriber.last = now;
+        subscriber.answers += 1;
+        while subscribers.len() >= SUBSCRIBERS_MAX {
+            let longest = subscribers.iter().min_by_key(|(_, it)| it.last);
             let Some(longest) = longest.map(|(number, _)| *number) else {
                 break;
             };
-            onlookers.remove(&longest);
+            subscribers.remove(&longest);
         }
-        onlookers.insert(order.onlooker, onlooker);
+        subscribers.insert(order.subscriber, subscriber);
         sight
     }
 }
@@ -450,7 +450,7 @@ fn waits(engine: &Engine) -> (Vec<WaitView>, u32) {
 #[derive(Debug)]
 pub struct Watch {
     engine: Arc<Engine>,
-    onlooker: u64,
+    subscriber: u64,
     /// The number of answers that have come from each process.
     seen: BTreeMap<ProcessId, u64>,
     /// When it saw the last of processes that have left.
@@ -516,7 +516,7 @@ impl Watch {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
-            onlooker: crate::base::random::number(),
+            subscriber: crate::base::random::number(),
             seen: BTreeMap::new(),
             left: BTreeMap::new(),
             names: vec![],
@@ -606,8 +606,8 @@ impl Watch {
         for left in kept.iter() {
             let process = left.view.process;
             let had = self.seen.get(&process).copied();
-            let own = match left.last.onlooker {
-                Some(onlooker) => onlooker == (self.onlooker, had.unwrap_or(0)),
+            let own = match left.last.subscriber {
+                Some(subscriber) => subscriber == (self.subscriber, had.unwrap_or(0)),
                 None => had.is_none(),
             };
             if !own || self.left.contains_key(&process) {
@@ -618,7 +618,7 @@ impl Watch {
         }
         // What was for this watch alone is of no use any more.
         kept.retain(|it| {
-            let own = it.last.onlooker.is_some_and(|it| it.0 == self.onlooker);
+            let own = it.last.subscriber.is_some_and(|it| it.0 == self.subscriber);
             !(own && self.left.contains_key(&it.view.process))
         });
         shown
@@ -626,7 +626,7 @@ impl Watch {
 
     fn order(&self, process: ProcessId) -> LookOrder {
         LookOrder {
-            onlooker: self.onlooker,
+            subscriber: self.subscriber,
             seen: self.seen.get(&process).copied().unwrap_or(0),
         }
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use odeon_devices::fault::GpuFault;
 
 use crate::actor::engine::Engine;
-use crate::actor::placing::{Ask, Granted, Launched};
+use crate::actor::placing::{
+    Ask, DismissRequest, Dismissing, Granted, LaunchOrder, Launched, Launching,
+};
 use crate::base::failure::{Failure, FailureKind};
 use crate::base::id::ProcessId;
 
 use super::protocol::LeaseLaunching;
-use crate::actor::placing::{DismissRequest, Dismissing, LaunchOrder, Launching};
 
 /// Claims in a row that may be over before they are used.
 const CLAIMS_MAX: usize = 8;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::protocol::{LastWords, LeaseLaunching};
 use crate::actor::engine::Engine;
-use crate::actor::placing::LeaseId;
-use crate::actor::placing::{DismissRequest, Dismissing, LaunchOrder, Launching};
+use crate::actor::placing::{DismissRequest, Dismissing, LaunchOrder, Launching, LeaseId};
 use crate::actor::service_row::{Asked, Serve, ServeLater};
 use crate::base::id::ProcessId;
 

@@ -25,7 +25,7 @@ struct Seen<'a> {
 }
 
 impl View for Seen<'_> {
-    type ActorCell = ActorId;
+    type Cell = ActorId;
     type Link = ProcessId;
 
     fn hosted(&self, actor: ActorId) -> Option<ActorId> {
