@@ -53,10 +53,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "to be cut: what is put together, and what is asked of it",
     ),
     (
-        "runtime/src/actor/request.rs",
-        "to be cut: asks and tells share the future under them",
-    ),
-    (
         "runtime/src/net/link.rs",
         "the life of a link, from greeting to end, in the order of its steps",
     ),
@@ -238,11 +234,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "runtime/src/actor/engine/inbound.rs",
         "receive",
         "one arm for each frame",
-    ),
-    (
-        "runtime/src/actor/host.rs",
-        "handle",
-        "one message, from mailbox to answer: the way that all take",
     ),
     (
         "runtime/src/net/link.rs",

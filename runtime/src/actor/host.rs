@@ -9,19 +9,15 @@
 #[cfg(feature = "actix")]
 mod actix_host;
 mod kameo_host;
+mod user_code;
 mod watchdog;
 
 use std::any::Any;
-use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use tracing::Instrument;
 
 use crate::actor::actor_type::ActorType;
 use crate::actor::cell::{ActorCell, Control, NewCell, Phase};
@@ -31,7 +27,7 @@ use crate::actor::handler::{Actor, Context};
 use crate::actor::mail::{AnyActor, Mail};
 use crate::actor::registry::Registered;
 use crate::actor::stats::Running;
-use crate::actor::task_context::{Current, Entered};
+use crate::actor::task_context::Current;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
@@ -40,6 +36,7 @@ use crate::base::trace::{Outcome, Span, SpanContext, SpanKind};
 
 #[cfg(feature = "actix")]
 pub(crate) use actix_host::arbiter;
+use user_code::{UserCode, surround};
 pub(crate) use watchdog::Watchdogs;
 
 /// The actor framework that drives an actor in its process. Its messages, failures and restarts are
@@ -274,8 +271,13 @@ impl ActorLoop {
     /// Makes the state for this life.
     async fn start(&mut self) {
         surround(&mut self.surroundings, &self.cell, SpanContext::default());
-        let starting = self.actor.start();
-        let started = guarded(&self.cell, &mut self.surroundings, "start", starting).await;
+        let starting = UserCode {
+            future: self.actor.start(),
+            surroundings: &mut self.surroundings,
+            place: "start",
+            log: tracing::Span::none(),
+        };
+        let started = starting.heeding_orders(&self.cell).await;
         match started.and_then(std::convert::identity) {
             Ok(()) => match self.actor.take_end() {
                 Some(reason) => Box::pin(self.end(reason)).await,
@@ -306,10 +308,12 @@ impl ActorLoop {
             return;
         }
         surround(&mut self.surroundings, &self.cell, SpanContext::default());
-        let stopping = surrounded(
-            &mut self.surroundings,
-            caught("stop", self.actor.stop(reason)),
-        );
+        let stopping = UserCode {
+            future: self.actor.stop(reason),
+            surroundings: &mut self.surroundings,
+            place: "stop",
+            log: tracing::Span::none(),
+        };
         match Clock::timeout(self.cell.engine.limits.stop_grace, stopping).await {
             Some(Ok(())) => {}
             Some(Err(failure)) => {
@@ -349,7 +353,7 @@ impl ActorLoop {
         let expected = !mail.is_tell();
         let head = mail.head();
         head.leave();
-        let (name, queued, deadline, trace) = (head.name, head.queued, head.deadline, head.trace);
+        let (name, queued, deadline, parent) = (head.name, head.queued, head.deadline, head.trace);
         let (method, fence, run) = (head.method, head.fence, head.run);
         let started = self
             .busy_since
@@ -368,39 +372,32 @@ impl ActorLoop {
         if fence != 0 && fence != self.incarnation {
             return self.refuse_stale(mail, fence, started);
         }
-        let context = self.cell.engine.tracer.begin(trace, started);
+        let context = self.cell.engine.tracer.begin(parent, started);
         surround(&mut self.surroundings, &self.cell, context);
-        // What the handler logs says where it comes from.
-        let log = tracing::info_span!("handle", actor = %self.cell.id, method = name, trace = %context.traceparent());
         self.cell.stats.begin(Running {
             method: self.cell.method_index(method, name),
             since: started,
             span: context.span_id,
         });
-        let handler = run(&mut *mail, &mut *self.actor).instrument(log);
-        let result = guarded(&self.cell, &mut self.surroundings, name, handler).await;
+        let handling = UserCode {
+            future: run(&mut *mail, &mut *self.actor),
+            surroundings: &mut self.surroundings,
+            place: name,
+            // What the handler logs says where it comes from.
+            log: tracing::info_span!("handle", actor = %self.cell.id, method = name, trace = %context.traceparent()),
+        };
+        let result = handling.heeding_orders(&self.cell).await;
         let ended = Clock::now();
         self.busy_since = Some(ended);
-        let methods = self.cell.actor.methods.len();
-        let failed = result.is_err();
-        self.cell.stats.end(methods, queued, ended, failed);
-        let outcome = Outcome::of(!failed);
-        let tracer = &self.cell.engine.tracer;
-        if tracer.keeps(context, outcome, ended.since(started)) {
-            tracer.record(Span {
-                context,
-                parent: trace.span_id,
-                kind: SpanKind::Handle,
-                by: self.cell.id,
-                actor: self.cell.id,
-                message: name.into(),
-                queued,
-                started,
-                ended,
-                outcome,
-                labels: vec![],
-            });
-        }
+        let span = HandleSpan {
+            context,
+            parent,
+            name,
+            queued,
+            started,
+            ended,
+        };
+        self.note_handled(&span, result.is_err());
         match result {
             Ok(()) => {
                 if mail.is_later() {
@@ -413,20 +410,59 @@ impl ActorLoop {
                     Box::pin(self.end(reason)).await;
                 }
             }
-            Err(failure) => {
-                let down = Down {
-                    id: self.cell.id,
-                    incarnation: self.incarnation,
-                    reason: Reason::Failed(failure.clone()),
-                };
-                if !expected {
-                    self.cell.engine.dead_letter(self.cell.id, name, &down);
-                }
-                mail.settle(&self.cell, Err(AskError::Died(down)), ended);
-                Box::pin(self.end(Reason::Failed(failure))).await;
-            }
+            Err(failure) => Box::pin(self.die_of(mail, failure, ended)).await,
         }
     }
+
+    /// Counts a message that was handled, and keeps its span if it is to be kept.
+    fn note_handled(&self, span: &HandleSpan, failed: bool) {
+        let methods = self.cell.actor.methods.len();
+        self.cell
+            .stats
+            .end(methods, span.queued, span.ended, failed);
+        let outcome = Outcome::of(!failed);
+        let tracer = &self.cell.engine.tracer;
+        if tracer.keeps(span.context, outcome, span.ended.since(span.started)) {
+            tracer.record(Span {
+                context: span.context,
+                parent: span.parent.span_id,
+                kind: SpanKind::Handle,
+                by: self.cell.id,
+                actor: self.cell.id,
+                message: span.name.into(),
+                queued: span.queued,
+                started: span.started,
+                ended: span.ended,
+                outcome,
+                labels: vec![],
+            });
+        }
+    }
+
+    /// Ends this life with the failure of a handler, of which the caller hears.
+    async fn die_of(&mut self, mut mail: Box<dyn Mail>, failure: Failure, ended: Timestamp) {
+        let down = Down {
+            id: self.cell.id,
+            incarnation: self.incarnation,
+            reason: Reason::Failed(failure.clone()),
+        };
+        if mail.is_tell() {
+            let name = mail.head().name;
+            self.cell.engine.dead_letter(self.cell.id, name, &down);
+        }
+        mail.settle(&self.cell, Err(AskError::Died(down)), ended);
+        self.end(Reason::Failed(failure)).await;
+    }
+}
+
+/// The times and the place in its trace of a message that was handled.
+struct HandleSpan {
+    context: SpanContext,
+    parent: SpanContext,
+    name: &'static str,
+    queued: Timestamp,
+    started: Timestamp,
+    ended: Timestamp,
 }
 
 /// Answers a message when the work that its handler left is done.
@@ -438,8 +474,13 @@ async fn answer_later(
 ) {
     let mut surroundings = None;
     surround(&mut surroundings, &cell, context);
-    let done = surrounded(&mut surroundings, caught(name, mail.rest())).await;
-    let outcome = done.map_err(|failure| {
+    let rest = UserCode {
+        future: mail.rest(),
+        surroundings: &mut surroundings,
+        place: name,
+        log: tracing::Span::none(),
+    };
+    let outcome = rest.await.map_err(|failure| {
         tracing::warn!(actor = %cell.id, method = name, %failure, "a later answer failed");
         AskError::Died(Down {
             id: cell.id,
@@ -455,80 +496,4 @@ fn acknowledge(done: Option<oneshot::Sender<()>>) {
         // Whoever ordered it may have stopped waiting.
         let _ = done.send(());
     }
-}
-
-/// Runs user code: with its surroundings, panics caught, and dropped when the supervisor ordered
-/// the end of this life and the grace is over.
-async fn guarded<T>(
-    cell: &Arc<ActorCell>,
-    surroundings: &mut Option<Current>,
-    place: &str,
-    future: impl Future<Output = T>,
-) -> Result<T, Failure> {
-    let mut future = pin!(surrounded(surroundings, caught(place, future)));
-    // Most handlers finish in one poll; only the others pay for listening to orders.
-    let first = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-    if let Poll::Ready(result) = first {
-        return result;
-    }
-    Box::pin(heeding(cell, place, future)).await
-}
-
-/// The rest of a run that did not finish at once.
-async fn heeding<T>(
-    cell: &Arc<ActorCell>,
-    place: &str,
-    mut future: Pin<&mut impl Future<Output = Result<T, Failure>>>,
-) -> Result<T, Failure> {
-    loop {
-        let ordered = cell.ordered.notified();
-        if cell.halting() {
-            break;
-        }
-        tokio::select! {
-            biased;
-            result = &mut future => return result,
-            () = ordered => {}
-        }
-    }
-    // The order stays in the queue; put the wake-up back for the loop that obeys it.
-    cell.ordered.notify_one();
-    let grace = cell.engine.limits.stop_grace;
-    Clock::timeout(grace, future).await.unwrap_or_else(|| {
-        Err(Failure::new(
-            FailureKind::Hang,
-            format!(
-                "{place} did not finish within {grace:?} of the order to stop, and was dropped"
-            ),
-        ))
-    })
-}
-
-async fn caught<T>(place: &str, future: impl Future<Output = T>) -> Result<T, Failure> {
-    AssertUnwindSafe(future)
-        .catch_unwind()
-        .await
-        .map_err(|payload| Failure::from_panic(payload.as_ref(), place))
-}
-
-/// Prepares surroundings for user code of an actor.
-fn surround(surroundings: &mut Option<Current>, cell: &Arc<ActorCell>, context: SpanContext) {
-    match surroundings {
-        Some(Current::Actor { span, .. }) => *span = context,
-        other => {
-            *other = Some(Current::Actor {
-                cell: Arc::clone(cell),
-                span: context,
-            });
-        }
-    }
-}
-
-async fn surrounded<T>(home: &mut Option<Current>, future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    std::future::poll_fn(|cx| {
-        let _entered = Entered::new(home);
-        future.as_mut().poll(cx)
-    })
-    .await
 }

@@ -268,10 +268,11 @@ impl Pending {
             }
         };
         let generation = table.entries[index as usize].generation;
-        // Whoever rests says so before it counts, so one of us sees the other.
-        shard.live.store(table.len(), Ordering::SeqCst);
+        shard.live.store(table.len(), Ordering::Relaxed);
+        // Whoever rests says so before it looks into each table, so one of us sees the other.
+        let resting = self.resting.load(Ordering::Relaxed);
         drop(table);
-        if self.resting.load(Ordering::SeqCst) {
+        if resting {
             self.stir();
         }
         key(shard_index, index, generation)
@@ -279,12 +280,12 @@ impl Pending {
 
     /// Resolves when there is a request, or after [`Pending::stir`].
     pub(crate) async fn stirred(&self) {
-        self.resting.store(true, Ordering::SeqCst);
-        let live = |shard: &Shard| shard.live.load(Ordering::SeqCst) > 0;
+        self.resting.store(true, Ordering::Relaxed);
+        let live = |shard: &Shard| shard.table.lock().len() > 0;
         if !self.shards.iter().any(live) {
             self.stirred.notified().await;
         }
-        self.resting.store(false, Ordering::SeqCst);
+        self.resting.store(false, Ordering::Relaxed);
     }
 
     /// Wakes whoever waits for a first request.
@@ -294,6 +295,17 @@ impl Pending {
 
     /// Takes a request out; `None` when something else has ended it already.
     pub(crate) fn take(&self, key: u64) -> Option<Waiting> {
+        self.end(key, Option::take)
+    }
+
+    /// Drops a request, if nothing else has ended it already.
+    pub(crate) fn forget(&self, key: u64) {
+        // Where it lies: it is not small.
+        self.end(key, |waiting| waiting.is_some().then(|| *waiting = None));
+    }
+
+    /// Ends a request by emptying its entry; `None` when that was empty.
+    fn end<T>(&self, key: u64, empty: impl FnOnce(&mut Option<Waiting>) -> Option<T>) -> Option<T> {
         let (shard_index, index, generation) = parts(key);
         let shard = self.shards.get(shard_index)?;
         let mut table = shard.table.lock();
@@ -301,12 +313,12 @@ impl Pending {
         if entry.generation != generation {
             return None;
         }
-        let waiting = entry.waiting.take()?;
+        let ended = empty(&mut entry.waiting)?;
         // 28 bits of generation travel in the key; 0 is left out so that no key is 0.
         entry.generation = (generation % 0x0fff_fffe) + 1;
         table.free.push(index);
         shard.live.store(table.len(), Ordering::Relaxed);
-        Some(waiting)
+        Some(ended)
     }
 
     /// Notes which neighbour the call was written to, or that it was not. Whether it still waits.

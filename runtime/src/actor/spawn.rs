@@ -162,10 +162,13 @@ impl Plan {
         if let Some(wrong) = self.needs.wrong.take() {
             return Err(wrong.into());
         }
-        let job = self.engine.job.clone();
         let away = self.away.take();
+        let job = || self.engine.job.clone();
         if self.needs.is_empty() {
-            return Ok(away.map(|order| LaunchOrder { job, ..order }));
+            return Ok(away.map(|order| LaunchOrder {
+                job: job(),
+                ..order
+            }));
         }
         let mut needs = self.needs.clone();
         if let Some(order) = away {
@@ -183,14 +186,14 @@ impl Plan {
             }
         }
         let ask = Ask {
-            job: job.clone(),
+            job: job(),
             holder: String::new(),
             actors: vec![],
             needs,
             again: false,
         };
         Ok(Some(LaunchOrder {
-            job,
+            job: job(),
             ask: Some(Box::new(ask)),
             ..LaunchOrder::default()
         }))
@@ -218,9 +221,8 @@ impl Plan {
         Ok((id, order))
     }
 
-    /// Writes the row of an actor that this process is about to host.
+    /// The cell of an actor that this process is about to host.
     fn cell(&self, id: ActorId) -> NewCell {
-        self.engine.new_member(&self.row(), id);
         NewCell {
             id,
             parent: self.parent,
@@ -268,7 +270,7 @@ impl<A: Registered> Spawn<A> {
     /// The arguments cannot travel, or the system is shutting down.
     pub fn start(mut self) -> Result<Ref<A>, SpawnError> {
         let (id, order) = self.plan.number()?;
-        self.start_by(id, order)
+        self.begin(id, order).map(|(actor, _)| actor)
     }
 
     /// Which process it needs; `None` for one that lives here.
@@ -282,22 +284,33 @@ impl<A: Registered> Spawn<A> {
         id: ActorId,
         order: Option<LaunchOrder>,
     ) -> Result<Ref<A>, SpawnError> {
+        self.begin(id, order).map(|(actor, _)| actor)
+    }
+
+    fn begin(
+        self,
+        id: ActorId,
+        order: Option<LaunchOrder>,
+    ) -> Result<(Ref<A>, Started), SpawnError> {
         let engine = &self.plan.engine;
         if engine.is_closing() {
             return Err(SpawnError::ShuttingDown);
         }
-        match order {
+        let started = match order {
             None => {
                 let _runtime = engine.enter();
                 let plan = &self.plan;
+                let started = engine.new_member(&plan.row(), id);
                 host::host::<A>(engine, plan.on, plan.cell(id), self.args);
+                started
             }
             Some(launch) => {
                 let args = self.encode_args()?;
                 self.plan.send(id, launch, args);
+                engine.when_started(id)
             }
-        }
-        Ok(Ref::from_id(id, 0))
+        };
+        Ok((Ref::from_id(id, 0), started))
     }
 
     /// As it travels, to be carried out by a process that outlives this one.
@@ -371,7 +384,7 @@ impl Engine {
         };
         match order.away {
             None => {
-                self.new_member(&new, id);
+                drop(self.new_member(&new, id));
                 let _runtime = self.enter();
                 if let Err(failure) = host::host_order(self, actor, &host) {
                     let engine = Arc::clone(self);
@@ -441,10 +454,9 @@ impl<A: Registered> Future for Spawning<A> {
     type Output = Result<Ref<A>, SpawnError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(spawn) = self.spawn.take() {
-            let engine = Arc::clone(spawn.engine());
-            let actor = spawn.start()?;
-            self.start = Some((actor, engine.when_started(actor.id)));
+        if let Some(mut spawn) = self.spawn.take() {
+            let (id, order) = spawn.plan.number()?;
+            self.start = Some(spawn.begin(id, order)?);
         }
         let (actor, start) = self.start.as_mut().expect("a spawn is awaited once");
         let actor = *actor;

@@ -58,6 +58,7 @@ pub struct Clock;
 
 impl Clock {
     /// Now.
+    #[inline]
     #[must_use]
     pub fn now() -> Timestamp {
         // tokio's clock equals the system's, except inside a simulation, which pauses it.

@@ -1,5 +1,6 @@
 //! The needs of an actor: devices, processor time, memory, and the company it keeps.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use odeon_placement::{Affinity, Arrange, Demand, Isolation, Level, Resources, milli};
@@ -83,7 +84,8 @@ impl Needs {
     /// Returns true if it asks for nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::new()
+        static NOTHING: LazyLock<Needs> = LazyLock::new(Needs::new);
+        *self == *NOTHING
     }
 
     /// The part of it that refers to other actors of the job, in words, if anything does.

@@ -59,6 +59,7 @@ impl SpanContext {
     }
 
     /// A new span caused by this one; a root when this one is empty.
+    #[inline]
     #[must_use]
     pub fn child(self) -> Self {
         if self.trace_id == 0 {

@@ -53,6 +53,13 @@ pub(crate) struct KameoHost {
 }
 
 impl KameoHost {
+    pub(crate) fn driving(driven: Box<dyn Any + Send>) -> Self {
+        Self {
+            driven,
+            handed: None,
+        }
+    }
+
     /// Takes a message out of kameo's hands.
     pub(crate) fn hand(&mut self, mail: Box<dyn Mail>) {
         self.handed = Some(mail);

@@ -277,15 +277,12 @@ impl Engine {
     }
 
     fn await_start_of(&self, id: ActorId, next: bool) -> oneshot::Receiver<Started> {
-        let (tell, told) = oneshot::channel();
-        // The receiver is in our hands, so that the sends cannot fail.
-        match self.members.rows.get_mut(&id) {
-            Some(mut row) => match row.happen(Event::StartAwaited { next }).pop() {
-                Some(Command::KeepStart { from }) => row.starts.push((from, tell)),
-                _ => drop(tell.send(Ok(()))),
-            },
-            None => drop(tell.send(Err(self.obituary(id)))),
+        if let Some(mut row) = self.members.rows.get_mut(&id) {
+            return row.await_start(next);
         }
+        let (tell, told) = oneshot::channel();
+        // The receiver is in our hands, so that it cannot fail.
+        drop(tell.send(Err(self.obituary(id))));
         told
     }
 

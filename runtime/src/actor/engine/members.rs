@@ -199,7 +199,7 @@ impl NewRow {
 pub(super) struct Row {
     pub(super) state: RowState,
     /// The orders that place it; `None` for an actor that only lives here.
-    pub(super) order: Option<Placing>,
+    pub(super) order: Option<Box<Placing>>,
     /// Those that wait for it to start, each with the first life that counts.
     pub(super) starts: Vec<(Incarnation, oneshot::Sender<Started>)>,
     pub(super) watchers: Vec<oneshot::Sender<Down>>,
@@ -216,7 +216,7 @@ pub(super) struct Held {
 }
 
 impl Row {
-    pub(super) const fn new(state: RowState, order: Option<Placing>) -> Self {
+    pub(super) const fn new(state: RowState, order: Option<Box<Placing>>) -> Self {
         Self {
             state,
             order,
@@ -229,6 +229,18 @@ impl Row {
     /// The number of messages that wait.
     pub(super) fn held(&self) -> usize {
         self.backlog.len()
+    }
+
+    /// Has somebody wait for the start of the present life, or with `next` for that of the next one when
+    /// it has ended.
+    pub(super) fn await_start(&mut self, next: bool) -> oneshot::Receiver<Started> {
+        let (tell, told) = oneshot::channel();
+        match self.happen(Event::StartAwaited { next }).pop() {
+            Some(Command::KeepStart { from }) => self.starts.push((from, tell)),
+            // The receiver is in our hands, so that it cannot fail.
+            _ => drop(tell.send(Ok(()))),
+        }
+        told
     }
 
     pub(super) fn happen(&mut self, event: Event) -> Commands {

@@ -23,7 +23,7 @@ impl Engine {
     /// Writes the row of a new actor that lives in another process, and places it.
     pub(crate) fn place(self: &Arc<Self>, new: &NewRow, id: ActorId, placing: Placing) {
         let state = RowState::away(new.facts(id, is_alone(&placing.launch)));
-        self.enter_row(new, Row::new(state, Some(placing)));
+        self.enter_row(new, Row::new(state, Some(Box::new(placing))));
         let engine = Arc::clone(self);
         self.spawn_task(async move { engine.place_now(id).await });
     }

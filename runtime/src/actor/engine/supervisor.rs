@@ -5,9 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::oneshot;
+
 use super::Engine;
 use super::lives::{LifeRequest, Lives};
-use super::members::{Life, NewRow, Row, Siblings, process_of};
+use super::members::{Life, NewRow, Row, Siblings, Started, process_of};
 use super::row::{Event, Facts, RowState};
 use crate::actor::cell::{ActorCell, Control};
 use crate::base::clock::Clock;
@@ -20,11 +22,14 @@ use crate::base::supervise::Verdict;
 impl Engine {
     // ---- birth ----
 
-    /// Writes the row of a new actor, which the caller then hosts here. For one that lives in another
-    /// process there is [`Engine::place`].
-    pub(crate) fn new_member(&self, new: &NewRow, id: ActorId) {
+    /// Writes the row of a new actor, which the caller then hosts here, and tells when it has started.
+    /// For one that lives in another process there is [`Engine::place`].
+    pub(crate) fn new_member(&self, new: &NewRow, id: ActorId) -> oneshot::Receiver<Started> {
         let state = RowState::here(new.facts(id, false));
-        self.enter_row(new, Row::new(state, None));
+        let mut row = Row::new(state, None);
+        let started = row.await_start(false);
+        self.enter_row(new, row);
+        started
     }
 
     /// Writes a row, and makes its actor a member of its family.

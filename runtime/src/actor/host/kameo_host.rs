@@ -21,36 +21,41 @@ impl KameoHost {
         let driven = self.driven.downcast_mut();
         driven.expect("a host is started with a loop")
     }
+}
 
-    /// Obeys orders and handles mail, until the actor is over or kameo has something else to do.
-    async fn attend(&mut self, mail: &mut MailboxReceiver<Self>) -> Option<Signal<Self>> {
-        loop {
-            if !self.life().cell().is_settled() && !self.life().settle().await {
-                return None;
-            }
-            let mut waited = false;
-            let signal = std::future::poll_fn(|cx| {
-                let signal = mail.poll_recv(cx);
-                waited |= signal.is_pending();
-                signal
-            })
-            .await;
-            if waited {
-                self.life().rested();
-            }
-            // Mail is handled here, which spares it what kameo does around each message. The answer is
-            // the handler's; kameo learns of no errors.
-            match signal {
-                Some(Signal::Message {
-                    message, actor_ref, ..
-                }) => {
-                    drop(message.handle_dyn(self, actor_ref, None, &mut false));
-                    if let Some(mail) = self.handed.take() {
-                        self.life().handle(mail).await;
-                    }
+/// Obeys orders and handles mail, until the actor is over or kameo has something else to do.
+async fn attend(
+    life: &mut ActorLoop,
+    mail: &mut MailboxReceiver<KameoHost>,
+) -> Option<Signal<KameoHost>> {
+    // Drives nothing: kameo's messages are handed to a host.
+    let mut hands = KameoHost::driving(Box::new(()));
+    loop {
+        if !life.cell().is_settled() && !life.settle().await {
+            return None;
+        }
+        let mut waited = false;
+        let signal = std::future::poll_fn(|cx| {
+            let signal = mail.poll_recv(cx);
+            waited |= signal.is_pending();
+            signal
+        })
+        .await;
+        if waited {
+            life.rested();
+        }
+        // Mail is handled here, which spares it what kameo does around each message. The answer is
+        // the handler's; kameo learns of no errors.
+        match signal {
+            Some(Signal::Message {
+                message, actor_ref, ..
+            }) => {
+                drop(message.handle_dyn(&mut hands, actor_ref, None, &mut false));
+                if let Some(mail) = hands.handed.take() {
+                    life.handle(mail).await;
                 }
-                other => return other,
             }
+            other => return other,
         }
     }
 }
@@ -77,10 +82,7 @@ impl kameo::Actor for KameoHost {
         driven: Box<dyn Any + Send>,
         _me: ActorRef<Self>,
     ) -> Result<Self, Infallible> {
-        Ok(Self {
-            driven,
-            handed: None,
-        })
+        Ok(Self::driving(driven))
     }
 
     async fn next(
@@ -89,7 +91,7 @@ impl kameo::Actor for KameoHost {
         mail: &mut MailboxReceiver<Self>,
     ) -> Result<Option<Signal<Self>>, Infallible> {
         // Boxed, since kameo copies the task several times while it spawns it.
-        Ok(Box::pin(self.attend(mail)).await)
+        Ok(Box::pin(attend(self.life(), mail)).await)
     }
 
     async fn on_stop(

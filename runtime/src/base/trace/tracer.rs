@@ -145,6 +145,7 @@ impl Tracer {
 
     /// The context of a span that begins now, below another or, when that is empty, as the first of
     /// a trace.
+    #[inline]
     pub(crate) fn begin(&self, parent: SpanContext, now: Timestamp) -> SpanContext {
         if !self.is_on() {
             return SpanContext::default();
@@ -166,6 +167,7 @@ impl Tracer {
     }
 
     /// Returns true if a span is kept that ends now.
+    #[inline]
     pub(crate) fn keeps(&self, context: SpanContext, outcome: Outcome, lasted: Duration) -> bool {
         if !self.is_on() {
             return false;

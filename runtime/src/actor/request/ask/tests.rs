@@ -3,7 +3,12 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::*;
+use crate::actor::handler::Handler;
+use crate::base::id::Ref;
+use crate::base::shape::{self, Shape};
 use crate::base::supervise::{Restart, Supervision};
 use crate::simulation::{SimulationSpec, World};
 use crate::{Actor, Context as Surroundings, Failure, System};
