@@ -8,24 +8,20 @@ use super::{LAYERS, code, expect_none, is_word, sources};
 /// The most files in a circle.
 const CIRCLE_MAX: usize = 8;
 
-/// The floors of the runtime, the lowest first. The files beside them are the calls of users, and stand
-/// on all.
-const FLOORS: [&str; 4] = ["base", "net", "actor", "node"];
-
 /// A file of a crate.
-struct File {
+pub(super) struct File {
     /// The file's place in the tree.
-    path: String,
+    pub(super) path: String,
     /// Its path as a module, without `crate`; empty for the root.
-    module: Vec<String>,
+    pub(super) module: Vec<String>,
     /// Its text without comments, strings and tests.
-    code: String,
+    pub(super) code: String,
 }
 
 impl File {
     /// A file below the folder of the sources, unless it holds tests or a program of its own. The root
     /// holds the map of its crate, and counts for none.
-    fn new(sources: &str, path: &str, text: &str) -> Option<Self> {
+    pub(super) fn new(sources: &str, path: &str, text: &str) -> Option<Self> {
         let below = path.strip_prefix(sources)?.strip_suffix(".rs")?;
         let module: Vec<String> = below.split('/').map(str::to_owned).collect();
         let (name, folders) = module.split_last()?;
@@ -42,7 +38,7 @@ impl File {
     }
 
     /// The modules that it names in a `use` or in its code, as far as they are known.
-    fn imports(&self, known: &BTreeMap<&[String], usize>) -> BTreeSet<usize> {
+    pub(super) fn imports(&self, known: &BTreeMap<&[String], usize>) -> BTreeSet<usize> {
         let mut paths = vec![];
         for statement in self.code.split(';') {
             let (before, tree) = split_use(statement);
@@ -182,66 +178,6 @@ fn files_of_a_crate_do_not_import_each_other_in_large_circles() {
         }
     }
     expect_none(&violations);
-}
-
-/// The floor of a module of the runtime.
-fn floor_of(module: &[String]) -> usize {
-    let name = module.first().map_or("", String::as_str);
-    let floor = FLOORS.iter().position(|floor| *floor == name);
-    floor.unwrap_or(FLOORS.len())
-}
-
-/// The imports among these files that point to a floor above.
-fn imports_that_point_up(files: &[File]) -> Vec<String> {
-    let known = files.iter().enumerate();
-    let known: BTreeMap<&[String], usize> = known.map(|(at, file)| (&*file.module, at)).collect();
-    let mut found = vec![];
-    for file in files {
-        let own = floor_of(&file.module);
-        let named = file.imports(&known).into_iter().map(|at| &files[at]);
-        for above in named.filter(|named| floor_of(&named.module) > own) {
-            found.push(format!(
-                "{} names {}, which lies above it",
-                file.path, above.path
-            ));
-        }
-    }
-    found
-}
-
-#[test]
-fn no_floor_of_the_runtime_names_one_above_it() {
-    let below = "runtime/src/";
-    let sources = sources();
-    let files = sources.iter();
-    let files: Vec<File> = files
-        .filter_map(|(path, text)| File::new(below, path, text))
-        .collect();
-    for floor in FLOORS {
-        let has_files = files.iter().any(|file| file.module[0] == floor);
-        assert!(has_files, "the runtime has a floor `{floor}`");
-    }
-    expect_none(&imports_that_point_up(&files));
-}
-
-#[test]
-fn an_import_that_points_up_is_found() {
-    let files = [
-        ("base/id", "use crate::base::clock::Clock;"),
-        ("base/clock", "fn f() { crate::net::link::now() }"),
-        ("net/link", "use crate::{base::id::Id, actor::cell::Cell};"),
-        ("actor/cell", "use crate::system::System;"),
-        ("system", "use crate::base::id::Id;"),
-    ];
-    let files = files.map(|(name, code)| {
-        File::new("src/", &format!("src/{name}.rs"), code).expect("it is no file of tests")
-    });
-    let lines = [
-        "src/base/clock.rs names src/net/link.rs, which lies above it",
-        "src/net/link.rs names src/actor/cell.rs, which lies above it",
-        "src/actor/cell.rs names src/system.rs, which lies above it",
-    ];
-    assert_eq!(imports_that_point_up(&files), lines);
 }
 
 /// The largest circle of made-up files.

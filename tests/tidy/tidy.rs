@@ -3,6 +3,7 @@
 //! files import.
 
 mod circles;
+mod floors;
 mod sizes;
 
 use std::collections::BTreeSet;
