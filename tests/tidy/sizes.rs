@@ -9,10 +9,6 @@ const FUNCTION_LINES_MAX: usize = 80;
 /// Files that are longer, and why.
 const LONG_FILES: &[(&str, &str)] = &[
     (
-        "actors/checkpoint/src/load.rs",
-        "to be cut: finding a checkpoint, and reading shares of it",
-    ),
-    (
         "actors/data/src/source.rs",
         "to be cut: the trait of sources, and the six kinds that come along",
     ),
@@ -76,16 +72,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "actors/checkpoint/src/export.rs",
         "export",
         "one file's format, written in order",
-    ),
-    (
-        "actors/checkpoint/src/load.rs",
-        "load_from",
-        "to be cut: its errors are most of it",
-    ),
-    (
-        "actors/checkpoint/src/load.rs",
-        "orders",
-        "one plan, over all tensors",
     ),
     (
         "actors/checkpoint/src/plan/save.rs",
