@@ -79,11 +79,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one plan, over all tensors",
     ),
     (
-        "actors/checkpoint/src/save.rs",
-        "write",
-        "to be cut: a file's bytes, and the word to rank 0",
-    ),
-    (
         "actors/src/pretrain/run.rs",
         "run",
         "the life of a run, step by step",
