@@ -9,10 +9,6 @@ const FUNCTION_LINES_MAX: usize = 80;
 /// Files that are longer, and why.
 const LONG_FILES: &[(&str, &str)] = &[
     (
-        "actors/data/src/source.rs",
-        "to be cut: the trait of sources, and the six kinds that come along",
-    ),
-    (
         "actors/src/rl/rollout.rs",
         "to be cut: the actor, and the swap of weights under way",
     ),
