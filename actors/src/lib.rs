@@ -17,7 +17,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `rl/run` | the graph of a run; every role is a file of its own in `rl` |
+//! | `rl/run`, `rl/run/roles` | the graph of a run; its actors, each spawned with its arguments. Every role is a file of its own in `rl` |
 //! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
 //! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |

@@ -91,11 +91,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one field after the other",
     ),
     (
-        "actors/src/rl/run.rs",
-        "start",
-        "one actor after the other, each with its arguments; to be cut by role",
-    ),
-    (
         "actors/src/simulate/plan.rs",
         "plan",
         "one field after the other",
