@@ -25,10 +25,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "one check for each operation",
     ),
     (
-        "runtime/cluster/src/agent.rs",
-        "to be cut: the actor of a node, and what it does for attempts",
-    ),
-    (
         "runtime/cluster/src/catalog.rs",
         "to be cut: the log's client, and its changes of voters",
     ),
