@@ -25,10 +25,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "one check for each operation",
     ),
     (
-        "runtime/cluster/src/catalog.rs",
-        "to be cut: the log's client, and its changes of voters",
-    ),
-    (
         "runtime/cluster/src/daemon.rs",
         "to be cut: the start of a daemon, and its upgrade",
     ),

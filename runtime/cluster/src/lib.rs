@@ -25,7 +25,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
-//! | `catalog`, `catalog/picture` | the catalog as a node sees it, and the picture of one that does not vote |
+//! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
 //! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
