@@ -29,10 +29,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "to be cut: the start of a daemon, and its upgrade",
     ),
     (
-        "runtime/observe/src/cluster_view.rs",
-        "to be cut: what is put together, and what is asked of it",
-    ),
-    (
         "runtime/src/actor/request.rs",
         "to be cut: asks and tells share the future under them",
     ),
@@ -188,11 +184,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "runtime/cluster/src/tables.rs",
         "take",
         "one arm for each command of the log",
-    ),
-    (
-        "runtime/observe/src/cluster_view.rs",
-        "note_process",
-        "to be cut: what a process shows, row by row",
     ),
     (
         "runtime/src/actor/engine/inbound.rs",
