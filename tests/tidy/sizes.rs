@@ -25,10 +25,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "one check for each operation",
     ),
     (
-        "runtime/cluster/src/daemon.rs",
-        "to be cut: the start of a daemon, and its upgrade",
-    ),
-    (
         "runtime/src/actor/request.rs",
         "to be cut: asks and tells share the future under them",
     ),
@@ -164,16 +160,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "placement/src/refusal.rs",
         "fmt",
         "one sentence for each cause",
-    ),
-    (
-        "runtime/cluster/src/daemon.rs",
-        "begin",
-        "to be cut: parts of a daemon, one after the other",
-    ),
-    (
-        "runtime/cluster/src/daemon.rs",
-        "start",
-        "to be cut: parts of a daemon, one after the other",
     ),
     (
         "runtime/cluster/src/job.rs",

@@ -38,7 +38,8 @@
 //! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
 //! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |
 //! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
-//! | `daemon`, `folder`, `stale_drivers` | a node with all of that; what it keeps between two starts; drivers that a killed daemon has left |
+//! | `daemon`, `daemon/*` | a node with all of that: its start, step by step (`start`), links to all others (`mesh`), programs of jobs before there is an agent (`late`) |
+//! | `folder`, `stale_drivers` | what a node keeps between two starts; drivers that a killed daemon has left |
 //! | `orphan_processes` | processes of a try that have left its process groups |
 //! | `hollow` | nodes without a machine, to measure a head with |
 //! | `node_directory`, `json`, `seat`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
