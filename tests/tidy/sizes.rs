@@ -33,10 +33,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "the life of a link, from greeting to end, in the order of its steps",
     ),
     (
-        "runtime/src/net/quic.rs",
-        "to be cut: endpoints and certificates, and joining over them",
-    ),
-    (
         "runtime/src/system.rs",
         "the calls of users on a system, one behind the other",
     ),
