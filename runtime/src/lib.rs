@@ -51,7 +51,7 @@
 //! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
 //! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
-//! | `net/quic`, `net/security` | connections between nodes, and their stand-in without the feature (`quic/absent`); certificates |
+//! | `net/quic`, `net/quic/*`, `net/security` | connections between nodes: their sockets (`endpoint`), streams (`stream`) and ends (`end`), and their stand-in without the feature (`absent`); certificates |
 //! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
 //! | `actor/handler`, `actor/request`, `actor/spawn`, `actor/names` | the traits of an actor and its context; asks and tells; spawning; names |
 //! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |

@@ -9,18 +9,6 @@ const FUNCTION_LINES_MAX: usize = 80;
 /// Files that are longer, and why.
 const LONG_FILES: &[(&str, &str)] = &[
     (
-        "actors/checkpoint/src/load.rs",
-        "to be cut: finding a checkpoint, and reading shares of it",
-    ),
-    (
-        "actors/data/src/source.rs",
-        "to be cut: the trait of sources, and the six kinds that come along",
-    ),
-    (
-        "actors/src/rl/rollout.rs",
-        "to be cut: the actor, and the swap of weights under way",
-    ),
-    (
         "cli/client/src/client.rs",
         "one method for each path of the HTTP API",
     ),
@@ -37,28 +25,8 @@ const LONG_FILES: &[(&str, &str)] = &[
         "one check for each operation",
     ),
     (
-        "runtime/cluster/src/agent.rs",
-        "to be cut: the actor of a node, and what it does for attempts",
-    ),
-    (
-        "runtime/cluster/src/catalog.rs",
-        "to be cut: the log's client, and its changes of voters",
-    ),
-    (
-        "runtime/cluster/src/daemon.rs",
-        "to be cut: the start of a daemon, and its upgrade",
-    ),
-    (
-        "runtime/observe/src/cluster_view.rs",
-        "to be cut: what is put together, and what is asked of it",
-    ),
-    (
         "runtime/src/net/link.rs",
         "the life of a link, from greeting to end, in the order of its steps",
-    ),
-    (
-        "runtime/src/net/quic.rs",
-        "to be cut: endpoints and certificates, and joining over them",
     ),
     (
         "runtime/src/system.rs",
@@ -74,24 +42,9 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one file's format, written in order",
     ),
     (
-        "actors/checkpoint/src/load.rs",
-        "load_from",
-        "to be cut: its errors are most of it",
-    ),
-    (
-        "actors/checkpoint/src/load.rs",
-        "orders",
-        "one plan, over all tensors",
-    ),
-    (
         "actors/checkpoint/src/plan/save.rs",
         "holdings",
         "one plan, over all tensors",
-    ),
-    (
-        "actors/checkpoint/src/save.rs",
-        "write",
-        "to be cut: a file's bytes, and the word to rank 0",
     ),
     (
         "actors/src/pretrain/run.rs",
@@ -112,11 +65,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "actors/src/recipe/pretrain.rs",
         "plan",
         "one field after the other",
-    ),
-    (
-        "actors/src/rl/run.rs",
-        "start",
-        "one actor after the other, each with its arguments; to be cut by role",
     ),
     (
         "actors/src/simulate/plan.rs",
@@ -206,16 +154,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one sentence for each cause",
     ),
     (
-        "runtime/cluster/src/daemon.rs",
-        "begin",
-        "to be cut: parts of a daemon, one after the other",
-    ),
-    (
-        "runtime/cluster/src/daemon.rs",
-        "start",
-        "to be cut: parts of a daemon, one after the other",
-    ),
-    (
         "runtime/cluster/src/job.rs",
         "apply",
         "one arm for each event of a job",
@@ -224,11 +162,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "runtime/cluster/src/tables.rs",
         "take",
         "one arm for each command of the log",
-    ),
-    (
-        "runtime/observe/src/cluster_view.rs",
-        "note_process",
-        "to be cut: what a process shows, row by row",
     ),
     (
         "runtime/src/actor/engine/inbound.rs",

@@ -17,7 +17,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `checkpointer`, `save`, `load` | a rank's end; its two ways |
+//! | `checkpointer` | a rank's end |
+//! | `save`, `save/writing` | taking a snapshot; what goes on by itself then: files, checksums, the manifest |
+//! | `load`, `load/orders`, `load/shares` | loading; finding a checkpoint, and who reads what of it; reading and giving a rank's share |
 //! | `local`, [`pool`], `stage` | what a rank has, and where its bytes are copied from and to; memory of snapshots; how long stages take |
 //! | [`plan`], `plan/*` | who writes (`save`) and reads (`load`) what, from what all have (`census`); who talks to whom (`tree`). Pure |
 //! | [`ranks`], `ranks/within` | what crosses ranks, over whatever the caller has, and what all agree on by it; ranks of one process |

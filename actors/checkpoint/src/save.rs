@@ -6,23 +6,23 @@
 //!                checksums │ upload in parts ── all ranks are done ── manifest ── what is old goes
 //! ```
 
-use std::collections::BTreeMap;
+mod writing;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::RuntimeFlavor;
 use tokio::sync::watch;
 
+use self::writing::Work;
 use crate::checkpointer::{Cached, Checkpointer, Inner, Options, WholePlan, digest};
 use crate::commit::{self, Entry};
-use crate::file::{FilePlan, crcs};
-use crate::loader_state::{ReaderState, blob_name};
+use crate::file::FilePlan;
+use crate::loader_state::ReaderState;
 use crate::local::{Local, Source};
-use crate::manifest::{Blob, File, Manifest, Piece};
-use crate::peers::Own;
+use crate::manifest::{File, Manifest, Piece};
 use crate::plan::Census;
 use crate::plan::save::{Item, PlanError, SavePlan, plan};
 use crate::ranks::{RanksError, deal, down, read, up, written};
@@ -140,29 +140,6 @@ struct Answer {
     /// Set when all ranks have the plan for it.
     cached: bool,
 }
-
-/// Files and blobs that ranks have written, with their checksums.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    files: Vec<Sums>,
-    blobs: Vec<(String, Blob)>,
-    readers: Vec<(String, usize, usize)>,
-    stages: Vec<StageTime>,
-}
-
-/// The checksums of a file.
-#[derive(Serialize, Deserialize)]
-struct Sums {
-    header: u32,
-    /// Of each block of each box.
-    boxes: Vec<Vec<u32>>,
-}
-
-/// A blob under its name, and what it is.
-type NamedBlob = (String, Blob, Bytes);
-
-/// Which rank failed, and why.
-type Failed = (usize, String);
 
 impl Checkpointer {
     /// Takes a snapshot, and has it become a checkpoint while the caller goes on. What has to be
@@ -422,277 +399,6 @@ async fn collect(inner: &Inner, entry: &Entry) {
         tracing::warn!("what is no longer kept could not be removed: {error}");
     }
     inner.tell(entry.step, collecting.end(Stage::Collect, 0));
-}
-
-/// All that is left to do when the caller goes on.
-struct Work {
-    inner: Arc<Inner>,
-    entry: Entry,
-    cached: Cached,
-    snapshot: Result<Bytes, String>,
-    blobs: Vec<(String, Bytes)>,
-    readers: Vec<SavedReader>,
-    keep: Keep,
-    stages: Vec<StageTime>,
-}
-
-impl Work {
-    async fn finish(mut self) -> Result<Saved, SaveError> {
-        let inner = self.inner.clone();
-        let (ranks, tree) = (&*inner.ranks, &inner.tree);
-        let (rank, step) = (ranks.rank(), self.entry.step);
-        let lost = |source| SaveError::Ranks { step, source };
-        let done = self.write().await.map_err(|detail| (rank, detail));
-        let mut bytes: u64 = self
-            .cached
-            .files
-            .iter()
-            .map(|file| file.bytes() as u64)
-            .sum();
-        if let Ok(written) = &done {
-            bytes += written
-                .blobs
-                .iter()
-                .map(|(_, blob)| blob.bytes)
-                .sum::<u64>();
-        }
-
-        let committing = Watch::begin(rank);
-        let all: Vec<Result<(usize, Written), Failed>> = vec![done.map(|written| (rank, written))];
-        let all = up(ranks, tree, all, Extend::extend).await.map_err(lost)?;
-        let outcome = match all {
-            None => None,
-            Some(all) => Some(match all {
-                Err(source) => Err(lost(source)),
-                Ok(all) => self.complete(all).await,
-            }),
-        };
-        let outcome: Result<Option<Manifest>, SaveError> =
-            down(ranks, tree, outcome).await.map_err(lost)?;
-        let manifest = outcome?;
-        self.stages
-            .push(inner.tell(step, committing.end(Stage::Commit, 0)));
-        if let (Some(peers), Some(manifest)) = (&inner.peers, manifest) {
-            peers.complete(&self.entry, manifest);
-        }
-
-        Ok(Saved {
-            entry: Entry {
-                complete: true,
-                ..self.entry
-            },
-            bytes,
-            stages: self.stages,
-        })
-    }
-
-    /// Writes this rank's files.
-    async fn write(&mut self) -> Result<Written, String> {
-        let inner = self.inner.clone();
-        let rank = inner.ranks.rank();
-        let step = self.entry.step;
-        let (blobs, readers) = self.blobs();
-        let snapshot = std::mem::replace(&mut self.snapshot, Err("it was taken".into()));
-        if let Some(peers) = &inner.peers {
-            // Also where there is none, since the neighbour waits.
-            let files = snapshot.as_ref().map(|bytes| self.files(bytes).collect());
-            let own = Own {
-                files: files.unwrap_or_default(),
-                blobs: blobs
-                    .iter()
-                    .map(|(_, blob, bytes)| (blob.file.clone(), bytes.clone()))
-                    .collect(),
-            };
-            peers
-                .exchange(&*inner.ranks, &self.entry, own)
-                .await
-                .map_err(text)?;
-        } else if self.keep == Keep::InMemory {
-            return Err("it was to be kept in the memory of peers, and there are none".into());
-        }
-        let snapshot = snapshot?;
-        let uploading = Watch::begin(rank);
-        let block_bytes = inner.options.block_bytes;
-        let keep = self.keep;
-        let ranges = self.cached.files.iter().map(|plan| {
-            let boxes = plan.boxes.iter();
-            boxes
-                .map(|placed| placed.start..placed.start + placed.write.bytes)
-                .collect()
-        });
-        let ranges: Vec<Vec<Range<usize>>> = ranges.collect();
-        let files: Vec<(String, Vec<Bytes>)> = self.files(&snapshot).collect();
-        let (shared, entry) = (&inner, &self.entry);
-        let files = files.into_iter().zip(ranges).enumerate();
-        let written = files.map(|(at, ((name, pieces), ranges))| {
-            let inner = shared;
-            async move {
-                let (header, data) = (pieces[0].clone(), pieces[1].clone());
-                let adding = Watch::begin(rank);
-                let sums = tokio::task::spawn_blocking(move || {
-                    let boxes = ranges.into_iter().map(|range| {
-                        let bytes = data.get(range).unwrap_or_default();
-                        crcs(bytes, block_bytes).collect()
-                    });
-                    let sums = Sums {
-                        header: crc32fast::hash(&header),
-                        boxes: boxes.collect(),
-                    };
-                    (sums, adding.end(Stage::Serialise, data.len()))
-                });
-                let put = async {
-                    match keep {
-                        Keep::Stored => inner.storage.put(&entry.file(&name), &pieces).await,
-                        Keep::InMemory => Ok(()),
-                    }
-                };
-                let (sums, put) = tokio::join!(sums, put);
-                put.map_err(text)?;
-                Ok::<_, String>((at, sums.map_err(text)?))
-            }
-        });
-        let mut written: Vec<(usize, (Sums, StageTime))> = stream::iter(written)
-            .buffer_unordered(inner.options.files.max(1))
-            .try_collect()
-            .await?;
-        written.sort_unstable_by_key(|(at, _)| *at);
-        if keep == Keep::Stored {
-            for (_, blob, bytes) in &blobs {
-                let file = self.entry.file(&blob.file);
-                inner
-                    .storage
-                    .put(&file, std::slice::from_ref(bytes))
-                    .await
-                    .map_err(text)?;
-            }
-        }
-
-        let serialised = written.iter().map(|(_, (_, time))| *time);
-        let serialised = serialised.reduce(|sum, time| StageTime {
-            bytes: sum.bytes + time.bytes,
-            seconds: sum.seconds + time.seconds,
-            ..sum
-        });
-        self.stages
-            .extend(serialised.map(|time| inner.tell(step, time)));
-        let bytes = self.cached.files.iter().map(FilePlan::bytes).sum();
-        self.stages
-            .push(inner.tell(step, uploading.end(Stage::Upload, bytes)));
-        Ok(Written {
-            files: written.into_iter().map(|(_, (sums, _))| sums).collect(),
-            blobs: blobs
-                .into_iter()
-                .map(|(name, blob, _)| (name, blob))
-                .collect(),
-            readers,
-            stages: self.stages.clone(),
-        })
-    }
-
-    /// The files with their headers and their bytes in the snapshot.
-    fn files(&self, snapshot: &Bytes) -> impl Iterator<Item = (String, Vec<Bytes>)> {
-        let mut start = 0;
-        self.cached.files.iter().map(move |file| {
-            let data = snapshot.slice(start..start + file.data_bytes);
-            start += file.data_bytes;
-            (file.name.clone(), vec![file.header.clone().into(), data])
-        })
-    }
-
-    /// The blobs under their names, those of readers of data loaders among them.
-    fn blobs(&mut self) -> (Vec<NamedBlob>, Vec<(String, usize, usize)>) {
-        let mut blobs = std::mem::take(&mut self.blobs);
-        let mut readers = vec![];
-        for reader in std::mem::take(&mut self.readers) {
-            let name = blob_name(&reader.loader, reader.index);
-            blobs.push((name, reader.state.encode()));
-            readers.push((reader.loader, reader.index, reader.of));
-        }
-        let (rank, options) = (self.inner.ranks.rank(), self.inner.options);
-        let named = blobs.into_iter().enumerate().map(|(index, (name, bytes))| {
-            let blob = Blob {
-                file: format!("rank-{rank:05}-{index:03}.blob"),
-                bytes: bytes.len() as u64,
-                crcs: crcs(&bytes, options.block_bytes).collect(),
-            };
-            (name, blob, bytes)
-        });
-        (named.collect(), readers)
-    }
-
-    /// At rank 0: makes the checkpoint complete, when all ranks have done their part. Peers get the
-    /// manifest.
-    async fn complete(
-        &self,
-        all: Vec<Result<(usize, Written), Failed>>,
-    ) -> Result<Option<Manifest>, SaveError> {
-        let step = self.entry.step;
-        let failed = |(rank, detail): Failed| SaveError::Rank { step, rank, detail };
-        let all: Result<BTreeMap<usize, Written>, Failed> = all.into_iter().collect();
-        let manifest = self.manifest(all.map_err(failed)?).map_err(failed)?;
-        if self.keep == Keep::Stored {
-            let committed = commit::commit(&self.inner.storage, &self.entry, &manifest).await;
-            committed.map_err(|error| failed((0, error.to_string())))?;
-        }
-        Ok(self.inner.peers.as_ref().map(|_| manifest))
-    }
-
-    fn manifest(&self, mut all: BTreeMap<usize, Written>) -> Result<Manifest, Failed> {
-        let whole = self.cached.whole.as_ref();
-        let whole = whole.ok_or_else(|| (0, "rank 0 has no plan of the others".to_owned()))?;
-        let mut manifest = Manifest {
-            sequence: self.entry.sequence,
-            step: self.entry.step,
-            ranks: whole.ranks.len(),
-            block_bytes: self.inner.options.block_bytes,
-            files: vec![],
-            roles: BTreeMap::new(),
-            loaders: BTreeMap::new(),
-            blobs: BTreeMap::new(),
-            stages: vec![],
-        };
-        let mut readers: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
-        for (rank, files) in whole.ranks.iter().enumerate() {
-            let done = all
-                .remove(&rank)
-                .filter(|done| done.files.len() == files.len());
-            let done = done.ok_or_else(|| (rank, "it has not said what it wrote".to_owned()))?;
-            for (plan, sums) in files.iter().zip(done.files) {
-                let file = File {
-                    name: plan.name.clone(),
-                    bytes: plan.bytes() as u64,
-                    header_bytes: plan.header.len() as u64,
-                    header_crc: sums.header,
-                };
-                add_pieces(&mut manifest, file, plan, sums.boxes);
-            }
-            for (name, blob) in done.blobs {
-                if manifest.blobs.insert(name.clone(), blob).is_some() {
-                    return Err((rank, format!("another rank gives a blob `{name}`, too")));
-                }
-            }
-            for (loader, index, of) in done.readers {
-                readers.entry(loader).or_default().push((index, of));
-            }
-            manifest.stages.extend(done.stages);
-        }
-        manifest.add_empty(&whole.empty);
-        manifest.sort();
-        for (loader, mut there) in readers {
-            there.sort_unstable();
-            let of = there.len();
-            if there
-                .iter()
-                .enumerate()
-                .any(|(index, reader)| *reader != (index, of))
-            {
-                let detail = format!("the readers of `{loader}` are not all there: {there:?}");
-                return Err((0, detail));
-            }
-            manifest.loaders.insert(loader, of);
-        }
-        Ok(manifest)
-    }
 }
 
 /// Adds a file with the boxes in it.

@@ -16,24 +16,27 @@
 //! meanwhile the work goes on.
 
 mod calling;
+mod exchanging;
 mod judging;
+mod swapping;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{AskError, Clock, Context, Failure, Incarnation, Ref, Timestamp, actor, message};
+use odeon::{Clock, Context, Failure, Incarnation, Ref, Timestamp, actor, message};
 use odeon_algorithms::environment::Next;
 
 use self::calling::Calling;
 pub use self::calling::{Answered, Tooling};
 use self::judging::{HELD_PER_SLOT, Judging};
 pub use self::judging::{Judged, Judges};
-use super::relay::{Edition, Fresh, Latest, Relay, Subscribe, Weights};
+pub use self::swapping::Swap;
+use super::relay::{Edition, Fresh, Relay, Subscribe};
 use super::relays::{Draw, Relays, Seek};
 use super::store::lives::{Lives, follow};
-use super::store::{Book, CameOn, Claim, Exchange, Exchanged, SampleStore};
+use super::store::{Book, SampleStore};
 use super::tools::Call;
 use crate::engine::{CacheUse, EngineSpec, Response, RolloutEngine, in_place, rest};
 use crate::trajectory::{Order, Partial, SampleId, Trajectory, Version};
@@ -56,23 +59,6 @@ pub struct RolloutArgs {
     pub swap: Swap,
     /// Time between two reports of its progress: what is made anew at most when it is lost.
     pub tell_every: Duration,
-}
-
-/// The way in which a rollout changes to newer weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(crate = "odeon::serde", rename_all = "snake_case")]
-pub enum Swap {
-    /// At once, for what it begins: what is under way ends with the weights before, which it keeps
-    /// meanwhile. Two sets of weights for a while, and no slot waits.
-    #[default]
-    Overlap,
-    /// When what is under way has ended: once there are newer weights it begins nothing more. One set
-    /// of weights; slots are empty towards the end, unless the rest is
-    /// [packed](super::packer::Packer) together (Laminar, arXiv 2510.12633).
-    Drain,
-    /// At once, for everything: keys and values of what is under way are computed anew, and its
-    /// trajectories come from several versions (partial rollout as in AReaL, arXiv 2505.24298).
-    Interrupt,
 }
 
 /// There may be orders.
@@ -143,9 +129,6 @@ pub struct RolloutCounts {
 
 /// Tokens of trajectories in one message, about: some 12 bytes each, far below the largest message.
 pub(super) const MESSAGE_TOKENS_MAX: usize = 64 << 10;
-
-/// Orders in one message. A prompt of a thousand tokens has 4 KiB.
-const ORDERS_MAX: usize = 256;
 
 /// A trajectory that is being made, with the weights of one version.
 struct UnderWay {
@@ -492,244 +475,6 @@ impl Rollout {
             .min(most.saturating_sub(held))
     }
 
-    /// Returns true when the relay has told of other weights than there are here.
-    fn has_newer(&self) -> bool {
-        self.announced > self.edition
-    }
-
-    /// Returns true when it can take other weights now.
-    fn may_pull(&self) -> bool {
-        match self.args.swap {
-            // Whoever goes on with a begun reply needs the weights that it has now.
-            Swap::Overlap => {
-                let begun = self.waiting.iter().any(|order| order.partial.is_some());
-                self.engine.can_load() && !begun
-            }
-            Swap::Drain => self.under_way.is_empty() && self.waiting.is_empty(),
-            Swap::Interrupt => true,
-        }
-    }
-
-    /// Returns true when it only ends what is under way.
-    fn is_draining(&self) -> bool {
-        self.args.swap == Swap::Drain && self.version.is_some() && self.has_newer()
-    }
-
-    /// Returns true when a reply has called its tool and nobody knows yet: a rollout of which all
-    /// replies wait says so before it waits with them.
-    fn is_still_to_tell(&self) -> bool {
-        let mut all = self.under_way.values();
-        let waits = self.calling.under_way() > 0 && self.args.swap != Swap::Interrupt && !self.shut;
-        waits && all.any(|it| it.begun() > it.told)
-    }
-
-    /// Tokens that it has made since it last told its progress.
-    fn came_on(&mut self) -> Vec<CameOn> {
-        self.told = Clock::now();
-        if self.args.swap == Swap::Interrupt {
-            // Nobody else could go on with tokens of several versions.
-            return vec![];
-        }
-        let known = |it: &UnderWay| it.told.saturating_sub(it.begun());
-        let known = |id: SampleId| self.under_way.get(&id).map_or(0, known);
-        let responses = self.engine.under_way(&known).into_iter();
-        let mut making: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
-        let mut all = vec![];
-        for (id, under_way) in &mut self.under_way {
-            let from = under_way.told;
-            let partial = under_way.order.partial.as_ref();
-            let mut more = match partial {
-                Some(partial) => partial.since(from),
-                None => Partial::default(),
-            };
-            (more.version, more.life) = (under_way.version, under_way.life);
-            if let Some(response) = making.remove(id) {
-                more.tokens.extend(response.tokens);
-                more.log_probs.extend(response.log_probs);
-            }
-            if more.tokens.is_empty() {
-                continue;
-            }
-            under_way.told += more.tokens.len();
-            all.push(CameOn {
-                id: *id,
-                from,
-                more,
-            });
-        }
-        all
-    }
-
-    /// Swaps to the newest complete weights. When they cannot be had now, the old ones stay.
-    async fn pull(&mut self) -> Result<(), Failure> {
-        let latest = match self.relay {
-            Some(relay) => relay.ask(Latest).await.ok().flatten(),
-            None => None,
-        };
-        let newer = |weights: &Weights| Some(weights.edition) > self.edition;
-        let Some(weights) = latest.filter(newer) else {
-            // The relay tells again when it has some.
-            self.announced = self.edition;
-            return Ok(());
-        };
-        let view = match weights.blob.open().await {
-            Ok(view) => view,
-            Err(error) => {
-                tracing::warn!(%error, "the weights are gone again; the relay will tell of others");
-                self.announced = self.edition;
-                return Ok(());
-            }
-        };
-        let begun = Clock::now();
-        in_place(|| match self.args.swap {
-            Swap::Interrupt if !self.under_way.is_empty() => self.engine.interrupt(&view),
-            _ => self.engine.load(&view),
-        })?;
-        rest(self.engine.takes()).await;
-        self.counts.pulls += 1;
-        self.counts.pulling += Clock::now().since(begun);
-        self.in_vain = false;
-        let version = weights.edition.version();
-        self.edition = Some(weights.edition);
-        self.version = Some(version);
-        self.announced = self.announced.max(self.edition);
-        telemetry::gauge("weights.version", version as f64).record();
-        Ok(())
-    }
-
-    /// Hands in what is judged, in as many messages as it takes, and gets orders with the last.
-    async fn exchange(
-        &mut self,
-        cx: &Context<Self>,
-        room: usize,
-        came_on: Vec<CameOn>,
-        handed_in: Vec<SampleId>,
-    ) -> Result<(), Failure> {
-        let (mut came_on, mut handed_in) = (came_on, handed_in);
-        let edition = self.edition;
-        self.called = false;
-        loop {
-            let finished = message_of(&self.judging.judged);
-            let (judged, last) = (finished.len(), finished.len() == self.judging.judged.len());
-            let exchange = Exchange {
-                rollout: cx.me(),
-                incarnation: cx.incarnation(),
-                book: self.book,
-                begins_with: edition.filter(|_| !self.is_draining()),
-                holds: edition.into_iter().collect(),
-                finished,
-                came_on: std::mem::take(&mut came_on),
-                handed_in: std::mem::take(&mut handed_in),
-                room: if last { room.min(ORDERS_MAX) } else { 0 },
-            };
-            let orders = match self.args.store.ask(exchange).await {
-                Ok(Exchanged::Orders(orders)) => orders,
-                Ok(Exchanged::OtherBook(Some(book))) => {
-                    self.claim(cx, book).await?;
-                    continue;
-                }
-                Ok(Exchanged::OtherBook(None)) => {
-                    self.shut = true;
-                    return Ok(());
-                }
-                // What is judged stays here until somebody has it.
-                Err(error) => {
-                    lost(error)?;
-                    continue;
-                }
-            };
-            self.judging.judged.drain(..judged);
-            if last {
-                self.in_vain = room > 0 && orders.is_empty();
-            }
-            for order in orders {
-                // What it has already, and the store has not taken for its own, ends first.
-                if !self.has(order.id) {
-                    self.waiting.push_back(order);
-                }
-            }
-            if last {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Returns true when it has an order for a reply, works on it, or has it judged.
-    fn has(&self, id: SampleId) -> bool {
-        self.under_way.contains_key(&id)
-            || self.waiting.iter().any(|order| order.id == id)
-            || self.judging.all().any(|(known, _)| known == id)
-    }
-
-    /// Tells the store, which deals in another book than the one that it had its orders from, what it
-    /// works on.
-    async fn claim(&mut self, cx: &Context<Self>, book: Book) -> Result<(), Failure> {
-        let mut works_on = self.works_on();
-        let count = works_on.len();
-        while !works_on.is_empty() {
-            let claim = Claim {
-                rollout: cx.me(),
-                incarnation: cx.incarnation(),
-                book,
-                works_on: first_of(&mut works_on),
-            };
-            if let Err(error) = self.args.store.ask(claim).await {
-                // The next exchange finds another book.
-                return lost(error);
-            }
-        }
-        if self.book.is_some() {
-            tracing::info!(count, "told the store anew what is under way");
-        }
-        self.book = Some(book);
-        Ok(())
-    }
-
-    /// All replies that it has orders for, with what there is of them.
-    fn works_on(&mut self) -> Vec<CameOn> {
-        let claim = |id, more| CameOn { id, from: 0, more };
-        let mut all = vec![];
-        for order in &self.waiting {
-            let none = || Partial {
-                version: self.version.unwrap_or(0),
-                life: self.edition.map_or(0, Edition::life),
-                ..Partial::default()
-            };
-            all.push(claim(order.id, order.partial.clone().unwrap_or_else(none)));
-        }
-        let responses = self.engine.under_way(&|_| 0).into_iter();
-        let mut making: HashMap<SampleId, Response> = responses.map(|it| (it.id, it)).collect();
-        for (id, under_way) in &mut self.under_way {
-            let begun = under_way.order.partial.as_ref();
-            // Nobody else could go on with tokens of several versions.
-            let begun = begun.filter(|_| self.args.swap != Swap::Interrupt);
-            let mut more = Partial {
-                version: under_way.version,
-                life: under_way.life,
-                ..begun.cloned().unwrap_or_default()
-            };
-            let made = making.remove(id);
-            if let Some(made) = made.filter(|_| self.args.swap != Swap::Interrupt) {
-                more.tokens.extend(made.tokens);
-                more.log_probs.extend(made.log_probs);
-            }
-            under_way.told = more.tokens.len();
-            all.push(claim(*id, more));
-        }
-        let judged = self.judging.all().map(|(id, weights)| {
-            let (version, life) = weights;
-            let more = Partial {
-                version,
-                life,
-                ..Partial::default()
-            };
-            claim(id, more)
-        });
-        all.extend(judged);
-        all.sort_by_key(|claim| claim.id);
-        all
-    }
-
     /// Has what is finished judged, and what is called answered.
     fn collect(&mut self, responses: Vec<Response>, me: Ref<Self>) -> Result<(), Failure> {
         for response in responses {
@@ -791,45 +536,6 @@ impl Rollout {
         };
         self.judging.begin(trajectory, me.narrow());
     }
-}
-
-/// Succeeds when a question to the store is to be asked again, of its next life.
-fn lost(error: AskError) -> Result<(), Failure> {
-    match error {
-        AskError::Died(_) | AskError::LinkLost { .. } => {
-            tracing::info!(%error, "asking the store again");
-            Ok(())
-        }
-        error => Err(Failure::error(error)),
-    }
-}
-
-/// As many trajectories as fit into one message: at least one, if there is one.
-fn message_of(finished: &[Trajectory]) -> Vec<Trajectory> {
-    let fits = fitting(
-        finished
-            .iter()
-            .map(|it| it.prompt.len() + it.response.len()),
-    );
-    finished[..fits].to_vec()
-}
-
-/// Takes as many claims as fit into one message: at least one, if there is one.
-fn first_of(claims: &mut Vec<CameOn>) -> Vec<CameOn> {
-    // Each is some bytes more than its tokens.
-    let fits = fitting(claims.iter().map(|it| it.more.tokens.len() + 8));
-    claims.drain(..fits).collect()
-}
-
-/// Number of these that fit into one message, by their tokens.
-fn fitting(all: impl Iterator<Item = usize>) -> usize {
-    let mut tokens = 0;
-    let fits = all.take_while(|more| {
-        let fits = tokens < MESSAGE_TOKENS_MAX;
-        tokens += more;
-        fits
-    });
-    fits.count()
 }
 
 /// A few steps of all active responses; ends early when none is left.

@@ -13,34 +13,35 @@
 //!   Tools that run programs
 //! ```
 
+mod roles;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use odeon::inspect::NodeView;
 use odeon::{
-    Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
+    Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Spawn, SpawnError, System,
 };
-use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
+use odeon_algorithms::environment::{EnvironmentConfig, Latency};
 use odeon_algorithms::signs::Watch;
-use odeon_algorithms::task::TaskSpec;
 use tokio::sync::mpsc;
 
-use super::chain::{Forms, RelayId};
-use super::cost::{Cost, CostArgs, Harm};
-use super::critic::{Critic, CriticArgs};
-use super::packer::{Packer, PackerArgs};
+use self::roles::Roles;
+use super::chain::Forms;
+use super::cost::{Cost, Harm};
+use super::critic::Critic;
+use super::packer::Packer;
 use super::referee::ProgramSpec;
-use super::reference::{Reference, ReferenceArgs};
-use super::relay::{Relay, RelayArgs};
-use super::relays::{Relays, Seat};
+use super::reference::Reference;
+use super::relay::Relay;
+use super::relays::Relays;
 use super::repack::RepackLimits;
 use super::report::{Monitor, Report, open_desk};
-use super::reward::{Reward, RewardArgs};
-use super::reward_model::{LearnedReward, RewardModel, RewardModelArgs};
-use super::rollout::{Judges, Rollout, RolloutArgs, Swap, Tooling};
+use super::reward::Reward;
+use super::reward_model::{LearnedReward, RewardModel};
+use super::rollout::{Judges, Rollout, RolloutArgs, Swap};
 use super::source::SourceArgs;
 use super::store::{SampleStore, StoreArgs};
-use super::tools::{Tools, ToolsArgs};
+use super::tools::Tools;
 use super::trainer::{Halt, TrainPlan, Trainer, TrainerArgs, insist};
 use crate::engine::{EngineSpec, Progress};
 
@@ -200,132 +201,41 @@ impl Run {
     /// An actor did not start.
     #[odeon::boxed]
     pub async fn start(system: &System, plan: RunPlan) -> Result<Self, SpawnError> {
-        let processes = plan.processes;
         let desk = NEXT_DESK.fetch_add(1, Ordering::Relaxed);
-        let reports = open_desk(desk, plan.watch);
-        let always = Restart::Permanent;
-        let monitor = system.spawn::<Monitor>(desk).restart(always).await?;
-        let task = plan.store.task.clone();
-        let (seed, tokenizer) = (plan.store.seed, plan.store.tokenizer.clone());
-        let store = system
-            .spawn::<SampleStore>(plan.store)
-            .restart(always)
-            .await?;
-        let text = tokenizer.clone();
-        let runs_programs = matches!(task, TaskSpec::Code(_));
-        let tools = match plan.environment {
-            Some(acting) => {
-                let args = ToolsArgs {
-                    environment: acting.environment,
-                    programs: plan.programs.clone(),
-                    latency: acting.latency,
-                    seed,
-                };
-                let tools = system.spawn::<Tools>(args).restart(always);
-                Some(match acting.environment.tool {
-                    Tool::Calculator => tools.await?,
-                    Tool::Python => processes.spawn(tools).await?,
-                })
-            }
-            None => None,
+        let reports = open_desk(desk, plan.watch.clone());
+        let roles = Roles {
+            system,
+            plan: &plan,
         };
-        let tooling = plan.environment.zip(tools).map(|(acting, tools)| Tooling {
-            tools,
-            environment: acting.environment,
-            tokenizer: tokenizer.clone(),
-            response_max: acting.response_max,
-        });
-        let reward = RewardArgs {
-            task,
-            programs: plan.programs,
-            seed,
-            tokenizer,
-        };
-        let reward = system.spawn::<Reward>(reward).restart(always);
-        let reward = if runs_programs {
-            processes.spawn(reward).await?
-        } else {
-            reward.await?
-        };
-        let chain = system.spawn::<Relays>(()).restart(always).await?;
-        let beat = processes.beat();
-        let cost = match plan.harm {
-            Some(harm) => {
-                let args = CostArgs {
-                    harm,
-                    tokenizer: text,
-                };
-                Some(system.spawn::<Cost>(args).restart(always).await?)
-            }
-            None => None,
-        };
-        let critic = async |wanted: bool, name: &str| {
-            if !wanted {
-                return Ok(None);
-            }
-            let args = CriticArgs {
-                engine: plan.trainer_engine.clone(),
-                checkpoint: plan.train.checkpoint.join(name),
-            };
-            let critic = system
-                .spawn::<Critic>(args)
-                .needs(|_| plan.needs.scorer.clone())
-                .restart(always);
-            processes.spawn(critic).await.map(Some)
-        };
-        let (scored, priced) = (plan.train.baseline.has_critic(), plan.train.price.is_some());
-        let (critic, cost_critic) = (
-            critic(scored, "critic").await?,
-            critic(priced, "cost-critic").await?,
-        );
-        let reference = if plan.reference {
-            let args = ReferenceArgs {
-                engine: plan.trainer_engine.clone(),
-            };
-            let reference = system
-                .spawn::<Reference>(args)
-                .needs(|_| plan.needs.scorer.clone())
-                .restart(always);
-            Some(processes.spawn(reference).await?)
-        } else {
-            None
-        };
-        let reward_model = match plan.learned {
-            Some(learned) => {
-                let args = RewardModelArgs {
-                    engine: plan.trainer_engine.clone(),
-                    learned,
-                    reports: monitor.narrow(),
-                };
-                let model = system
-                    .spawn::<RewardModel>(args)
-                    .needs(|_| plan.needs.scorer.clone())
-                    .restart(always);
-                Some(processes.spawn(model).await?)
-            }
-            None => None,
-        };
-        let args = TrainerArgs {
-            engine: plan.trainer_engine,
+        let monitor = roles.near::<Monitor>(desk).await?;
+        let store = roles.near::<SampleStore>(plan.store.clone()).await?;
+        let tools = roles.tools().await?;
+        let reward = roles.reward().await?;
+        let chain = roles.near::<Relays>(()).await?;
+        let cost = roles.cost().await?;
+        let critic = roles.critic("critic", plan.train.baseline.has_critic());
+        let critic = critic.await?;
+        let cost_critic = roles.critic("cost-critic", plan.train.price.is_some());
+        let cost_critic = cost_critic.await?;
+        let reference = roles.reference().await?;
+        let reward_model = roles.reward_model(monitor).await?;
+        let trainer = TrainerArgs {
+            engine: plan.trainer_engine.clone(),
             store,
             source: SourceArgs {
                 relays: chain,
-                beat,
+                beat: plan.processes.beat(),
                 forms: plan.forms,
             },
             critic,
             cost_critic,
             reference,
             reports: monitor.narrow(),
-            plan: plan.train,
+            plan: plan.train.clone(),
         };
-        let trainer = system
-            .spawn::<Trainer>(args)
-            .needs(|_| plan.needs.trainer.clone())
-            .restart(always);
-        let trainer = processes.spawn(trainer).await?;
-        let args = RolloutArgs {
-            engine: plan.rollout_engine,
+        let trainer = roles.trainer(trainer).await?;
+        let rollout = RolloutArgs {
+            engine: plan.rollout_engine.clone(),
             store,
             relays: chain,
             judges: Judges {
@@ -333,56 +243,13 @@ impl Run {
                 model: reward_model,
                 cost,
             },
-            tooling,
+            tooling: roles.tooling(tools),
             swap: plan.swap,
             tell_every: plan.tell_every,
         };
-        let mut rollouts = vec![];
-        for index in 0..plan.rollouts {
-            let mut args = args.clone();
-            args.engine = args.engine.of_rollout(index);
-            let rollout = system
-                .spawn::<Rollout>(args)
-                .needs(|_| plan.needs.rollout.clone())
-                .restart(always);
-            rollouts.push(processes.spawn(rollout).await?);
-        }
-        let packer = match plan.repack {
-            Some(Repack { period, limits }) => {
-                let args = PackerArgs {
-                    rollouts: rollouts.clone(),
-                    relays: chain,
-                    limits,
-                    period,
-                };
-                Some(system.spawn::<Packer>(args).restart(always).await?)
-            }
-            None => None,
-        };
-        let mut groups = nodes_of(system, &rollouts, &plan.needs.rollout).await;
-        let mut relays = vec![];
-        for (node, members) in &mut groups {
-            // Whoever packs wants news of one of them.
-            let packer = packer.filter(|_| relays.is_empty()).map(Ref::narrow);
-            for nth in 0..plan.relays {
-                let every = members.iter().skip(nth).step_by(plan.relays);
-                let mut seats: Vec<Seat> = every.map(|rollout| rollout.narrow()).collect();
-                seats.extend(packer.filter(|_| nth == 0));
-                let args = RelayArgs {
-                    id: relays.len() as RelayId,
-                    relays: chain,
-                    seats,
-                    beat,
-                    forms: plan.forms,
-                };
-                let relay = system.spawn::<Relay>(args).restart(always);
-                let relay = match node {
-                    Some(node) => relay.on_node(node.as_str()),
-                    None => processes.spawn(relay),
-                };
-                relays.push(relay.await?);
-            }
-        }
+        let rollouts = roles.rollouts(&rollout).await?;
+        let packer = roles.packer(&rollouts, chain).await?;
+        let relays = roles.relays(&rollouts, packer, chain).await?;
         let run = Self {
             reports,
             store,
@@ -399,38 +266,35 @@ impl Run {
             reward_model,
             system: system.clone(),
         };
-        run.called("monitor", monitor).await;
-        run.called("store", store).await;
-        run.called("reward", reward).await;
-        run.called("relays", chain).await;
-        for (index, relay) in run.relays.iter().enumerate() {
-            run.called(&run.relay_role(index), *relay).await;
-        }
-        for (index, rollout) in run.rollouts.iter().enumerate() {
-            run.called(&format!("rollout-{index}"), *rollout).await;
-        }
-        if let Some(packer) = packer {
-            run.called("packer", packer).await;
-        }
-        if let Some(tools) = tools {
-            run.called("tools", tools).await;
-        }
-        if let Some(cost) = cost {
-            run.called("cost", cost).await;
-        }
-        if let Some(critic) = critic {
-            run.called("critic", critic).await;
-        }
-        if let Some(critic) = cost_critic {
-            run.called("cost-critic", critic).await;
-        }
-        if let Some(reference) = reference {
-            run.called("reference", reference).await;
-        }
-        if let Some(model) = reward_model {
-            run.called("reward-model", model).await;
-        }
+        run.name_all(monitor, cost).await;
         Ok(run)
+    }
+
+    /// Gives the actors their roles for names.
+    async fn name_all(&self, monitor: Ref<Monitor>, cost: Option<Ref<Cost>>) {
+        self.called("monitor", monitor).await;
+        self.called("store", self.store).await;
+        self.called("reward", self.reward).await;
+        self.called("relays", self.chain).await;
+        for (index, relay) in self.relays.iter().enumerate() {
+            self.called(&self.relay_role(index), *relay).await;
+        }
+        for (index, rollout) in self.rollouts.iter().enumerate() {
+            self.called(&format!("rollout-{index}"), *rollout).await;
+        }
+        self.called_if("packer", self.packer).await;
+        self.called_if("tools", self.tools).await;
+        self.called_if("cost", cost).await;
+        self.called_if("critic", self.critic).await;
+        self.called_if("cost-critic", self.cost_critic).await;
+        self.called_if("reference", self.reference).await;
+        self.called_if("reward-model", self.reward_model).await;
+    }
+
+    async fn called_if<A: Registered>(&self, role: &str, actor: Option<Ref<A>>) {
+        if let Some(actor) = actor {
+            self.called(role, actor).await;
+        }
     }
 
     /// Gives an actor its role for a name, for people who look on. Nobody needs it to be found.
@@ -493,29 +357,6 @@ pub fn relay_role(index: usize, relays: usize) -> String {
         1 => "relay".to_owned(),
         _ => format!("relay-{index}"),
     }
-}
-
-/// The rollouts by their nodes; `None` is this one. Those that reserve nothing are here, and the
-/// leases of the others tell where they are.
-async fn nodes_of(
-    system: &System,
-    rollouts: &[Ref<Rollout>],
-    needs: &Needs,
-) -> Vec<(Option<String>, Vec<Ref<Rollout>>)> {
-    let nodes = match needs.is_empty() {
-        true => vec![],
-        false => system.nodes().await,
-    };
-    let mut groups: Vec<(Option<String>, Vec<Ref<Rollout>>)> = vec![];
-    for rollout in rollouts {
-        let holds = |view: &&NodeView| view.actors.iter().any(|(id, ..)| *id == rollout.id());
-        let node = nodes.iter().find(holds).map(|view| view.node.name.clone());
-        match groups.iter_mut().find(|(known, _)| *known == node) {
-            Some((_, members)) => members.push(*rollout),
-            None => groups.push((node, vec![*rollout])),
-        }
-    }
-    groups
 }
 
 /// Each run of a process listens at a desk of its own.

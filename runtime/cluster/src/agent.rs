@@ -1,6 +1,9 @@
 //! A node's agent: it runs the tries of jobs that the node was given, from the first byte that is
 //! missing to the last process that ends, and tells the catalog.
 
+mod actor;
+mod driving;
+mod estate;
 pub(crate) mod giving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,22 +12,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{
-    AskError, Blob, Clock, DetachError, DetachedActor, Driver, Failure, Later, ProcessExit,
-    ProcessId, Ref, System, WorkerCommand,
-};
-use odeon_artifacts::Digest;
+use odeon::{Clock, DetachError, DetachedActor, Failure, ProcessId, System, WorkerCommand};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered};
+pub(crate) use self::actor::{keep, order_start, order_stop, order_upgrade};
+use self::driving::with_env;
+pub(crate) use self::estate::{Hold, TryEstate};
 use crate::attempts::{Attempts, Step};
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
 use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
-use crate::json::Json;
-use crate::node_directory::{self, Unreached};
+use crate::node_directory;
 use crate::orphan_processes;
 use crate::seat::Seat;
 use crate::staging::{Staging, StagingError};
@@ -71,44 +72,6 @@ struct Book {
     places: BTreeMap<(JobId, u32), BTreeSet<String>>,
 }
 
-/// A try as the next program of this process has to know it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct TryEstate {
-    job: Job,
-    attempt: u32,
-    driver: ProcessId,
-    pid: u32,
-    /// Set once its driver was asked to end; true for in order.
-    end: Option<bool>,
-    /// The driver's exit, with true where it was asked to end.
-    exit: Option<(ProcessExit, bool)>,
-    /// The other nodes on which processes of it may be.
-    places: BTreeSet<String>,
-}
-
-impl TryEstate {
-    const fn of(&self) -> (JobId, u32) {
-        (self.job.id, self.attempt)
-    }
-
-    /// The operating system's number of its driver.
-    pub(crate) const fn pid(&self) -> u32 {
-        self.pid
-    }
-}
-
-/// While it lives no try begins.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    agent: Agent,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.agent.inner.book.lock().attempts.hold(false);
-    }
-}
-
 impl Book {
     fn stop(&mut self, job: JobId, attempt: u32, in_order: bool) {
         if let Some(estate) = self.driven.get_mut(&(job, attempt)) {
@@ -138,24 +101,13 @@ fn try_of(tag: &str) -> Option<(JobId, u32)> {
     Some((job.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// The time that a driver has to end in order.
-const GRACE: Duration = Duration::from_secs(10);
 /// The longest time that another node may take to say what is left of a job.
 const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time that a node may take to hear an order; it is told again later.
-const ORDER_PATIENCE: Duration = Duration::from_secs(4);
 /// The longest time that a node may be out of reach from this one alone: by then it knows that too,
 /// and has ended the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
 const APART_PATIENCE: Duration = Duration::from_secs(15);
-/// The longest time that a node may take to say whether it becomes another release.
-const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
-/// The longest time that a voter may take to fetch a bundle.
-const KEEP_PATIENCE: Duration = Duration::from_secs(300);
 /// The pause between two looks at what is left of a try.
 const CLEAR_PAUSE: Duration = Duration::from_millis(20);
-/// The longest wait for the last lines of an ended process: what it has started may hold its output
-/// open.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two looks in the catalog whether a detached actor has started.
 const DETACH_PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two looks in the catalog which tries are over.
@@ -164,15 +116,6 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(2);
 const GUEST_SWEEPS: u32 = 4;
 /// The pause before a fact is written again that could not be.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
-/// Variables of the daemon that jobs see.
-const INHERITED: [&str; 6] = [
-    "PATH",
-    "HOME",
-    "LANG",
-    "TZ",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-];
 
 impl Agent {
     pub(crate) async fn begin(
@@ -255,99 +198,6 @@ impl Agent {
         }
     }
 
-    /// Goes on with tries of this life of the node, which the program before this one has begun.
-    pub(crate) fn inherit(&self, tries: Vec<TryEstate>) {
-        for estate in tries {
-            let (job, attempt) = estate.of();
-            let mut book = self.inner.book.lock();
-            book.attempts.inherit(job, attempt, estate.end);
-            let (stop, stopped) = watch::channel(estate.end);
-            book.stops.insert((job, attempt), stop);
-            book.places.insert((job, attempt), estate.places.clone());
-            drop(book);
-            let mut specs = self.inner.specs.lock();
-            specs.insert(job, estate.job.spec.clone());
-            drop(specs);
-            let agent = self.clone();
-            tokio::spawn(async move {
-                let job = estate.job.clone();
-                let outcome = match (
-                    &estate.exit,
-                    agent.inner.system.inherited_driver(estate.driver),
-                ) {
-                    (Some((exit, was_asked)), _) => {
-                        Driver::end_group(estate.pid).await;
-                        agent.inner.stale_drivers.forget(estate.pid);
-                        agent.outcome(&job, attempt, exit, *was_asked).await
-                    }
-                    (None, Some(driver)) => agent.drive(estate, driver, stopped).await,
-                    (None, None) => Outcome::Failed {
-                        code: None,
-                        why: "its end was not seen while the node was upgraded".to_owned(),
-                    },
-                };
-                agent.settle(&job, attempt, outcome).await;
-            });
-        }
-    }
-
-    /// Begins no try from now on, while what this gives lives, when nothing is in the way of handing
-    /// on those that run.
-    pub(crate) async fn hold(&self, patience: Duration) -> Result<Hold, String> {
-        self.inner.book.lock().attempts.hold(true);
-        let hold = Hold {
-            agent: self.clone(),
-        };
-        let deadline = Clock::now().after(patience);
-        loop {
-            let Some(why) = self.unsteady() else {
-                return Ok(hold);
-            };
-            if deadline.left(Clock::now()).is_zero() {
-                return Err(why);
-            }
-            Clock::sleep(CLEAR_PAUSE).await;
-        }
-    }
-
-    /// Why the tries of this node cannot be handed on.
-    fn unsteady(&self) -> Option<String> {
-        if let Some((job, _)) = self.inner.staging.tries().first() {
-            return Some(format!("{job} reads its files while they come"));
-        }
-        let book = self.inner.book.lock();
-        let running = book.attempts.running();
-        let other = running.iter().find(|of| !book.driven.contains_key(of));
-        other.map(|(job, _)| format!("{job} begins or ends here"))
-    }
-
-    /// From now on the end of a driver is left to the next program of this process.
-    pub(crate) fn pass_on(&self) {
-        self.inner.passes.send_replace(true);
-    }
-
-    /// The tries that the next program of this process goes on with. The engine knows a driver, or this
-    /// does how it ended.
-    pub(crate) async fn estate(&self) -> Vec<TryEstate> {
-        loop {
-            let tries: Vec<TryEstate> = {
-                let book = self.inner.book.lock();
-                let tries = book.driven.values().map(|estate| TryEstate {
-                    places: book.places.get(&estate.of()).cloned().unwrap_or_default(),
-                    ..estate.clone()
-                });
-                tries.collect()
-            };
-            let processes = self.inner.system.processes();
-            let runs = |it: &TryEstate| processes.iter().any(|row| row.process == it.driver);
-            let is_known = |it: &TryEstate| it.exit.is_some() || runs(it);
-            if tries.iter().all(is_known) {
-                return tries;
-            }
-            Clock::sleep(CLEAR_PAUSE).await;
-        }
-    }
-
     /// Resolves when somebody asks this node to become another release, and waits to hear of it.
     pub(crate) async fn upgrade_ordered(&self) -> UpgradeAnswer {
         match self.inner.ordered.lock().await.recv().await {
@@ -423,131 +273,6 @@ impl Agent {
         while !self.inner.book.lock().attempts.is_empty() {
             Clock::sleep(CLEAR_PAUSE).await;
         }
-    }
-
-    async fn run(
-        &self,
-        job: &Job,
-        attempt: u32,
-        mut stop: watch::Receiver<Option<bool>>,
-    ) -> Outcome {
-        let stopped = || Outcome::Stopped {
-            by: "its node, before it began".to_owned(),
-        };
-        let staging = self.inner.staging.bring(job.spec.bundle, (job.id, attempt));
-        let staged = tokio::select! {
-            biased;
-            _ = stop.wait_for(Option::is_some) => return stopped(),
-            staged = staging => staged,
-        };
-        let staged = staged.and_then(|staged| {
-            let folder = self.inner.staging.folder_for(job.id, attempt, &staged)?;
-            Ok((staged, folder))
-        });
-        let (staged, folder) = match staged {
-            Ok(ready) => ready,
-            Err(error) => return refused(&error),
-        };
-        let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
-        let command = command.env(orphan_processes::VARIABLE, self.mark(&tag(job, attempt)));
-        let mut command = self.with_place(command).folder(folder);
-        for arg in &job.spec.args {
-            command = command.arg(arg);
-        }
-        let tag = tag(job, attempt);
-        self.inner.specs.lock().insert(job.id, job.spec.clone());
-        let system = &self.inner.system;
-        let driver = match &job.spec.hosts {
-            None => system.start_driver(&tag, &command),
-            Some(hosted) => match DetachedActor::from_text(&hosted.order) {
-                Some(actor) => system.start_host(&tag, &command, actor),
-                None => {
-                    let why = "this release cannot read how its actor is spawned".to_owned();
-                    return Outcome::Refused { why };
-                }
-            },
-        };
-        let driver = match driver {
-            Ok(driver) => driver,
-            Err(failure) => {
-                let why = failure.to_string();
-                return Outcome::Failed { code: None, why };
-            }
-        };
-        let pid = driver.pid().unwrap_or(0);
-        self.inner.stale_drivers.note(pid, &self.mark(&tag));
-        let estate = TryEstate {
-            job: job.clone(),
-            attempt,
-            driver: driver.process(),
-            pid,
-            end: None,
-            exit: None,
-            places: BTreeSet::new(),
-        };
-        self.drive(estate, driver, stop).await
-    }
-
-    /// Follows the driver of a try to its end.
-    async fn drive(
-        &self,
-        estate: TryEstate,
-        mut driver: Driver,
-        stop: watch::Receiver<Option<bool>>,
-    ) -> Outcome {
-        let (of, pid, process) = (estate.of(), estate.pid, estate.driver);
-        let (job, attempt) = (estate.job.clone(), estate.attempt);
-        let tag = tag(&job, attempt);
-        let system = &self.inner.system;
-        self.inner.book.lock().driven.insert(of, estate);
-        let (over, is_over) = oneshot::channel::<()>();
-        let started = async {
-            if let Some(hosted) = &job.spec.hosts {
-                // It runs when it can be found.
-                tokio::select! {
-                    () = system.hosted(&tag, &hosted.name, process) => {}
-                    _ = is_over => return,
-                }
-            }
-            self.tell(job.id, Event::Started { attempt, pid }).await;
-        };
-        let exit = async {
-            let end = follow(&mut driver, stop).await;
-            drop(over);
-            {
-                let mut book = self.inner.book.lock();
-                if !*self.inner.passes.borrow() {
-                    book.driven.remove(&of);
-                } else if let Some(estate) = book.driven.get_mut(&of) {
-                    estate.exit = Some(end.clone());
-                }
-            }
-            if *self.inner.passes.borrow() {
-                std::future::pending::<()>().await;
-            }
-            Driver::end_group(pid).await;
-            self.inner.stale_drivers.forget(pid);
-            end
-        };
-        let ((), (exit, was_asked)) = tokio::join!(started, exit);
-        self.outcome(&job, attempt, &exit, was_asked).await
-    }
-
-    /// The outcome of a try whose driver is gone.
-    async fn outcome(
-        &self,
-        job: &Job,
-        attempt: u32,
-        exit: &ProcessExit,
-        was_asked: bool,
-    ) -> Outcome {
-        let of = (job.id, attempt);
-        self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
-        let said = self.inner.forward.said((job.id, attempt));
-        let said = said.map(|said| format!("it said last: {said}"));
-        // What it could not read is the reason for what it says about that.
-        let lacked = self.inner.staging.trouble((job.id, attempt));
-        outcome_of(exit, was_asked, lacked, said)
     }
 
     /// Has this node and these end the processes of a try, and waits until they are gone. Other nodes
@@ -759,83 +484,6 @@ impl Agent {
     }
 }
 
-/// Follows a driver to its end, and brings that about when it is asked for. Whether it was.
-async fn follow(
-    driver: &mut Driver,
-    mut stop: watch::Receiver<Option<bool>>,
-) -> (ProcessExit, bool) {
-    let asked = tokio::select! {
-        biased;
-        exit = driver.ended() => return (exit, false),
-        asked = stop.wait_for(Option::is_some) => asked.map_or(Some(false), |asked| *asked),
-    };
-    if asked == Some(true) {
-        tokio::select! {
-            biased;
-            exit = driver.stop(GRACE) => return (exit, true),
-            _ = stop.wait_for(|stop| *stop == Some(false)) => {}
-        }
-    }
-    (driver.stop(Duration::ZERO).await, true)
-}
-
-fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
-    let mut command = command.bare();
-    for name in INHERITED {
-        if let Some(value) = std::env::var_os(name) {
-            command = command.env(name, value);
-        }
-    }
-    for (name, value) in &spec.env {
-        command = command.env(name, value);
-    }
-    command
-}
-
-/// The outcome of a try. One that was told to end was stopped, also if it took that well; by whom,
-/// the job's row says. One that fails lacked a part of its files, or has said why as a rule.
-fn outcome_of(
-    exit: &ProcessExit,
-    was_asked: bool,
-    lacked: Option<String>,
-    said: Option<String>,
-) -> Outcome {
-    let with = |why: Option<String>| match why {
-        Some(why) => format!("{}; {why}", exit.status),
-        None => exit.status.clone(),
-    };
-    match exit.code {
-        _ if was_asked => Outcome::Stopped {
-            by: "its node".to_owned(),
-        },
-        Some(0) => Outcome::Succeeded,
-        Some(code) => Outcome::Failed {
-            code: Some(code),
-            why: with(lacked.or(said)),
-        },
-        None => Outcome::Failed {
-            code: signal_of(&exit.status),
-            why: with(lacked),
-        },
-    }
-}
-
-/// The exit code that shells give for a process that a signal has ended: 128 and the number of the
-/// signal.
-fn signal_of(status: &str) -> Option<i32> {
-    let number = status.strip_prefix("signal ")?.split(' ').next()?;
-    number.parse::<i32>().ok().map(|number| 128 + number)
-}
-
-fn refused(error: &StagingError) -> Outcome {
-    let why = error.to_string();
-    if error.is_final() {
-        Outcome::Refused { why }
-    } else {
-        Outcome::Failed { code: None, why }
-    }
-}
-
 impl odeon::Programs for Agent {
     fn worker<'a>(
         &'a self,
@@ -858,161 +506,4 @@ impl odeon::Programs for Agent {
             self.inner.forward.take(of, process, output);
         }
     }
-}
-
-/// The agent as other nodes reach it.
-#[derive(Debug)]
-pub(crate) struct AgentActor {
-    agent: Agent,
-}
-
-#[odeon::actor(name = "odeon.cluster.Agent")]
-impl AgentActor {
-    async fn start(agent: Seat<Agent>) -> Result<Self, Failure> {
-        let agent = agent.take()?;
-        Ok(Self { agent })
-    }
-
-    /// Begins the present try of a job.
-    #[handler]
-    async fn begin(&mut self, job: Json<Job>) {
-        self.agent.start(job.0);
-    }
-
-    /// Ends a try of a job, in order or not.
-    #[handler]
-    async fn finish(&mut self, job: u64, attempt: u32, in_order: bool) {
-        self.agent.stop(JobId(job), attempt, in_order);
-    }
-
-    /// Another node is about to have processes of a try whose driver runs here. Whether it may.
-    #[handler]
-    async fn join_try(&mut self, job: u64, attempt: u32, node: String) -> bool {
-        let mut book = self.agent.inner.book.lock();
-        let places = book.places.get_mut(&(JobId(job), attempt));
-        places.map(|places| places.insert(node)).is_some()
-    }
-
-    /// Begins to end all processes of a job on this node, and answers how many are left; one, while
-    /// what they have printed is on its way.
-    #[handler]
-    async fn clear(&mut self, tag: String) -> u64 {
-        let system = self.agent.inner.system.clone();
-        let left = system.processes().iter().filter(|it| it.job == tag).count();
-        if left > 0 {
-            let tag = tag.clone();
-            tokio::spawn(async move { system.end_job(&tag).await });
-        } else if let Some((job, attempt)) = try_of(&tag) {
-            if self.agent.inner.forward.is_unsettled((job, attempt)) {
-                return 1;
-            }
-            orphan_processes::end(self.agent.mark(&tag)).await;
-            self.agent.inner.guests.lock().remove(&(job, attempt));
-            self.agent.inner.specs.lock().remove(&job);
-            self.agent.inner.staging.clear(job, attempt).await;
-        }
-        left as u64
-    }
-
-    /// Has this node become the program that lies where its own did. The answer comes when nothing is
-    /// in the way any more.
-    #[handler]
-    fn upgrade(&mut self) -> Later<Result<(), String>> {
-        let orders = self.agent.inner.orders.clone();
-        Later::new(async move {
-            let (answer, answered) = oneshot::channel();
-            let busy = || Err("an upgrade is under way".to_owned());
-            match orders.try_send(answer) {
-                Ok(()) => answered.await.unwrap_or_else(|_| busy()),
-                Err(_) => busy(),
-            }
-        })
-    }
-
-    /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
-    #[handler]
-    fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
-        let staging = self.agent.inner.staging.clone();
-        Later::new(async move {
-            let kept = staging.keep(digest.0, &[from]).await;
-            kept.map_err(|error| error.to_string())
-        })
-    }
-
-    /// The pieces of a bundle, if they are known here.
-    #[handler]
-    async fn bundle(&mut self, digest: Json<Digest>) -> Option<Blob> {
-        self.agent.inner.staging.give_bundle(digest.0).await
-    }
-
-    /// Which pieces of a bundle are read first, if that is known here.
-    #[handler]
-    async fn heat(&mut self, digest: Json<Digest>) -> Option<Blob> {
-        self.agent.inner.staging.give_heat(digest.0).await
-    }
-
-    /// The bytes of these pieces, as far as they are here.
-    #[handler]
-    async fn pieces(&mut self, digests: Json<Vec<Digest>>) -> Vec<Option<Blob>> {
-        self.agent.inner.staging.give(&digests.0).await
-    }
-}
-
-/// The agent of a node.
-async fn reach(system: &System, node: &str) -> Result<Ref<AgentActor>, String> {
-    let found = node_directory::reach(system, node, &name_of(node)).await;
-    found.map_err(|unreached| unreached.to_string())
-}
-
-/// Says of the node why an ask failed.
-fn unanswered(node: &str, error: &AskError) -> String {
-    Unreached::asked(node, error).to_string()
-}
-
-/// Tells a node's agent to begin or end a try.
-pub(crate) async fn order_start(system: &System, node: &str, job: Job) -> Result<(), String> {
-    let agent = reach(system, node).await?;
-    let told = agent.ask(Begin { job: Json(job) }).timeout(ORDER_PATIENCE);
-    told.await.map_err(|error| unanswered(node, &error))
-}
-
-/// Tells a node's agent to end a try.
-pub(crate) async fn order_stop(
-    system: &System,
-    node: &str,
-    job: JobId,
-    attempt: u32,
-    in_order: bool,
-) -> Result<(), String> {
-    let agent = reach(system, node).await?;
-    let finish = Finish {
-        job: job.0,
-        attempt,
-        in_order,
-    };
-    let told = agent.ask(finish).timeout(ORDER_PATIENCE);
-    told.await.map_err(|error| unanswered(node, &error))
-}
-
-/// Has a node become the program that lies where its own did.
-///
-/// # Errors
-/// Why it does not.
-pub(crate) async fn order_upgrade(system: &System, node: &str) -> Result<(), String> {
-    let agent = reach(system, node).await?;
-    let asked = agent.ask(Upgrade {}).timeout(UPGRADE_PATIENCE);
-    asked.await.map_err(|error| unanswered(node, &error))?
-}
-
-/// Has a node keep a bundle that `from` has.
-pub(crate) async fn keep(
-    system: &System,
-    node: &str,
-    digest: Digest,
-    from: &str,
-) -> Result<(), String> {
-    let agent = reach(system, node).await?;
-    let (digest, from) = (Json(digest), from.to_owned());
-    let asked = agent.ask(Keep { digest, from }).timeout(KEEP_PATIENCE);
-    asked.await.map_err(|error| unanswered(node, &error))?
 }

@@ -2,110 +2,37 @@
 //! it; both write through the leader.
 
 mod picture;
+mod vote;
+mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::{Clock, Failure, Later, Ref, System};
+use odeon::{Failure, Later, Ref, System};
 use odeon_artifacts::Digest;
-use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
+use openraft::ServerState;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::controller::voters::Standing;
-use crate::fact::{Command, Fact, NamespaceQuota, Refusal, Writer, Written};
+use crate::fact::{Command, NamespaceQuota};
 use crate::job::{Job, JobId};
 use crate::json::Json;
 use crate::node_directory::{self, Unreached};
-use crate::raft::disk::{Closing, Disk, DiskError};
-use crate::raft::machine::{Machine, Shared};
-use crate::raft::network::{self, Network, Voter};
-use crate::raft::{self, Batcher, Raft, TRY_PATIENCE, Unwritten};
+use crate::raft::TRY_PATIENCE;
+use crate::raft::disk::DiskError;
 use crate::seat::Seat;
 use crate::tables::{NodeRow, Tables};
-use crate::unix::Unix;
 use picture::{Changes, Seen};
+use vote::{Vote, is_alone};
+use writing::{Taken, TryError};
 
 pub(crate) use picture::Picture;
+pub use writing::WriteError;
 
-/// Why a fact did not get into the catalog.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-pub enum WriteError {
-    /// The catalog does not take it. Nothing has changed.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The voters that can be reached are too few. Nothing has changed.
-    #[error("the catalog cannot be written: {why}")]
-    NoQuorum {
-        /// The known state of the voters.
-        why: String,
-    },
-    /// Time is up; it may be written yet. Writing the same again has no second effect.
-    #[error(
-        "the catalog did not answer within {patience:?}: {why}; what was asked may be done yet"
-    )]
-    Unknown {
-        /// The time that this waited.
-        patience: Duration,
-        /// The last thing that was in the way.
-        why: String,
-    },
-}
-
-/// A fact that was taken, and where in the log.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Taken {
-    written: Written,
-    index: u64,
-}
-
-/// Why a single try failed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum TryError {
-    Refused(Refusal),
-    NoQuorum(String),
-    /// Somebody else leads; who, if that is known.
-    Elsewhere(Option<String>),
-    Unknown(String),
-}
-
-/// The longest time that a write may take until it is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time that too few voters may be there until a write is refused: longer than an
-/// election.
-const QUORUM_PATIENCE: Duration = Duration::from_secs(4);
-/// The longest time that a change of the voters may take.
-const TEACH_PATIENCE: Duration = Duration::from_secs(30);
-/// The longest time that another voter may take to answer one try; no longer than an election.
-const NOTE_PATIENCE: Duration = Duration::from_millis(1500);
 /// The longest time that the leader may take to say what people only like to know.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
-/// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time without word from a majority before a leader takes no more writes. Shorter than
-/// an election.
-const QUORUM_SILENCE: Duration = Duration::from_millis(1200);
-
-/// A voter's own part.
-#[derive(Clone)]
-pub(crate) struct Vote {
-    pub(crate) raft: Raft,
-    batcher: Batcher,
-    pub(crate) shared: Shared,
-    closing: Closing,
-    /// The actors by which the other voters reach this one.
-    actors: Vec<Ref<Voter>>,
-}
-
-impl fmt::Debug for Vote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vote").finish_non_exhaustive()
-    }
-}
 
 /// See the module. Clones are the same catalog.
 #[derive(Clone, Debug)]
@@ -143,38 +70,6 @@ impl Catalog {
         }
     }
 
-    /// Makes this node a voter, with what its disk holds.
-    pub(crate) async fn begin_voting(&self, number: u64, disk: Disk) -> Result<(), CatalogError> {
-        let shared = Shared::default();
-        let machine = Machine::load(disk.clone(), shared.clone()).await?;
-        let config = raft::config().validate();
-        let config = config.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let system = self.inner.system.clone();
-        let network = Network { system };
-        let closing = disk.closing();
-        let raft = Raft::new(number, Arc::new(config), network, disk, machine).await;
-        let raft = raft.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let mut vote = Vote {
-            batcher: Batcher::new(raft.clone()),
-            raft,
-            shared,
-            closing,
-            actors: vec![],
-        };
-        let system = &self.inner.system;
-        let (log, votes) = network::names(&self.inner.node);
-        for name in [log, votes] {
-            let seat = Seat::new(vote.raft.clone());
-            let voter = system.spawn::<Voter>(seat).await;
-            let voter = voter.map_err(|error| CatalogError::Raft(error.to_string()))?;
-            vote.actors.push(voter);
-            let named = node_directory::register(system, &name, voter).await;
-            named.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        }
-        *self.inner.vote.lock() = Some(vote);
-        Ok(())
-    }
-
     /// Lets other nodes ask this one.
     pub(crate) async fn serve(&self) -> Result<(), CatalogError> {
         let system = &self.inner.system;
@@ -182,25 +77,6 @@ impl Catalog {
         let spawned = spawned.map_err(|error| CatalogError::Raft(error.to_string()))?;
         let named = node_directory::register(system, &desk(&self.inner.node), spawned).await;
         named.map_err(|error| CatalogError::Raft(error.to_string()))
-    }
-
-    /// Begins a new cluster, in which this node votes alone.
-    pub(crate) async fn found(&self, number: u64) -> Result<(), CatalogError> {
-        let vote = self.vote().ok_or(CatalogError::NoVoter)?;
-        let failed = |error: String| CatalogError::Raft(error);
-        if vote
-            .raft
-            .is_initialized()
-            .await
-            .map_err(|e| failed(e.to_string()))?
-        {
-            return Ok(());
-        }
-        let me = BasicNode::new(&self.inner.node);
-        let founded = vote
-            .raft
-            .initialize([(number, me)].into_iter().collect::<BTreeMap<_, _>>());
-        founded.await.map_err(|error| failed(error.to_string()))
     }
 
     /// This node's vote, if it has one.
@@ -305,205 +181,9 @@ impl Catalog {
         Some(self.vote()?.shared.changes())
     }
 
-    /// Writes a fact about this node, or about what it runs.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    #[odeon::boxed]
-    pub async fn write_own(&self, fact: Fact) -> Result<Written, WriteError> {
-        let writer = Writer::Node(self.inner.node.clone());
-        self.write(rand::random(), writer, fact).await
-    }
-
-    /// Writes a fact that is the leader's to say. Whoever lets people write checks that they may.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    #[odeon::boxed]
-    pub async fn write_for(&self, fact: Fact) -> Result<Written, WriteError> {
-        self.write(rand::random(), Writer::Leader, fact).await
-    }
-
-    /// [`Catalog::write_for`] under a number that whoever wants it has drawn: among the last commands
-    /// a second one of that number has the first one's answer and no effect.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    #[odeon::boxed]
-    pub async fn write_once(&self, id: u64, fact: Fact) -> Result<Written, WriteError> {
-        self.write(id, Writer::Leader, fact).await
-    }
-
-    /// Writes a fact that this node has decided as the leader, here and once: when it does not lead
-    /// any more, what it has seen is nobody's business, and must not reach the leader after it.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub(crate) async fn write_leading(&self, fact: Fact) -> Result<Written, WriteError> {
-        let command = Command {
-            id: rand::random(),
-            at: Unix::now(),
-            writer: Writer::Leader,
-            fact,
-        };
-        let none = || "this node does not lead the voters".to_owned();
-        let vote = self.vote().filter(|_| self.leads());
-        let vote = vote.ok_or_else(|| WriteError::NoQuorum { why: none() })?;
-        let tried = self.write_here(&vote, command).await;
-        tried
-            .map(|taken| taken.written)
-            .map_err(|error| match error {
-                TryError::Refused(refusal) => refusal.into(),
-                TryError::NoQuorum(why) => WriteError::NoQuorum { why },
-                TryError::Elsewhere(_) => WriteError::NoQuorum { why: none() },
-                TryError::Unknown(why) => WriteError::Unknown {
-                    patience: TRY_PATIENCE,
-                    why,
-                },
-            })
-    }
-
-    async fn write(&self, id: u64, writer: Writer, fact: Fact) -> Result<Written, WriteError> {
-        let command = Command {
-            id,
-            at: Unix::now(),
-            writer,
-            fact,
-        };
-        let begun = Clock::now();
-        let deadline = begun.after(PATIENCE);
-        let mut hint = None;
-        let mut taken = false;
-        loop {
-            let tried = self.try_write(&command, hint.take()).await;
-            let why = match tried {
-                Ok(taken) => {
-                    self.catch_up(taken.index).await;
-                    return Ok(taken.written);
-                }
-                Err(TryError::Refused(refusal)) => return Err(refusal.into()),
-                Err(TryError::NoQuorum(why)) => why,
-                Err(TryError::Elsewhere(leader)) => {
-                    let known = leader.is_some();
-                    hint = leader;
-                    if known && !deadline.left(Clock::now()).is_zero() {
-                        continue;
-                    }
-                    "the voters have no leader".to_owned()
-                }
-                Err(TryError::Unknown(why)) => {
-                    taken = true;
-                    why
-                }
-            };
-            let given_up = match taken {
-                false => begun.after(QUORUM_PATIENCE),
-                true => deadline,
-            };
-            if given_up.left(Clock::now()).is_zero() {
-                return Err(match taken {
-                    false => WriteError::NoQuorum { why },
-                    true => WriteError::Unknown {
-                        patience: PATIENCE,
-                        why,
-                    },
-                });
-            }
-            Clock::sleep(PAUSE).await;
-        }
-    }
-
-    /// Waits until the tables here hold what was written, so that whoever has written it sees it.
-    async fn catch_up(&self, index: u64) {
-        let gets_log = |vote: &Vote| {
-            let metrics = vote.raft.metrics();
-            let metrics = metrics.borrow();
-            let members = metrics.membership_config.membership();
-            members.get_node(&metrics.id).is_some()
-        };
-        if let Some(vote) = self.vote().filter(gets_log) {
-            let wait = vote.raft.wait(Some(TRY_PATIENCE));
-            let reached = wait.applied_index_at_least(Some(index), "one's own write");
-            if let Err(error) = reached.await {
-                tracing::info!(%error, "this voter is behind what was written through it");
-            }
-        }
-    }
-
     /// The actor that takes writes and questions at a node.
     async fn desk(&self, node: &str) -> Result<Ref<Desk>, Unreached> {
         node_directory::reach(&self.inner.system, node, &desk(node)).await
-    }
-
-    /// One try: here, if this node leads, or else at who does, or may.
-    async fn try_write(
-        &self,
-        command: &Command,
-        leader: Option<String>,
-    ) -> Result<Taken, TryError> {
-        if let Some(vote) = self.vote().filter(|_| self.leads()) {
-            return self.write_here(&vote, command.clone()).await;
-        }
-        let asked = match leader.or_else(|| self.leader()) {
-            Some(leader) => vec![leader],
-            None => self.voters(),
-        };
-        let others = asked.into_iter().filter(|it| *it != self.inner.node);
-        let mut why = "no other voter is known".to_owned();
-        let mut may_be_taken = false;
-        for voter in others {
-            let found = self.desk(&voter).await;
-            let actor = match found {
-                Ok(actor) => actor,
-                Err(error) => {
-                    why = error.to_string();
-                    continue;
-                }
-            };
-            let command = Json(command.clone());
-            let asked = actor.ask(Note { command }).timeout(NOTE_PATIENCE).await;
-            match asked {
-                Ok(Json(Err(TryError::Elsewhere(None)))) => {
-                    why = format!("voter `{voter}` knows no leader");
-                }
-                Ok(Json(outcome)) => return outcome,
-                // It may just have died. The same command goes to the next.
-                Err(error) => {
-                    may_be_taken |= error.effect() != odeon::Effect::No;
-                    why = Unreached::asked(&voter, &error).to_string();
-                }
-            }
-        }
-        Err(match may_be_taken {
-            true => TryError::Unknown(why),
-            false => TryError::NoQuorum(why),
-        })
-    }
-
-    async fn write_here(&self, vote: &Vote, mut command: Command) -> Result<Taken, TryError> {
-        // One clock counts: that of whoever leads.
-        command.at = Unix::now();
-        {
-            let metrics = vote.raft.metrics();
-            let metrics = metrics.borrow();
-            if is_alone(&metrics) {
-                let heard: Vec<String> = metrics
-                    .membership_config
-                    .nodes()
-                    .map(|(_, node)| format!("`{}`", node.addr))
-                    .collect();
-                let why = format!("there is no majority of the voters {}", heard.join(", "));
-                return Err(TryError::NoQuorum(why));
-            }
-        }
-        match vote.batcher.write(command).await {
-            Ok((outcome, index)) => {
-                let taken = outcome.map(|written| Taken { written, index });
-                taken.map_err(TryError::Refused)
-            }
-            Err(Unwritten::Elsewhere(leader)) => Err(TryError::Elsewhere(leader)),
-            Err(Unwritten::Unknown(why)) => Err(TryError::Unknown(why)),
-        }
     }
 
     /// A job, as a voter knows it.
@@ -678,110 +358,6 @@ impl Catalog {
         }
         picture
     }
-
-    /// Why this voter's part has ended by itself, if it has: its disk is full, or broken.
-    pub(crate) fn broken(&self) -> Option<String> {
-        let vote = self.vote()?;
-        let metrics = vote.raft.metrics();
-        let state = metrics.borrow().running_state.clone();
-        let ended = metrics.has_changed().is_err();
-        let why = state.err().map(|error| error.to_string());
-        why.or_else(|| ended.then(|| "its task has ended".to_owned()))
-    }
-
-    /// The voters and learners, if this node leads and no change of them is under way.
-    pub(crate) fn standing(&self) -> Option<Standing> {
-        let vote = self.vote()?;
-        let metrics = vote.raft.metrics();
-        let metrics = metrics.borrow();
-        let members = &metrics.membership_config;
-        let settled = members.membership().get_joint_config().len() == 1
-            && *members.log_id() <= metrics.last_applied;
-        if metrics.state != ServerState::Leader || !settled {
-            return None;
-        }
-        let voting: Vec<u64> = members.voter_ids().collect();
-        let named = members
-            .nodes()
-            .map(|(number, node)| (*number, node.addr.clone()));
-        let (voters, learners) = named.partition(|(number, _)| voting.contains(number));
-        Some(Standing {
-            leader: metrics.id,
-            voters,
-            learners,
-        })
-    }
-
-    /// Sends the log to a node from now on, and waits until it has caught up.
-    pub(crate) async fn teach(&self, number: u64, node: &str) -> Result<(), CatalogError> {
-        let vote = self.vote().ok_or(CatalogError::NoVoter)?;
-        let taught = vote.raft.add_learner(number, BasicNode::new(node), true);
-        let taught = Clock::timeout(TEACH_PATIENCE, taught).await;
-        let late = || CatalogError::Raft(format!("`{node}` did not catch up in time"));
-        let taught = taught.ok_or_else(late)?;
-        taught
-            .map(drop)
-            .map_err(|error| CatalogError::Raft(error.to_string()))
-    }
-
-    /// Sends the log to a node no more.
-    pub(crate) async fn strike(&self, number: u64) -> Result<(), CatalogError> {
-        let struck = ChangeMembers::RemoveNodes([number].into_iter().collect());
-        self.change_members(struck).await
-    }
-
-    /// The voters are these from now on.
-    pub(crate) async fn elect(&self, voters: BTreeSet<u64>) -> Result<(), CatalogError> {
-        self.change_members(ChangeMembers::ReplaceAllVoters(voters))
-            .await
-    }
-
-    async fn change_members(
-        &self,
-        change: ChangeMembers<u64, BasicNode>,
-    ) -> Result<(), CatalogError> {
-        let vote = self.vote().ok_or(CatalogError::NoVoter)?;
-        let changed = vote.raft.change_membership(change, false);
-        let changed = Clock::timeout(TEACH_PATIENCE, changed).await;
-        let late = || CatalogError::Raft("too few voters have agreed in time".to_owned());
-        let changed = changed.ok_or_else(late)?;
-        changed
-            .map(drop)
-            .map_err(|error| CatalogError::Raft(error.to_string()))
-    }
-
-    /// Ends this node's vote, for now.
-    pub(crate) async fn close(&self) {
-        let picture = self.picture();
-        let vote = self.inner.vote.lock().take();
-        let Some(vote) = vote else {
-            return;
-        };
-        self.inner.picture.send_replace(picture);
-        if let Err(error) = vote.raft.shutdown().await {
-            tracing::warn!(%error, "the catalog did not end in order");
-        }
-        for actor in &vote.actors {
-            if let Err(error) = actor.stop().await {
-                tracing::warn!(%error, "an end of the voters' network is left");
-            }
-        }
-        // Whoever starts this node again opens the file.
-        let Vote { closing, raft, .. } = vote;
-        drop(raft);
-        if Clock::timeout(PATIENCE, closing.closed()).await.is_none() {
-            tracing::warn!("the catalog's file is still open");
-        }
-    }
-}
-
-/// Returns true where a leader has heard from too few of the voters for too long to lead them
-/// still.
-fn is_alone(metrics: &RaftMetrics<u64, BasicNode>) -> bool {
-    let silent = metrics.millis_since_quorum_ack.map(Duration::from_millis);
-    let several = metrics.membership_config.voter_ids().nth(1).is_some();
-    let leads = metrics.state == ServerState::Leader;
-    leads && several && silent.is_some_and(|silent| silent > QUORUM_SILENCE)
 }
 
 fn over_of(tables: &Tables, tries: &[(JobId, u32)]) -> Vec<(JobId, u32)> {

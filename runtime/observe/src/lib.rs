@@ -15,7 +15,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `cluster_view`, `observer` | the picture of a system, put together from looks (told the time, does nothing by itself); one that is shared, with those who look on |
+//! | `cluster_view`, `cluster_view/*` | the picture of a system, told the time, which does nothing by itself: how looks get into it (`look`), numbers over time (`numbers`) |
+//! | `observer` | a picture that is shared, with those who look on |
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
 //! | `actor`, `node`, `spans`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
 //! | `waits`, `alert`, `trace`, `timeline`, `filter` | chains and circles of waits; problems; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |

@@ -10,26 +10,28 @@
 //! carries the session from then on; there is nothing to decide. Unreliable datagrams are never
 //! used.
 
+mod end;
+mod endpoint;
+mod stream;
+
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
-use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming,
-    MtuDiscoveryConfig, ReadExactError, RecvStream, SendStream, ServerConfig, TransportConfig,
-    VarInt,
-};
+use quinn::{ClientConfig, Connection, Endpoint, Incoming, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::Semaphore;
 
+use self::end::{Close, ended, explain, known_end, refused};
+use self::endpoint::{endpoint, server_config, transport};
+pub(crate) use self::endpoint::{newcomer, newcomer_transport};
+use self::stream::{Opened, Stream, accept, ask, bytes_of, open};
 use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::id::ProcessId;
@@ -39,44 +41,10 @@ use crate::net::admission::{Desk, Gate};
 use crate::net::link::owner::LinkOwner;
 use crate::net::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
 use crate::net::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity, fingerprint_of};
-use crate::net::wire::{Frame, Hello, Opening, Passage};
-
-/// The largest UDP payload. With segmentation offload ten packets leave in one call, and ten of
-/// them must stay under 65,535 bytes: above, the kernel refuses and the connection hangs in
-/// silence.
-const PAYLOAD_BYTES_MAX: u16 = 6500;
-
-/// The socket's buffers. With the usual 208 KiB a receiver overflows even on the loopback device.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-
-/// Unread bytes that one stream may have under way: two of the largest messages.
-const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-
-/// Streams that a peer may have open: the three of a link, and some to spare.
-const STREAMS_MAX: u32 = 8;
+use crate::net::wire::{Hello, Opening, Passage};
 
 /// Handshakes under way at once; more must try again.
 const HANDSHAKES_MAX: usize = 64;
-
-/// Why a connection was closed.
-#[derive(Clone, Copy, Debug)]
-#[repr(u32)]
-enum Close {
-    /// The link is over.
-    Over = 0,
-    /// The peer was refused.
-    Refused = 1,
-    /// There is another link between the two.
-    Spare = 2,
-    /// The link goes on over another connection.
-    Broken = 3,
-}
-
-impl From<Close> for VarInt {
-    fn from(close: Close) -> Self {
-        Self::from_u32(close as u32)
-    }
-}
 
 /// The address that a node is to listen on, and the identity to show there.
 #[derive(Debug)]
@@ -562,9 +530,6 @@ impl Quic {
     }
 }
 
-/// One long-lived stream.
-type Stream = (SendStream, RecvStream);
-
 /// That something is under way, for as long as this lives.
 struct UnderWay<'a, T: Eq + Hash + Copy> {
     all: &'a Mutex<HashSet<T>>,
@@ -601,15 +566,6 @@ impl Line for QuicLine {
     fn close(&self, over: bool, why: &str) {
         let close = if over { Close::Over } else { Close::Broken };
         self.0.close(close.into(), why.as_bytes());
-    }
-}
-
-fn ended(reason: &ConnectionError) -> Ended {
-    match reason {
-        ConnectionError::ApplicationClosed(close) if close.error_code == Close::Over.into() => {
-            Ended::Over(describe(reason))
-        }
-        _ => Ended::Broken(describe(reason)),
     }
 }
 
@@ -660,26 +616,6 @@ fn ahead(writer: SendStream) -> SendStream {
     writer
 }
 
-/// Tells the other side why it is refused.
-fn refused<T>(connection: &Connection, outcome: Result<T, SystemError>) -> Result<T, SystemError> {
-    if let Err(error) = &outcome {
-        connection.close(Close::Refused.into(), error.to_string().as_bytes());
-    }
-    outcome
-}
-
-/// Replaces an error with the reason for the end of the connection, which says more than that of a
-/// stream.
-fn known_end<T>(
-    connection: &Connection,
-    outcome: Result<T, SystemError>,
-) -> Result<T, SystemError> {
-    match (outcome, connection.close_reason()) {
-        (Err(_), Some(reason)) => Err(explain(connection.remote_address(), &reason)),
-        (outcome, _) => outcome,
-    }
-}
-
 /// The certificate that the other side has shown.
 fn certificate_of(connection: &Connection) -> Result<CertificateDer<'static>, SystemError> {
     connection
@@ -697,239 +633,12 @@ fn is_newcomer(connection: &Connection) -> bool {
         .is_some_and(|data| data.protocol.as_deref() == Some(JOIN_PROTOCOL))
 }
 
-fn bytes_of(opening: Opening) -> BytesMut {
-    let mut bytes = BytesMut::new();
-    Frame::Opening(opening).encode(&mut bytes);
-    bytes
-}
-
-/// Opens a stream of the link; the other side sees it when something is written or it ends.
-async fn open(connection: &Connection, keep: bool) -> Result<Stream, SystemError> {
-    let from = connection.remote_address();
-    let (mut writer, reader) = connection
-        .open_bi()
-        .await
-        .map_err(|error| explain(from, &error))?;
-    if keep {
-        let written = writer.write_all(&bytes_of(Opening::Carries)).await;
-        written.map_err(|error| SystemError::Refused(error.to_string()))?;
-    }
-    Ok((writer, reader))
-}
-
-/// Asks the other side whether it keeps a session.
-async fn ask(connection: &Connection, session: u64) -> Result<bool, SystemError> {
-    let from = connection.remote_address();
-    let (mut writer, mut reader) = connection
-        .open_bi()
-        .await
-        .map_err(|error| explain(from, &error))?;
-    let written = writer.write_all(&bytes_of(Opening::Keeps(session))).await;
-    written.map_err(|error| SystemError::Refused(error.to_string()))?;
-    match opening(&mut reader).await? {
-        Some(Opening::Kept) => Ok(true),
-        Some(Opening::Unknown) => Ok(false),
-        _ => Err(SystemError::Refused("it gave no answer".to_owned())),
-    }
-}
-
-/// The purpose for which a stream was opened.
-enum Opened {
-    Carries(Stream),
-    Asks(u64, Stream),
-    /// It ends at once: this connection is one too many.
-    Nothing,
-}
-
-/// Takes a stream that the other side opens.
-async fn accept(connection: &Connection) -> Result<Opened, SystemError> {
-    let from = connection.remote_address();
-    let (writer, mut reader) = connection
-        .accept_bi()
-        .await
-        .map_err(|error| explain(from, &error))?;
-    match opening(&mut reader).await? {
-        Some(Opening::Carries) => Ok(Opened::Carries((writer, reader))),
-        Some(Opening::Keeps(session)) => Ok(Opened::Asks(session, (writer, reader))),
-        Some(_) => Err(SystemError::Refused(
-            "it opened an unknown stream".to_owned(),
-        )),
-        None => Ok(Opened::Nothing),
-    }
-}
-
-/// The first frame of a stream; `None` when it ends without one.
-async fn opening(reader: &mut RecvStream) -> Result<Option<Opening>, SystemError> {
-    let mut bytes = bytes_of(Opening::Carries);
-    match reader.read_exact(&mut bytes).await {
-        Ok(()) => {}
-        Err(ReadExactError::FinishedEarly(_)) => return Ok(None),
-        Err(ReadExactError::ReadError(error)) => {
-            return Err(SystemError::Refused(error.to_string()));
-        }
-    }
-    let most = bytes.len();
-    match Frame::decode(&mut bytes, most) {
-        Ok(Some(Frame::Opening(opening))) => Ok(Some(opening)),
-        _ => Err(SystemError::Refused(
-            "it opened an unknown stream".to_owned(),
-        )),
-    }
-}
-
 /// Waits until there is a link to a peer.
 async fn linked(owner: &Arc<dyn LinkOwner>, peer: ProcessId) -> Result<ProcessId, SystemError> {
     while owner.link_to(peer).is_none_or(|link| link.is_closed()) {
         Clock::sleep(owner.limits().sweep_interval).await;
     }
     Ok(peer)
-}
-
-/// A socket that speaks QUIC.
-fn endpoint(address: SocketAddr, served: Option<ServerConfig>) -> std::io::Result<Endpoint> {
-    let mut config = EndpointConfig::default();
-    config
-        .max_udp_payload_size(PAYLOAD_BYTES_MAX)
-        .map_err(std::io::Error::other)?;
-    let runtime = Arc::new(quinn::TokioRuntime);
-    Endpoint::new(config, served, socket(address)?, runtime)
-}
-
-/// The socket of a machine that is no node yet, to reach this address.
-pub(crate) fn newcomer(to: SocketAddr) -> Result<Endpoint, SystemError> {
-    let any: IpAddr = match to {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    endpoint((any, 0).into(), None).map_err(|source| SystemError::Io {
-        doing: "opening a UDP socket".to_owned(),
-        source,
-    })
-}
-
-/// The transport settings of a machine that is no node yet.
-pub(crate) fn newcomer_transport(to: SocketAddr, idle: Duration) -> TransportConfig {
-    let limits = Limits {
-        link_idle_timeout: idle,
-        ..Limits::default()
-    };
-    transport(&limits, to)
-}
-
-/// A UDP socket with large buffers, as far as the operating system allows.
-fn socket(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
-    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
-    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
-
-fn server_config(tls: &Arc<QuicServerConfig>, limits: &Limits, peer: SocketAddr) -> ServerConfig {
-    let mut config = ServerConfig::with_crypto(Arc::clone(tls) as _);
-    config.transport_config(Arc::new(transport(limits, peer)));
-    // A node does not move while it is linked.
-    config.migration(false);
-    config
-}
-
-fn transport(limits: &Limits, peer: SocketAddr) -> TransportConfig {
-    let mut config = TransportConfig::default();
-    let idle = limits
-        .link_idle_timeout
-        .as_millis()
-        .try_into()
-        .unwrap_or(u32::MAX);
-    let window = VarInt::from_u32(STREAM_WINDOW_BYTES);
-    let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(PAYLOAD_BYTES_MAX);
-    config
-        .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
-        .keep_alive_interval(Some(limits.heartbeat_interval))
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(window)
-        // Room for every stream at once, on both sides, so that none can hold up another.
-        .receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES * STREAMS_MAX))
-        .send_window(u64::from(STREAM_WINDOW_BYTES * STREAMS_MAX))
-        .datagram_receive_buffer_size(None)
-        .mtu_discovery_config(Some(discovery));
-    if peer.ip().to_canonical().is_loopback() {
-        // The path is known, and loss must not shrink it.
-        config
-            .initial_mtu(PAYLOAD_BYTES_MAX)
-            .min_mtu(PAYLOAD_BYTES_MAX);
-    }
-    config
-}
-
-/// Why a connection ended, in words.
-fn describe(error: &ConnectionError) -> String {
-    match error {
-        ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => {
-            "the other side closed it".to_owned()
-        }
-        ConnectionError::ApplicationClosed(close) => {
-            format!(
-                "the other side closed it: {}",
-                String::from_utf8_lossy(&close.reason)
-            )
-        }
-        ConnectionError::TimedOut => "nothing was heard from the other side in time".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-/// A connection that did not become a link.
-fn explain(peer: SocketAddr, error: &ConnectionError) -> SystemError {
-    let alert = |code: u64| {
-        code.checked_sub(0x100)
-            .and_then(|alert| u8::try_from(alert).ok())
-    };
-    match error {
-        ConnectionError::TransportError(error) => match alert(error.code.into()) {
-            Some(alert) => SystemError::Security(format!(
-                "the certificate of {peer} was refused: {}",
-                alert_text(alert).unwrap_or(&error.reason)
-            )),
-            None => SystemError::Refused(error.to_string()),
-        },
-        ConnectionError::ConnectionClosed(close) => match alert(close.error_code.into()) {
-            Some(alert) => SystemError::Security(format!(
-                "{peer} refused our certificate: {}",
-                alert_text(alert).map_or_else(
-                    || String::from_utf8_lossy(&close.reason).into_owned(),
-                    ToOwned::to_owned
-                )
-            )),
-            None => SystemError::Refused(close.to_string()),
-        },
-        ConnectionError::TimedOut => SystemError::Io {
-            doing: format!("connecting to {peer}"),
-            source: std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "nobody answered: is the node up, and the address right?",
-            ),
-        },
-        other => SystemError::Refused(describe(other)),
-    }
-}
-
-/// The meaning of TLS alerts between nodes (RFC 8446, section 6.2).
-const fn alert_text(alert: u8) -> Option<&'static str> {
-    match alert {
-        48 | 51 => Some("it is of another cluster (unknown certificate authority)"),
-        45 => Some("it has expired, or is not valid yet"),
-        116 => Some("there was none"),
-        42 | 43 | 46 => Some("it is not one of a node"),
-        120 => Some("the two sides speak different protocols"),
-        _ => None,
-    }
 }
 
 impl Limits {

@@ -17,7 +17,7 @@ use flate2::{Compression as Level, write::GzEncoder};
 use proptest::prelude::*;
 
 use super::*;
-use crate::sample::Sample;
+use crate::sample::{Sample, SampleId};
 
 /// A folder with files, and one for what is kept.
 pub(super) struct Place {

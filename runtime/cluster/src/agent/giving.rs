@@ -5,7 +5,8 @@ use std::time::Duration;
 use odeon::{Blob, System};
 use odeon_artifacts::Digest;
 
-use super::{Bundle, CLEAR_PATIENCE, Heat, Pieces, reach, unanswered};
+use super::CLEAR_PATIENCE;
+use super::actor::{Bundle, Heat, Pieces, reach, unanswered};
 use crate::json::Json;
 use crate::staging::givers::{Given, Givers};
 

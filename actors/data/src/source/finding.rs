@@ -1,0 +1,244 @@
+//! Finding the files of a source, and learning where their records are.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::{
+    Inner, blocking,
+    fault::SourceError,
+    format::{Scanned, idx, lines, parquet, pictures, webdataset},
+    index::{Files, Index},
+    pattern::Pattern,
+    spec::{Captions, Document, Format, SourceSpec},
+    spool::plain_name,
+    storage::{Listed, Stamp, Storage},
+};
+
+impl Inner {
+    /// Finds the files.
+    pub(super) fn find(&mut self, path: &str) -> Result<(), SourceError> {
+        let mut listed = self.storage.list(path)?;
+        let exact = matches!(&listed[..], [one] if one.name == path);
+        match &self.spec.format {
+            Format::Images(images) => {
+                let captions = images.captions.clone();
+                listed = self.pictures(path, listed, &captions)?;
+            }
+            Format::Idx(idx) => {
+                let (storage, labels) = Storage::of(&idx.labels, &self.spec.storage)?;
+                listed.truncate(1);
+                if !listed.is_empty() {
+                    listed.extend(storage.list(&labels)?.into_iter().take(1));
+                    if listed.len() < 2 {
+                        return Err(SourceError::Nothing {
+                            path: idx.labels.clone(),
+                        });
+                    }
+                }
+            }
+            _ if exact => {}
+            format => {
+                let mut files = Vec::with_capacity(listed.len());
+                let plain = Pattern::new(path).is_plain();
+                listed.retain(|file| !plain || takes(format, &file.name));
+                files.append(&mut listed);
+                listed = files;
+            }
+        }
+        if listed.is_empty() {
+            return Err(SourceError::Nothing {
+                path: self.spec.path.clone(),
+            });
+        }
+        self.files = Files::new(&listed);
+        Ok(())
+    }
+
+    /// Pictures, and behind them their captions' files, one each, or that which lists all.
+    fn pictures(
+        &mut self,
+        path: &str,
+        listed: Vec<Listed>,
+        captions: &Captions,
+    ) -> Result<Vec<Listed>, SourceError> {
+        let (mut pictures, others): (Vec<Listed>, Vec<Listed>) = listed
+            .into_iter()
+            .partition(|file| pictures::is_picture(&file.name));
+        match captions {
+            Captions::Beside(ending) => {
+                let stem = |name: &str| {
+                    name.rsplit_once('.')
+                        .map_or(name.len(), |(stem, _)| stem.len())
+                };
+                let beside: Vec<Listed> = pictures
+                    .iter()
+                    .map(|picture| {
+                        let name = format!("{}.{ending}", &picture.name[..stem(&picture.name)]);
+                        let found = others.binary_search_by(|other| other.name.cmp(&name));
+                        let absent = Listed {
+                            name: String::new(),
+                            stamp: Stamp {
+                                size: 0,
+                                version: 0,
+                            },
+                        };
+                        found.map_or(absent, |at| others[at].clone())
+                    })
+                    .collect();
+                pictures.extend(beside);
+            }
+            Captions::Listed {
+                path: list,
+                image,
+                caption,
+            } => {
+                let (storage, name) = Storage::of(list, &self.spec.storage)?;
+                let stamp = storage
+                    .stat(&name)?
+                    .ok_or_else(|| SourceError::Nothing { path: list.clone() })?;
+                let bytes = storage.read(&name, stamp, 0..stamp.size)?;
+                let skip = Pattern::new(path).root().len();
+                self.captions =
+                    pictures::Listing::read(&bytes, (image, caption), &mut pictures, skip)
+                        .map_err(|reason| SourceError::Damaged {
+                            file: storage.shown(&name),
+                            offset: 0,
+                            reason,
+                        })?;
+                if !pictures.is_empty() {
+                    pictures.push(Listed { name, stamp });
+                }
+            }
+        }
+        Ok(pictures)
+    }
+
+    /// Number of the files that are read as such, and not with others.
+    pub(super) fn own_files(&self) -> u32 {
+        match &self.spec.format {
+            Format::Images(images) => match images.captions {
+                Captions::Beside(_) => self.files.count() / 2,
+                Captions::Listed { .. } => self.files.count() - 1,
+            },
+            Format::Idx(_) => 1,
+            _ => self.files.count(),
+        }
+    }
+
+    /// The name under which the index is kept: all that it follows from.
+    pub(super) fn key(&self) -> blake3::Hash {
+        let spec = &self.spec;
+        let mut hasher = blake3::Hasher::new();
+        let said = (&spec.format, spec.compression, spec.block_bytes);
+        hasher.update(&serde_json::to_vec(&said).expect("strings and numbers are JSON"));
+        for file in 0..self.files.count() {
+            let (name, stamp) = (self.files.name(file), self.files.stamp(file));
+            hasher.update(self.storage.shown(&name).as_bytes());
+            hasher.update(&[0]);
+            hasher.update(&stamp.size.to_le_bytes());
+            hasher.update(&stamp.version.to_le_bytes());
+        }
+        hasher.finalize()
+    }
+
+    pub(super) fn identify(&self) -> blake3::Hash {
+        let said = SourceSpec {
+            name: String::new(),
+            path: String::new(),
+            storage: BTreeMap::new(),
+            ..self.spec.clone()
+        };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&serde_json::to_vec(&said).expect("strings and numbers are JSON"));
+        hasher.update(self.opening.tokenizer_hash.as_bytes());
+        hasher.update(&self.opening.placeholder.to_le_bytes());
+        for file in 0..self.files.count() {
+            hasher.update(&self.files.stamp(file).size.to_le_bytes());
+        }
+        let blocks = Index {
+            blocks: self.index.blocks.clone(),
+            damages: vec![],
+        };
+        hasher.update(&blocks.encode());
+        hasher.finalize()
+    }
+
+    /// Learns where the records are.
+    pub(super) async fn scan(inner: &Arc<Self>) -> Result<Index, SourceError> {
+        let whole_files = match &inner.spec.format {
+            Format::Images(_) => true,
+            Format::Text(text) => text.document == Document::File,
+            _ => false,
+        };
+        if whole_files {
+            let sizes = (0..inner.own_files()).map(|file| inner.files.stamp(file).size);
+            return Ok(Index {
+                blocks: pictures::blocks(sizes, inner.spec.block_bytes),
+                damages: vec![],
+            });
+        }
+        let scanned: Vec<Scanned> = stream::iter(0..inner.own_files())
+            .map(|file| Self::scan_file(inner, file))
+            .buffered(FILES_AT_ONCE)
+            .try_collect()
+            .await?;
+        let mut index = Index::default();
+        for file in scanned {
+            index.blocks.extend(file.blocks);
+            index.damages.extend(file.damage);
+        }
+        index.blocks.shrink_to_fit();
+        Ok(index)
+    }
+
+    async fn scan_file(inner: &Arc<Self>, file: u32) -> Result<Scanned, SourceError> {
+        let _thread = inner.thread().await;
+        let name = inner.files.name(file);
+        let inner = Arc::clone(inner);
+        blocking(&name, move || {
+            let mut cut = None;
+            let content = inner.fresh(file, &mut cut)?;
+            let block_bytes = inner.spec.block_bytes;
+            let mut scanned = match &inner.spec.format {
+                Format::Jsonl(_) => {
+                    lines::scan(&content, lines::Splitting::LINE, file, block_bytes)
+                }
+                Format::Text(text) => {
+                    let splitting = lines::Splitting::of(&text.document);
+                    let splitting = splitting.unwrap_or(lines::Splitting::LINE);
+                    lines::scan(&content, splitting, file, block_bytes)
+                }
+                Format::Parquet(fields) => parquet::scan(&content, file, fields, block_bytes),
+                Format::Webdataset(_) => webdataset::scan(&content, file, block_bytes),
+                Format::Idx(_) => idx::scan(&content, &inner.fresh(1, &mut cut)?, block_bytes),
+                Format::Images(_) => Ok(Scanned::default()),
+            }?;
+            // What a compressed file lacks is said of it, and not that its text ends too early.
+            if let Some((offset, reason)) = cut {
+                scanned.broken(content.shown, offset, reason);
+            }
+            Ok(scanned)
+        })
+        .await
+    }
+}
+
+/// Returns true where a file of a folder is of a format, as its name says.
+fn takes(format: &Format, name: &str) -> bool {
+    let name = plain_name(name);
+    let any = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    match format {
+        Format::Jsonl(_) => any(&[".jsonl", ".ndjson", ".json"]),
+        Format::Parquet(_) => any(&[".parquet"]),
+        Format::Webdataset(_) => any(&[".tar", ".tgz"]),
+        Format::Text(text) => {
+            let mut suffixes = text.suffixes.iter();
+            text.suffixes.is_empty() || suffixes.any(|suffix| name.ends_with(suffix))
+        }
+        Format::Images(_) | Format::Idx(_) => true,
+    }
+}
+
+/// Enough to keep the threads of a process busy, and a bucket.
+const FILES_AT_ONCE: usize = 16;

@@ -1,0 +1,232 @@
+//! A try on its node, from its files to the outcome of its driver.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use odeon::{DetachedActor, Driver, ProcessExit, WorkerCommand};
+use tokio::sync::{oneshot, watch};
+
+use super::estate::TryEstate;
+use super::{Agent, tag};
+use crate::job::{Event, Job, JobSpec, Outcome};
+use crate::orphan_processes;
+use crate::staging::StagingError;
+
+/// The time that a driver has to end in order.
+const GRACE: Duration = Duration::from_secs(10);
+/// The longest wait for the last lines of an ended process: what it has started may hold its output
+/// open.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// Variables of the daemon that jobs see.
+const INHERITED: [&str; 6] = [
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+impl Agent {
+    pub(super) async fn run(
+        &self,
+        job: &Job,
+        attempt: u32,
+        mut stop: watch::Receiver<Option<bool>>,
+    ) -> Outcome {
+        let stopped = || Outcome::Stopped {
+            by: "its node, before it began".to_owned(),
+        };
+        let staging = self.inner.staging.bring(job.spec.bundle, (job.id, attempt));
+        let staged = tokio::select! {
+            biased;
+            _ = stop.wait_for(Option::is_some) => return stopped(),
+            staged = staging => staged,
+        };
+        let staged = staged.and_then(|staged| {
+            let folder = self.inner.staging.folder_for(job.id, attempt, &staged)?;
+            Ok((staged, folder))
+        });
+        let (staged, folder) = match staged {
+            Ok(ready) => ready,
+            Err(error) => return refused(&error),
+        };
+        let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
+        let command = command.env(orphan_processes::VARIABLE, self.mark(&tag(job, attempt)));
+        let mut command = self.with_place(command).folder(folder);
+        for arg in &job.spec.args {
+            command = command.arg(arg);
+        }
+        let tag = tag(job, attempt);
+        self.inner.specs.lock().insert(job.id, job.spec.clone());
+        let system = &self.inner.system;
+        let driver = match &job.spec.hosts {
+            None => system.start_driver(&tag, &command),
+            Some(hosted) => match DetachedActor::from_text(&hosted.order) {
+                Some(actor) => system.start_host(&tag, &command, actor),
+                None => {
+                    let why = "this release cannot read how its actor is spawned".to_owned();
+                    return Outcome::Refused { why };
+                }
+            },
+        };
+        let driver = match driver {
+            Ok(driver) => driver,
+            Err(failure) => {
+                let why = failure.to_string();
+                return Outcome::Failed { code: None, why };
+            }
+        };
+        let pid = driver.pid().unwrap_or(0);
+        self.inner.stale_drivers.note(pid, &self.mark(&tag));
+        let estate = TryEstate {
+            job: job.clone(),
+            attempt,
+            driver: driver.process(),
+            pid,
+            end: None,
+            exit: None,
+            places: BTreeSet::new(),
+        };
+        self.drive(estate, driver, stop).await
+    }
+
+    /// Follows the driver of a try to its end.
+    pub(super) async fn drive(
+        &self,
+        estate: TryEstate,
+        mut driver: Driver,
+        stop: watch::Receiver<Option<bool>>,
+    ) -> Outcome {
+        let (of, pid, process) = (estate.of(), estate.pid, estate.driver);
+        let (job, attempt) = (estate.job.clone(), estate.attempt);
+        let tag = tag(&job, attempt);
+        let system = &self.inner.system;
+        self.inner.book.lock().driven.insert(of, estate);
+        let (over, is_over) = oneshot::channel::<()>();
+        let started = async {
+            if let Some(hosted) = &job.spec.hosts {
+                // It runs when it can be found.
+                tokio::select! {
+                    () = system.hosted(&tag, &hosted.name, process) => {}
+                    _ = is_over => return,
+                }
+            }
+            self.tell(job.id, Event::Started { attempt, pid }).await;
+        };
+        let exit = async {
+            let end = follow(&mut driver, stop).await;
+            drop(over);
+            {
+                let mut book = self.inner.book.lock();
+                if !*self.inner.passes.borrow() {
+                    book.driven.remove(&of);
+                } else if let Some(estate) = book.driven.get_mut(&of) {
+                    estate.exit = Some(end.clone());
+                }
+            }
+            if *self.inner.passes.borrow() {
+                std::future::pending::<()>().await;
+            }
+            Driver::end_group(pid).await;
+            self.inner.stale_drivers.forget(pid);
+            end
+        };
+        let ((), (exit, was_asked)) = tokio::join!(started, exit);
+        self.outcome(&job, attempt, &exit, was_asked).await
+    }
+
+    /// The outcome of a try whose driver is gone.
+    pub(super) async fn outcome(
+        &self,
+        job: &Job,
+        attempt: u32,
+        exit: &ProcessExit,
+        was_asked: bool,
+    ) -> Outcome {
+        let of = (job.id, attempt);
+        self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
+        let said = self.inner.forward.said((job.id, attempt));
+        let said = said.map(|said| format!("it said last: {said}"));
+        // What it could not read is the reason for what it says about that.
+        let lacked = self.inner.staging.trouble((job.id, attempt));
+        outcome_of(exit, was_asked, lacked, said)
+    }
+}
+
+/// Follows a driver to its end, and brings that about when it is asked for. Whether it was.
+async fn follow(
+    driver: &mut Driver,
+    mut stop: watch::Receiver<Option<bool>>,
+) -> (ProcessExit, bool) {
+    let asked = tokio::select! {
+        biased;
+        exit = driver.ended() => return (exit, false),
+        asked = stop.wait_for(Option::is_some) => asked.map_or(Some(false), |asked| *asked),
+    };
+    if asked == Some(true) {
+        tokio::select! {
+            biased;
+            exit = driver.stop(GRACE) => return (exit, true),
+            _ = stop.wait_for(|stop| *stop == Some(false)) => {}
+        }
+    }
+    (driver.stop(Duration::ZERO).await, true)
+}
+
+pub(super) fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
+    let mut command = command.bare();
+    for name in INHERITED {
+        if let Some(value) = std::env::var_os(name) {
+            command = command.env(name, value);
+        }
+    }
+    for (name, value) in &spec.env {
+        command = command.env(name, value);
+    }
+    command
+}
+
+/// The outcome of a try. One that was told to end was stopped, also if it took that well; by whom,
+/// the job's row says. One that fails lacked a part of its files, or has said why as a rule.
+fn outcome_of(
+    exit: &ProcessExit,
+    was_asked: bool,
+    lacked: Option<String>,
+    said: Option<String>,
+) -> Outcome {
+    let with = |why: Option<String>| match why {
+        Some(why) => format!("{}; {why}", exit.status),
+        None => exit.status.clone(),
+    };
+    match exit.code {
+        _ if was_asked => Outcome::Stopped {
+            by: "its node".to_owned(),
+        },
+        Some(0) => Outcome::Succeeded,
+        Some(code) => Outcome::Failed {
+            code: Some(code),
+            why: with(lacked.or(said)),
+        },
+        None => Outcome::Failed {
+            code: signal_of(&exit.status),
+            why: with(lacked),
+        },
+    }
+}
+
+/// The exit code that shells give for a process that a signal has ended: 128 and the number of the
+/// signal.
+fn signal_of(status: &str) -> Option<i32> {
+    let number = status.strip_prefix("signal ")?.split(' ').next()?;
+    number.parse::<i32>().ok().map(|number| 128 + number)
+}
+
+fn refused(error: &StagingError) -> Outcome {
+    let why = error.to_string();
+    if error.is_final() {
+        Outcome::Refused { why }
+    } else {
+        Outcome::Failed { code: None, why }
+    }
+}

@@ -1,0 +1,145 @@
+//! Tries over an upgrade of their node: what the next program of its process has to know of them, and
+//! how it goes on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use odeon::{Clock, Driver, ProcessExit, ProcessId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Agent, CLEAR_PAUSE};
+use crate::job::{Job, JobId, Outcome};
+
+/// A try as the next program of this process has to know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TryEstate {
+    pub(super) job: Job,
+    pub(super) attempt: u32,
+    pub(super) driver: ProcessId,
+    pub(super) pid: u32,
+    /// Set once its driver was asked to end; true for in order.
+    pub(super) end: Option<bool>,
+    /// The driver's exit, with true where it was asked to end.
+    pub(super) exit: Option<(ProcessExit, bool)>,
+    /// The other nodes on which processes of it may be.
+    pub(super) places: BTreeSet<String>,
+}
+
+impl TryEstate {
+    pub(super) const fn of(&self) -> (JobId, u32) {
+        (self.job.id, self.attempt)
+    }
+
+    /// The operating system's number of its driver.
+    pub(crate) const fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+/// While it lives no try begins.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    agent: Agent,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.agent.inner.book.lock().attempts.hold(false);
+    }
+}
+
+impl Agent {
+    /// Goes on with tries of this life of the node, which the program before this one has begun.
+    pub(crate) fn inherit(&self, tries: Vec<TryEstate>) {
+        for estate in tries {
+            let (job, attempt) = estate.of();
+            let mut book = self.inner.book.lock();
+            book.attempts.inherit(job, attempt, estate.end);
+            let (stop, stopped) = watch::channel(estate.end);
+            book.stops.insert((job, attempt), stop);
+            book.places.insert((job, attempt), estate.places.clone());
+            drop(book);
+            let mut specs = self.inner.specs.lock();
+            specs.insert(job, estate.job.spec.clone());
+            drop(specs);
+            let agent = self.clone();
+            tokio::spawn(async move {
+                let job = estate.job.clone();
+                let outcome = match (
+                    &estate.exit,
+                    agent.inner.system.inherited_driver(estate.driver),
+                ) {
+                    (Some((exit, was_asked)), _) => {
+                        Driver::end_group(estate.pid).await;
+                        agent.inner.stale_drivers.forget(estate.pid);
+                        agent.outcome(&job, attempt, exit, *was_asked).await
+                    }
+                    (None, Some(driver)) => agent.drive(estate, driver, stopped).await,
+                    (None, None) => Outcome::Failed {
+                        code: None,
+                        why: "its end was not seen while the node was upgraded".to_owned(),
+                    },
+                };
+                agent.settle(&job, attempt, outcome).await;
+            });
+        }
+    }
+
+    /// Begins no try from now on, while what this gives lives, when nothing is in the way of handing
+    /// on those that run.
+    pub(crate) async fn hold(&self, patience: Duration) -> Result<Hold, String> {
+        self.inner.book.lock().attempts.hold(true);
+        let hold = Hold {
+            agent: self.clone(),
+        };
+        let deadline = Clock::now().after(patience);
+        loop {
+            let Some(why) = self.unsteady() else {
+                return Ok(hold);
+            };
+            if deadline.left(Clock::now()).is_zero() {
+                return Err(why);
+            }
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+
+    /// Why the tries of this node cannot be handed on.
+    fn unsteady(&self) -> Option<String> {
+        if let Some((job, _)) = self.inner.staging.tries().first() {
+            return Some(format!("{job} reads its files while they come"));
+        }
+        let book = self.inner.book.lock();
+        let running = book.attempts.running();
+        let other = running.iter().find(|of| !book.driven.contains_key(of));
+        other.map(|(job, _)| format!("{job} begins or ends here"))
+    }
+
+    /// From now on the end of a driver is left to the next program of this process.
+    pub(crate) fn pass_on(&self) {
+        self.inner.passes.send_replace(true);
+    }
+
+    /// The tries that the next program of this process goes on with. The engine knows a driver, or this
+    /// does how it ended.
+    pub(crate) async fn estate(&self) -> Vec<TryEstate> {
+        loop {
+            let tries: Vec<TryEstate> = {
+                let book = self.inner.book.lock();
+                let tries = book.driven.values().map(|estate| TryEstate {
+                    places: book.places.get(&estate.of()).cloned().unwrap_or_default(),
+                    ..estate.clone()
+                });
+                tries.collect()
+            };
+            let processes = self.inner.system.processes();
+            let runs = |it: &TryEstate| processes.iter().any(|row| row.process == it.driver);
+            let is_known = |it: &TryEstate| it.exit.is_some() || runs(it);
+            if tries.iter().all(is_known) {
+                return tries;
+            }
+            Clock::sleep(CLEAR_PAUSE).await;
+        }
+    }
+}

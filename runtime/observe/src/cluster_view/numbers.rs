@@ -1,0 +1,203 @@
+//! Numbers over time: of the whole, as each tick samples them, and those that programs record.
+
+use std::collections::VecDeque;
+
+use odeon::ActorId;
+use odeon::inspect::Times;
+use odeon::telemetry::{Label, Labels};
+
+use super::{ClusterView, LATELY};
+use crate::SYSTEM_JOB;
+use crate::actor::Actor;
+use crate::bounds::{SERIES_MAX, SERIES_POINTS_MAX};
+use crate::date::Date;
+use crate::node::Process;
+use crate::series::Series;
+
+/// Numbers of the whole over time.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    messages: Series,
+    bytes: Series,
+    p99_ask_ms: Series,
+    deepest_mailbox: Series,
+    spans: Series,
+    last: Option<Sample>,
+    pub(super) bytes_copied: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Date,
+    handled: u64,
+    bytes: u64,
+    spans: u64,
+}
+
+/// The key of a recorded number: its name, the actor, and its labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RecordedKey {
+    name: String,
+    actor: ActorId,
+    labels: String,
+}
+
+/// A number that a program records, over time.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Its name.
+    pub name: String,
+    /// The actor that records it.
+    pub actor: ActorId,
+    /// The labels that tell it apart; `step` is left out, it is the place on the axis.
+    pub labels: Labels,
+    /// When, at which step if it says so, and how much.
+    pub points: VecDeque<(Date, Option<f64>, f64)>,
+    /// Number of points so far, forgotten ones too.
+    pub told: u64,
+}
+
+/// A number of the whole over time.
+#[derive(Clone, Copy, Debug)]
+pub struct Total<'a> {
+    /// Its name in the API.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The number over time.
+    pub series: &'a Series,
+}
+
+impl ClusterView {
+    /// The numbers that programs record about their work.
+    pub fn recorded(&self) -> impl Iterator<Item = &Recorded> {
+        self.recorded.values()
+    }
+
+    /// Numbers of the whole over time.
+    #[must_use]
+    pub fn totals(&self) -> [Total<'_>; 4] {
+        let total = |name, title, unit, series| Total {
+            name,
+            title,
+            unit,
+            series,
+        };
+        let totals = &self.totals;
+        [
+            total("messages", "messages handled", "/s", &totals.messages),
+            total("bytes", "bytes copied between nodes", "B/s", &totals.bytes),
+            total(
+                "ask_p99",
+                "99th percentile of asks",
+                "ms",
+                &totals.p99_ask_ms,
+            ),
+            total(
+                "mailbox",
+                "deepest mailbox",
+                "messages",
+                &totals.deepest_mailbox,
+            ),
+        ]
+    }
+
+    /// Spans recorded in a second, of late.
+    #[must_use]
+    pub fn spans_per_s(&self) -> f64 {
+        self.totals.spans.last().unwrap_or(0.0)
+    }
+
+    pub(super) fn record(
+        &mut self,
+        name: String,
+        actor: ActorId,
+        labels: Labels,
+        at: Date,
+        value: f64,
+    ) {
+        let step = labels.iter().find(|(name, _)| name == "step");
+        let step = step.and_then(|(_, label)| match label {
+            Label::Int(value) => Some(*value as f64),
+            Label::Number(value) => Some(*value),
+            Label::Text(_) => None,
+        });
+        let labels: Labels = labels
+            .into_iter()
+            .filter(|(name, _)| name != "step")
+            .collect();
+        let text: Vec<_> = labels
+            .iter()
+            .map(|(name, label)| format!("{name}={label}"))
+            .collect();
+        let key = RecordedKey {
+            name: name.clone(),
+            actor,
+            labels: text.join(","),
+        };
+        if self.recorded.len() >= SERIES_MAX && !self.recorded.contains_key(&key) {
+            // The one goes that has said nothing for longest; those that go on stay.
+            let last = |it: &Recorded| it.points.back().map(|(at, ..)| *at);
+            let oldest = self.recorded.iter().min_by_key(|(_, it)| last(it));
+            let idle = oldest.filter(|(_, it)| last(it).is_none_or(|it| at.since(it) >= LATELY));
+            let Some(idle) = idle.map(|(key, _)| key.clone()) else {
+                self.missed.points += 1;
+                return;
+            };
+            self.recorded.remove(&idle);
+        }
+        let row = self.recorded.entry(key).or_insert_with(|| Recorded {
+            name,
+            actor,
+            labels,
+            points: VecDeque::new(),
+            told: 0,
+        });
+        row.told += 1;
+        if row.points.len() == SERIES_POINTS_MAX {
+            row.points.pop_front();
+        }
+        row.points.push_back((at, step, value));
+    }
+
+    pub(super) fn sample(&mut self, now: Date) {
+        // What looks and keeps order is not what people run.
+        let actors = || self.actors.iter().filter(|row| row.job != SYSTEM_JOB);
+        let handled = actors().map(Actor::handled_here).sum();
+        let spans = self.processes.values().map(Process::spans_here).sum();
+        let sample = Sample {
+            at: now,
+            handled,
+            bytes: self.totals.bytes_copied,
+            spans,
+        };
+        let deepest = actors().map(|row| row.view.queued).max();
+        let living = self.processes.values();
+        let living = living.filter(|it| it.ended.is_none() && it.job != SYSTEM_JOB);
+        let asks = living.fold(Times::default(), |all, it| {
+            all.merge(it.recent_asks.times())
+        });
+        let totals = &mut self.totals;
+        let Some(last) = totals.last else {
+            totals.last = Some(sample);
+            return;
+        };
+        let passed = now.since(last.at).as_secs_f64();
+        if passed < 0.9 {
+            return;
+        }
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed;
+        totals.messages.add(now, rate(handled, last.handled));
+        totals.bytes.add(now, rate(sample.bytes, last.bytes));
+        totals.spans.add(now, rate(spans, last.spans));
+        totals
+            .deepest_mailbox
+            .add(now, f64::from(deepest.unwrap_or(0)));
+        if let Some(p99) = asks.quantile(0.99) {
+            totals.p99_ask_ms.add(now, p99.as_secs_f64() * 1e3);
+        }
+        totals.last = Some(sample);
+    }
+}
