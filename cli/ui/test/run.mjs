@@ -56,24 +56,44 @@ async function one(h, s) {
   }
 }
 
+/** Browsers that work at the same time; most of a scenario is waiting. */
+const lanesMax = 2;
+
+/** A browser, with a world of its own unless a daemon is given. */
+async function lane(real) {
+  const mock = real ? null : await startMock();
+  const require = createRequire(join(process.env.ODEON_NODE_MODULES, 'x.js'));
+  const h = await harness({ require, chromium, url: real ?? mock.url, key: process.env.ODEON_UI_KEY ?? null });
+  const close = async () => {
+    await h.close();
+    await mock?.close();
+  };
+  return { h, close };
+}
+
+/** Runs scenarios one after the other, until the queue is empty. */
+async function drain({ h }, queue, real) {
+  for (let s = queue.shift(); s; s = queue.shift()) {
+    if (s.command && !process.env.ODEON_BIN) line('skipped: ODEON_BIN names no command', s.name);
+    else if (real && !s.anywhere) line('skipped: needs a scripted world', s.name);
+    else await one(h, s);
+  }
+}
+
 async function browser() {
   const parts = readdirSync(join(here, 'browser')).filter((f) => f.endsWith('.mjs') && f !== 'harness.mjs').sort();
   const all = (await Promise.all(parts.map((f) => import(`./browser/${f}`)))).flatMap((m) => m.scenarios).filter((s) => s.name.includes(wanted));
   const why = missing();
   if (why) return all.forEach((s) => line(`skipped: ${why}`, s.name));
   const real = process.env.ODEON_UI_URL;
-  const mock = real ? null : await startMock();
-  const require = createRequire(join(process.env.ODEON_NODE_MODULES, 'x.js'));
-  const h = await harness({ require, chromium, url: real ?? mock.url, key: process.env.ODEON_UI_KEY ?? null });
+  // Those that measure have the machine to themselves.
+  const [measured, beside] = [all.filter((s) => s.alone), all.filter((s) => !s.alone)];
+  const lanes = await Promise.all(Array.from({ length: Math.min(lanesMax, beside.length || 1) }, () => lane(real)));
   try {
-    for (const s of all) {
-      if (s.command && !process.env.ODEON_BIN) line('skipped: ODEON_BIN names no command', s.name);
-      else if (real && !s.anywhere) line('skipped: needs a scripted world', s.name);
-      else await one(h, s);
-    }
+    await Promise.all(lanes.map((each) => drain(each, beside, real)));
+    await drain(lanes[0], measured, real);
   } finally {
-    await h.close();
-    await mock?.close();
+    await Promise.all(lanes.map((each) => each.close()));
   }
 }
 

@@ -66,7 +66,7 @@ const frames = (page) => page.evaluate(() => new Promise((done) => {
 
 export const scenarios = [
   ...Object.keys(facts).map(demo),
-  { name: 'demo: ten thousand actors scroll while they are replayed', command: true, run: async (h) => {
+  { name: 'demo: ten thousand actors scroll while they are replayed', command: true, alone: true, run: async (h) => {
     const it = await shown(['demo', 'crowd', '--speed', '1']);
     try {
       const bar = await it.steer({ paused: false });

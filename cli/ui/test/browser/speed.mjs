@@ -39,7 +39,7 @@ async function best(page, drive) {
 }
 
 export const scenarios = [
-  { name: 'speed: 10,000 actors, 5,000 changes a second, scrolled and sorted', run: async (h) => {
+  { name: 'speed: 10,000 actors, 5,000 changes a second, scrolled and sorted', alone: true, run: async (h) => {
     const page = await h.open('big', '#/actors?sort=-rate');
     await ready(page);
     const rows = Number(await page.locator('[role=grid]').getAttribute('aria-rowcount'));
@@ -54,7 +54,7 @@ export const scenarios = [
     });
     return `${result}, ${nodes} elements`;
   } },
-  { name: 'speed: 200,000 spans on 200 lanes, zoomed and moved', run: async (h) => {
+  { name: 'speed: 200,000 spans on 200 lanes, zoomed and moved', alone: true, run: async (h) => {
     const page = await h.open('spans', '#/timeline?w=100000');
     await page.locator('.gutter .lane').nth(3).waitFor();
     const open = await page.evaluate(() => [...document.querySelectorAll('.gutter .lane')].length);
@@ -69,7 +69,7 @@ export const scenarios = [
       }
     });
   } },
-  { name: 'speed: a live timeline follows without stutter', run: async (h) => {
+  { name: 'speed: a live timeline follows without stutter', alone: true, run: async (h) => {
     const page = await h.open('small', '#/timeline');
     await page.locator('.gutter .lane').nth(3).waitFor();
     return best(page, async () => { await page.waitForTimeout(2500); });
