@@ -95,7 +95,9 @@ fn python() -> PathBuf {
 
 /// Runs a command to its end; an error has the last line that it said.
 async fn run(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output().await?;
+    let output = command.stdin(Stdio::null()).output().await;
+    let program = command.as_std().get_program().to_string_lossy();
+    let output = output.with_context(|| format!("{program} cannot be run"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or("it failed").to_owned();
     ensure!(output.status.success(), last);

@@ -87,7 +87,8 @@ impl Subject {
         matches!(self, Self::OdeonUnix | Self::OdeonQuic)
     }
 
-    /// Of each peer, the transport that answers more asks is in the table of the README.
+    /// The README shows one transport of a peer, one that Odeon has too; which of kameo's two is
+    /// quicker differs between runs.
     pub(crate) fn is_shown_first(self) -> bool {
         !matches!(self, Self::KameoTcp | Self::RactorTcp)
     }
