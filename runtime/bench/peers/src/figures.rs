@@ -1,5 +1,6 @@
 //! Measurements of one subject, the same for each.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -21,8 +22,13 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const ONE_AT_A_TIME: Duration = Duration::from_secs(2);
 const MANY_AT_ONCE: Duration = Duration::from_secs(3);
 
+/// Processes that are started at once.
+pub(crate) const PROCESSES: usize = 50;
+/// Processes that are killed, one after the other.
+pub(crate) const KILLS: usize = 5;
+
 /// One round of one subject.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// Microseconds of an ask while no other is under way: half are quicker.
     pub(crate) p50: f64,
@@ -33,7 +39,17 @@ pub(crate) struct Figures {
     /// The same with a task for each, which asks again when it is answered.
     pub(crate) many_tasks: f64,
     /// The share of the asks of both that failed. They do not count as answers.
+    #[serde(default)]
     pub(crate) failed: f64,
+    /// Seconds until each of [`PROCESSES`] actors, all in processes of their own, has answered.
+    #[serde(default)]
+    pub(crate) start: Option<f64>,
+    /// Seconds from the kill of an actor's process to the actor's next answer.
+    #[serde(default)]
+    pub(crate) restart: Option<f64>,
+    /// Further figures of a script, by their names.
+    #[serde(flatten)]
+    pub(crate) others: BTreeMap<String, f64>,
 }
 
 impl Figures {
@@ -57,9 +73,15 @@ impl Figures {
                 one_task: one_task.rate(),
                 many_tasks: many_tasks.rate(),
                 failed: failed / (failed + one_task.answered + many_tasks.answered),
+                ..Self::default()
             })
         })
         .await?
+    }
+
+    /// Answers per second, the better of the two ways.
+    pub(crate) fn rate(&self) -> f64 {
+        self.one_task.max(self.many_tasks)
     }
 }
 

@@ -1,10 +1,13 @@
-//! Remote asks of Odeon against those of kameo and of ractor, on this machine in the same run.
+//! Remote asks and processes of Odeon against those of Ray, Monarch, kameo and ractor, on this machine
+//! in the same run.
 //!
-//! Each round measures each subject in turn, in two fresh processes of this executable: a client
-//! that asks and a server with the actor that answers. Both end with the round.
+//! Each round measures each subject in turn. A library in Rust gets two fresh processes of this
+//! executable: a client that asks and a server with the actor that answers. Ray and Monarch get a
+//! fresh process of their script, which starts what it asks. All end with the round.
 
 mod figures;
 mod report;
+mod script;
 mod server;
 mod subject;
 
@@ -18,11 +21,12 @@ use odeon::Clock;
 use tokio::process::Command;
 
 use crate::figures::Figures;
+use crate::script::Script;
 use crate::subject::Subject;
 
 const ROUNDS: usize = 5;
-/// A round of one subject takes some ten seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A round of one subject takes some ten seconds, of a script a minute.
+const PATIENCE: Duration = Duration::from_secs(400);
 
 fn main() -> Result<()> {
     // The same binary is Odeon's worker process.
@@ -49,20 +53,64 @@ fn main() -> Result<()> {
 
 /// Measures every subject in every round, and prints what came out.
 async fn compare(rounds: usize) -> Result<()> {
-    let mut measured = Subject::ALL.map(|subject| (subject, vec![]));
-    for _ in 0..rounds {
-        for (subject, rounds) in &mut measured {
-            let figures = one_round(*subject).await;
-            rounds.push(figures.with_context(|| format!("measuring {}", subject.title()))?);
+    let mut measured = vec![];
+    for subject in Subject::ALL {
+        let installed = match subject.script() {
+            Some(script) => script.install().await,
+            None => Ok(()),
+        };
+        match installed {
+            Ok(()) => measured.push((subject, vec![])),
+            Err(error) => tell(&format!("skipped: {}: {error:#}", subject.title()))?,
         }
     }
-    say(report::tables(&measured).trim_end())
+    for round in 1..=rounds {
+        for (subject, rounds) in &mut measured {
+            tell(&format!("round {round}: {}", subject.title()))?;
+            let figures = one_round(*subject).await;
+            let figures = figures.with_context(|| format!("measuring {}", subject.title()));
+            rounds.push(match figures {
+                // What the others took minutes for is not to be lost with one round of a script.
+                Err(error) if subject.script().is_some() => {
+                    tell(&format!("left out: {error:#}"))?;
+                    None
+                }
+                figures => Some(figures?),
+            });
+        }
+    }
+    say(&format!(
+        "{}- {}, {rounds} rounds",
+        report::tables(&measured),
+        machine()
+    ))
+}
+
+/// The cores and the processor.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = told.lines().find_map(|line| {
+        let (name, model) = line.split_once(':')?;
+        (name.trim() == "model name").then(|| model.trim())
+    });
+    format!(
+        "{cores} cores, {}",
+        model.unwrap_or("of a processor that is not named")
+    )
 }
 
 /// One subject's client, with a server of its own, as new processes.
 async fn one_round(subject: Subject) -> Result<Figures> {
-    let client = Command::new(std::env::current_exe()?)
-        .args(["client", subject.name()])
+    let mut client = match subject.script() {
+        Some(script) => script.command()?,
+        None => {
+            let mut client = Command::new(std::env::current_exe()?);
+            client.args(["client", subject.name()]);
+            client
+        }
+    };
+    let client = client
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -70,9 +118,17 @@ async fn one_round(subject: Subject) -> Result<Figures> {
     let ended = Clock::timeout(PATIENCE, client.wait_with_output()).await;
     let output = ended.context("it did not end in time")??;
     ensure!(output.status.success(), "its client failed");
-    Ok(serde_json::from_slice(&output.stdout)?)
+    match subject.script() {
+        Some(_) => Script::figures(&output.stdout),
+        None => Ok(serde_json::from_slice(&output.stdout)?),
+    }
 }
 
 fn say(text: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// Apart from the tables.
+fn tell(text: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "{text}")?)
 }

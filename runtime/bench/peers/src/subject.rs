@@ -7,25 +7,43 @@ mod ractor;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::figures::Figures;
+use crate::script::Script;
 
 /// A library with the transport under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     OdeonUnix,
     OdeonQuic,
+    Ray,
+    Monarch,
     KameoTcp,
     KameoQuic,
     RactorTcp,
     RactorUnix,
 }
 
+/// The processes that a library starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Processes {
+    /// It starts none.
+    None,
+    /// They are those of the subject before.
+    AsAbove,
+    /// It starts them, and starts them again when they fail.
+    Restarted,
+    /// It starts them; when they fail, the program has to ask for others.
+    RestartedByHand,
+}
+
 impl Subject {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::OdeonUnix,
         Self::OdeonQuic,
+        Self::Ray,
+        Self::Monarch,
         Self::KameoTcp,
         Self::KameoQuic,
         Self::RactorTcp,
@@ -42,6 +60,8 @@ impl Subject {
         match self {
             Self::OdeonUnix => "odeon-unix",
             Self::OdeonQuic => "odeon-quic",
+            Self::Ray => "ray",
+            Self::Monarch => "monarch",
             Self::KameoTcp => "kameo-tcp",
             Self::KameoQuic => "kameo-quic",
             Self::RactorTcp => "ractor-tcp",
@@ -52,8 +72,10 @@ impl Subject {
     /// For people.
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::OdeonUnix => "odeon, unix socket",
-            Self::OdeonQuic => "odeon, QUIC",
+            Self::OdeonUnix => "Odeon, unix socket",
+            Self::OdeonQuic => "Odeon, QUIC",
+            Self::Ray => "Ray",
+            Self::Monarch => "Monarch",
             Self::KameoTcp => "kameo, TCP with noise and yamux",
             Self::KameoQuic => "kameo, QUIC",
             Self::RactorTcp => "ractor_cluster, TCP",
@@ -65,14 +87,40 @@ impl Subject {
         matches!(self, Self::OdeonUnix | Self::OdeonQuic)
     }
 
+    /// The README shows one transport of a peer, one that Odeon has too; which of kameo's two is
+    /// quicker differs between runs.
+    pub(crate) fn is_shown_first(self) -> bool {
+        !matches!(self, Self::KameoTcp | Self::RactorTcp)
+    }
+
+    pub(crate) fn processes(self) -> Processes {
+        match self {
+            Self::OdeonUnix | Self::Ray => Processes::Restarted,
+            Self::OdeonQuic => Processes::AsAbove,
+            Self::Monarch => Processes::RestartedByHand,
+            Self::KameoTcp | Self::KameoQuic | Self::RactorTcp | Self::RactorUnix => {
+                Processes::None
+            }
+        }
+    }
+
     /// Which of Odeon's transports is of the same class as a peer's, and how many times faster it
     /// should be. kameo encrypts what it sends, as Odeon does over QUIC; `ractor_cluster` does not,
     /// as Odeon over a unix socket.
     pub(crate) fn aim(self) -> Option<(Self, f64)> {
         match self {
-            Self::OdeonUnix | Self::OdeonQuic => None,
+            Self::OdeonUnix | Self::OdeonQuic | Self::Ray | Self::Monarch => None,
             Self::KameoTcp | Self::KameoQuic => Some((Self::OdeonQuic, 20.0)),
             Self::RactorTcp | Self::RactorUnix => Some((Self::OdeonUnix, 5.0)),
+        }
+    }
+
+    /// The script in Python that measures it, if it is no library in Rust.
+    pub(crate) fn script(self) -> Option<Script> {
+        match self {
+            Self::Ray => Some(Script::RAY),
+            Self::Monarch => Some(Script::MONARCH),
+            _ => None,
         }
     }
 
@@ -81,6 +129,7 @@ impl Subject {
         match self {
             Self::OdeonUnix => odeon::measure_worker().await,
             Self::OdeonQuic => odeon::measure_node().await,
+            Self::Ray | Self::Monarch => bail!("a script measures it"),
             Self::KameoTcp | Self::KameoQuic => kameo::measure(self).await,
             Self::RactorTcp | Self::RactorUnix => ractor::measure(self).await,
         }
@@ -89,8 +138,8 @@ impl Subject {
     /// In the server process: answers until the client is gone.
     pub(crate) async fn serve(self, folder: &Path) -> Result<()> {
         match self {
-            // Odeon starts the worker process itself.
-            Self::OdeonUnix => Ok(()),
+            // They start their processes themselves.
+            Self::OdeonUnix | Self::Ray | Self::Monarch => Ok(()),
             Self::OdeonQuic => odeon::serve_node(folder).await,
             Self::KameoTcp => kameo::serve("/ip4/127.0.0.1/tcp/0").await,
             Self::KameoQuic => kameo::serve("/ip4/127.0.0.1/udp/0/quic-v1").await,
