@@ -53,12 +53,12 @@
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
 //! | `net/quic`, `net/quic/*`, `net/security` | connections between nodes: their sockets (`endpoint`), streams (`stream`) and ends (`end`), and their stand-in without the feature (`absent`); certificates |
 //! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
-//! | `actor/handler`, `actor/request`, `actor/spawn`, `actor/names` | the traits of an actor and its context; asks and tells; spawning; names |
+//! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning; names |
 //! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |
 //! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
 //! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |
 //! | `actor/cell`, `actor/cell/mailbox`, `actor/stats` | the part of an actor that others reach: orders, mailbox, counters |
-//! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdogs over handlers that hang |
+//! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the code of users while it runs (`user_code`); the kameo host and the actix host around it; the watchdogs over handlers that hang |
 //! | `actor/engine` | one process: its links, ways, cells and obituaries; `component` what the floors above add, `owner` what links need of it |
 //! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
 //! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
