@@ -14,13 +14,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Limits, NodeIdentity};
 use odeon_artifacts::Footprint;
 use odeon_client::{CONNECTION_FILE, Client, Connection, default_folder};
-use odeon_cluster::access::{Role, check_name};
+use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::catalog::WriteError;
 use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, owner_key};
-use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
 use odeon_otel::{Counting, Exporter, Settings};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,7 +60,13 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     Settings::read(args.node.otlp.as_deref())?;
     let folder = folder_of(args.node.dir.as_ref())?;
     if args.foreground {
-        return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
+        return run(
+            &args.node,
+            &folder,
+            NodeEntry::Found,
+            args.voters,
+            args.alone,
+        );
     }
     let mut own: Vec<String> = vec!["up".to_owned(), "--foreground".to_owned()];
     own.extend(args.voters.map(|count| format!("--voters={count}")));
@@ -118,7 +124,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
             Some(token) => Some(admitted(args, through, &token)?),
             None => None,
         };
-        let entry = Entry::Join { through, identity };
+        let entry = NodeEntry::Join { through, identity };
         return run(&args.node, &folder, entry, None, false);
     }
     let was_member = is_member(&folder);
@@ -481,7 +487,7 @@ fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIde
 fn run(
     args: &NodeArgs,
     folder: &Path,
-    entry: Entry,
+    entry: NodeEntry,
     voters: Option<u32>,
     alone: bool,
 ) -> Result<ExitCode> {
@@ -700,7 +706,7 @@ async fn first_key(daemon: &Daemon) -> Result<String> {
         Err(WriteError::Refused(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    let role = Role::Admin;
+    let role = KeyRole::Admin;
     let made = Fact::KeyMade { id, name, role, by };
     daemon.catalog().write_for(made).await?;
     Ok(secret)

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::attempts::{Attempts, Step};
+use crate::attempts::{AttemptStep, Attempts};
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
@@ -222,7 +222,7 @@ impl Agent {
     fn start(&self, job: Job) {
         let mut book = self.inner.book.lock();
         let step = book.attempts.begin(&job);
-        let Step::Begin { attempt } = step else {
+        let AttemptStep::Begin { attempt } = step else {
             return self.take(&mut book, job.id, step);
         };
         let (stop, stopped) = watch::channel(None);
@@ -364,11 +364,11 @@ impl Agent {
     }
 
     /// Has done what is to be done about a try, other than begin it.
-    fn take(&self, book: &mut Book, job: JobId, step: Step) {
+    fn take(&self, book: &mut Book, job: JobId, step: AttemptStep) {
         match step {
-            Step::Nothing | Step::Begin { .. } => {}
-            Step::End { attempt, in_order } => book.stop(job, attempt, in_order),
-            Step::NeverRan { attempt } => {
+            AttemptStep::Nothing | AttemptStep::Begin { .. } => {}
+            AttemptStep::End { attempt, in_order } => book.stop(job, attempt, in_order),
+            AttemptStep::NeverRan { attempt } => {
                 let agent = self.clone();
                 tokio::spawn(async move {
                     let outcome = Outcome::Stopped {

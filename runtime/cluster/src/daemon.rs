@@ -56,7 +56,7 @@ pub struct DaemonConfig {
     /// on.
     pub advertise: Option<SocketAddr>,
     /// The way in which it comes into a cluster.
-    pub entry: Entry,
+    pub entry: NodeEntry,
     /// Set where it goes on as the only voter, since the majority is lost for good. What only those
     /// knew is lost; none of them may come back with what its disk holds.
     pub alone: bool,
@@ -78,7 +78,7 @@ pub struct DaemonConfig {
 
 /// The way in which a node comes into a cluster.
 #[derive(Debug)]
-pub enum Entry {
+pub enum NodeEntry {
     /// It begins a new one, or goes on with the one of its folder.
     Found,
     /// It goes on with what its folder says, or joins with this identity through the node at this
@@ -242,7 +242,7 @@ impl Daemon {
         let (engine, own) = heritage.map(|it| (it.engine, it.own)).unzip();
         let system = start_system(&mut config, identity, listen, &programs, engine).await?;
         let listen = system.address().unwrap_or(listen);
-        let founds = matches!(config.entry, Entry::Found) && known.is_none();
+        let founds = matches!(config.entry, NodeEntry::Found) && known.is_none();
         let mut node = known.unwrap_or_else(|| NodeFile {
             name: name.clone(),
             votes_as: None,
@@ -251,7 +251,7 @@ impl Daemon {
             voters: vec![],
         });
         node.listen = listen;
-        if let Entry::Join { through, .. } = &config.entry
+        if let NodeEntry::Join { through, .. } = &config.entry
             && !node.peers.contains(through)
         {
             node.peers.push(*through);
@@ -617,9 +617,9 @@ pub fn host_name() -> String {
     host.nodename().to_string_lossy().into_owned()
 }
 
-fn identity(folder: &Folder, name: &str, entry: &Entry) -> Result<NodeIdentity, DaemonError> {
+fn identity(folder: &Folder, name: &str, entry: &NodeEntry) -> Result<NodeIdentity, DaemonError> {
     let path = folder.path();
-    if let Entry::Join {
+    if let NodeEntry::Join {
         identity: Some(issued),
         ..
     } = entry
@@ -631,14 +631,14 @@ fn identity(folder: &Folder, name: &str, entry: &Entry) -> Result<NodeIdentity, 
         return Ok(NodeIdentity::load(path)?);
     }
     match entry {
-        Entry::Found => {
+        NodeEntry::Found => {
             let cluster = ClusterIdentity::generate()?;
             cluster.save(path)?;
             let identity = cluster.issue(name)?;
             identity.save(path)?;
             Ok(identity)
         }
-        Entry::Join { .. } => Err(DaemonError::Stranger(path.to_owned())),
+        NodeEntry::Join { .. } => Err(DaemonError::Stranger(path.to_owned())),
     }
 }
 
