@@ -1,8 +1,9 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
 //! code, leftovers, docs, and papers that are short and cite what exists. `circles` has those about what
-//! files import.
+//! files import, `sizes` those about how long they are, `nouns` those about what types are called.
 
 mod circles;
+mod nouns;
 mod sizes;
 
 use std::collections::BTreeSet;
