@@ -29,6 +29,7 @@ use super::{export, upgrade};
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
+use crate::waiter::Waiter;
 
 /// The file with the number of the daemon's process.
 const PID_FILE: &str = "daemon.pid";
@@ -72,7 +73,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     own.extend(args.voters.map(|count| format!("--voters={count}")));
     own.extend(args.alone.then(|| "--alone".to_owned()));
     own.extend(passed_on(&args.node, &folder));
-    let runtime = runtime()?;
+    let runtime = Waiter::with_threads()?;
     let runs = running(&folder).is_some() && args.nodes > 1;
     if !runs {
         Starting::begin(&folder, &own, None)?.ready()?;
@@ -292,13 +293,6 @@ fn folder_of(given: Option<&PathBuf>) -> Result<PathBuf> {
     std::path::absolute(&folder).with_context(|| format!("finding {}", folder.display()))
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    let built = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    built.context("starting tokio")
-}
-
 /// The arguments of a node, for the process that becomes it.
 fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
     let mut own = vec!["--dir".to_owned(), folder.display().to_string()];
@@ -479,7 +473,7 @@ fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIde
     let name = args.node.name.clone();
     let name = name.unwrap_or_else(odeon_cluster::daemon::host_name);
     let joining = odeon::admission::join(through, &token, &name);
-    let (identity, _told) = runtime()?.block_on(joining)?;
+    let (identity, _told) = Waiter::with_threads()?.block_on(joining)?;
     Ok(identity)
 }
 
@@ -523,7 +517,7 @@ fn run(
         logs: LogLimits::default(),
         heritage,
     };
-    runtime()?.block_on(async {
+    Waiter::with_threads()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
