@@ -58,7 +58,7 @@ use odeon_gpu::{Backend, Cpu};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::model::{ConfigError, LoadError, ModelConfig};
+use crate::model::{ConfigError, ModelConfig, TensorError};
 use crate::weights::StoredType;
 use lane::{Lane, LaneSize};
 use slots::Slots;
@@ -290,7 +290,7 @@ impl<B: Backend> Generator<B> {
     ///
     /// # Errors
     /// If the number of elements is not the model's.
-    pub fn load_flat(&mut self, flat: &[f32]) -> Result<(), LoadError> {
+    pub fn load_flat(&mut self, flat: &[f32]) -> Result<(), TensorError> {
         self.load_flat_in_flight(flat, InFlight::Keep)
     }
 
@@ -300,7 +300,7 @@ impl<B: Backend> Generator<B> {
     ///
     /// # Errors
     /// If the number of bytes is not four for each of the model's parameters.
-    pub fn load_bytes(&mut self, bytes: &[u8], stored: StoredType) -> Result<(), LoadError> {
+    pub fn load_bytes(&mut self, bytes: &[u8], stored: StoredType) -> Result<(), TensorError> {
         self.weights.load_bytes(&self.backend, bytes, stored)?;
         self.slots_mut().for_each(Slots::forget_kept);
         Ok(())
@@ -314,7 +314,7 @@ impl<B: Backend> Generator<B> {
         &mut self,
         flat: &[f32],
         in_flight: InFlight,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), TensorError> {
         self.weights.load(&self.backend, flat)?;
         self.slots_mut().for_each(Slots::forget_kept);
         if in_flight == InFlight::Recompute {

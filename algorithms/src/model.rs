@@ -43,7 +43,7 @@ pub struct Model<B: Backend = Cpu> {
 /// Why parameters were not loaded. The model is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum LoadError {
+pub enum TensorError {
     /// The model has no tensor of this name.
     #[error("the model has no tensor {0}")]
     UnknownTensor(String),
@@ -135,7 +135,7 @@ impl<B: Backend> Model<B> {
     ///
     /// # Errors
     /// If the number of elements is not the model's.
-    pub fn load_flat(&mut self, flat: &[f32]) -> Result<(), LoadError> {
+    pub fn load_flat(&mut self, flat: &[f32]) -> Result<(), TensorError> {
         let want = self.layout.len();
         check_length("the flat buffer", flat.len(), want)?;
         self.backend
@@ -147,11 +147,11 @@ impl<B: Backend> Model<B> {
     ///
     /// # Errors
     /// If the model has no tensor of that name, or it has another number of elements.
-    pub fn load_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), LoadError> {
+    pub fn load_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), TensorError> {
         let entry = self
             .layout
             .get(name)
-            .ok_or_else(|| LoadError::UnknownTensor(name.to_owned()))?;
+            .ok_or_else(|| TensorError::UnknownTensor(name.to_owned()))?;
         check_length(name, values.len(), entry.range.len())?;
         self.backend
             .write(B::view_mut(&mut self.params, entry.range.clone()), values);
@@ -208,11 +208,11 @@ impl Model<Cpu> {
     }
 }
 
-pub(crate) fn check_length(name: &str, got: usize, want: usize) -> Result<(), LoadError> {
+pub(crate) fn check_length(name: &str, got: usize, want: usize) -> Result<(), TensorError> {
     if got == want {
         Ok(())
     } else {
-        Err(LoadError::Length {
+        Err(TensorError::Length {
             name: name.to_owned(),
             got,
             want,

@@ -103,7 +103,7 @@ pub use reshard::{Cost, Engine, Plan, Reshard, ReshardError};
 pub use shard::{CutError, Part, Shard, Shards};
 pub use spec::{Cut, Home, ModelSpec, SpecError, TensorSpec};
 pub use transfer::{Origin, Transfer};
-pub use window::{Run, Window, WindowError, copy_box};
+pub use window::{ByteRun, Window, WindowError, copy_box};
 
 #[cfg(test)]
 mod tests;

@@ -21,8 +21,9 @@ macro_rules! demos {
     };
 }
 
-/// `cargo run -p odeon-tests --bin record` makes them anew.
-pub(crate) const DEMOS: &[Demo] = demos![
+/// `cargo run -p odeon-tests --bin record` makes them anew. A static, since a constant lies in the
+/// binary once for each place that it is used from.
+pub(crate) static DEMOS: &[Demo] = demos![
     "deadlock": "two actors in two processes wait for each other", [
         ("Now", "who is in the circle, and since when"),
         ("Actors", "what each of them waits for: filter `state:waiting`"),

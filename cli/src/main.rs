@@ -18,6 +18,7 @@
 //! | `inspect/record`, `inspect/replay`, `inspect/recorded_catalog`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
 //! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
 //! | `plot`, `figures`, `print` | figures as SVG; numbers as people read them; output |
+//! | `waiter` | a runtime that a command waits on |
 //!
 //! The pages are `cli/ui`: modules that a browser reads as they are, without a build. `cli/demo` holds
 //! recordings that `tests/src/record` made.
@@ -33,6 +34,7 @@ mod inspect;
 mod plot;
 mod print;
 mod top;
+mod waiter;
 
 use std::process::ExitCode;
 

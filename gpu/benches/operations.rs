@@ -1,14 +1,27 @@
 //! Time of the operations that a training step and a decoding step spend theirs in, at the sizes of
 //! an 11 million parameter model on two threads.
 
-#![allow(missing_docs, reason = "criterion's macros define items")]
-
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use divan::Bencher;
+use divan::counter::ItemsCount;
 use odeon_gpu::{AttentionShape, Backend, Cpu, CpuBuffer, MatMul, Store, VocabGrad, VocabStats};
+
+fn main() {
+    divan::main();
+}
 
 const ROWS: usize = 2048;
 const DIM: usize = 384;
 const FFN: usize = 1040;
+
+/// A size with the name that it is shown by.
+#[derive(Clone, Copy)]
+struct Named<T>((&'static str, T));
+
+impl<T> std::fmt::Display for Named<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.0)
+    }
+}
 
 fn noise(cpu: &Cpu, len: usize) -> CpuBuffer {
     let mut state = 1u64;
@@ -24,128 +37,149 @@ fn noise(cpu: &Cpu, len: usize) -> CpuBuffer {
 }
 
 /// Throughput is in floating-point operations.
-fn products(c: &mut Criterion) {
+#[divan::bench(args = [
+    ("forward 2048x2080x384", MatMul::linear(ROWS, 2 * FFN, DIM)),
+    ("forward 2048x384x1040", MatMul::linear(ROWS, DIM, FFN)),
+    ("input gradient 2048x1040x384", MatMul::linear_dx(ROWS, DIM, FFN)),
+    ("weight gradient 384x1040x2048", MatMul::linear_dw(ROWS, DIM, FFN)),
+].map(Named))]
+fn matmul(bencher: Bencher<'_, '_>, Named((_, call)): Named<MatMul>) {
     let cpu = Cpu::new(2);
-    let mut group = c.benchmark_group("matmul");
-    let (x, w) = (noise(&cpu, ROWS * FFN), noise(&cpu, 2 * FFN * DIM));
+    let (x, w) = (noise(&cpu, ROWS * FFN), noise(&cpu, ROWS * FFN));
     let mut y = cpu.alloc(ROWS * 2 * FFN);
-    let calls = [
-        ("forward 2048x2080x384", MatMul::linear(ROWS, 2 * FFN, DIM)),
-        ("forward 2048x384x1040", MatMul::linear(ROWS, DIM, FFN)),
-        (
-            "input gradient 2048x1040x384",
-            MatMul::linear_dx(ROWS, DIM, FFN),
-        ),
-        (
-            "weight gradient 384x1040x2048",
-            MatMul::linear_dw(ROWS, DIM, FFN),
-        ),
-    ];
-    for (name, call) in calls {
-        group.throughput(Throughput::Elements(2 * (call.m * call.n * call.k) as u64));
-        group.bench_function(name, |b| {
-            b.iter(|| cpu.matmul(call, x.as_slice(), w.as_slice(), y.as_mut_slice()));
-        });
-    }
+    bencher
+        .counter(ItemsCount::new(2 * call.m * call.n * call.k))
+        .bench_local(|| cpu.matmul(call, x.as_slice(), w.as_slice(), y.as_mut_slice()));
+}
+
+/// As [`matmul`], with weights that were packed once.
+#[divan::bench(args = [1, 16, 32])]
+fn matmul_packed(bencher: Bencher<'_, '_>, rows: usize) {
+    let cpu = Cpu::new(2);
+    let (x, w) = (noise(&cpu, rows * DIM), noise(&cpu, 2 * FFN * DIM));
+    let mut y = cpu.alloc(rows * 2 * FFN);
     let packed = cpu.pack(2 * FFN, DIM, w.as_slice());
-    for rows in [1, 16, 32] {
-        group.throughput(Throughput::Elements(2 * (rows * 2 * FFN * DIM) as u64));
-        group.bench_function(format!("packed {rows}x2080x384"), |b| {
-            let (x, y) = (
-                &x.as_slice()[..rows * DIM],
-                &mut y.as_mut_slice()[..rows * 2 * FFN],
-            );
-            b.iter(|| cpu.packed_linear(x, &packed, y, Store::Set));
+    bencher
+        .counter(ItemsCount::new(2 * rows * 2 * FFN * DIM))
+        .bench_local(|| {
+            cpu.packed_linear(x.as_slice(), &packed, y.as_mut_slice(), Store::Set);
         });
-    }
-    group.finish();
 }
 
-fn rows(c: &mut Criterion) {
+#[divan::bench]
+fn rms_norm(bencher: Bencher<'_, '_>) {
     let cpu = Cpu::new(2);
-    let mut group = c.benchmark_group("rows");
-    let (x, w) = (noise(&cpu, ROWS * 2 * FFN), noise(&cpu, 256 * DIM));
-    let (mut y, mut z) = (cpu.alloc(ROWS * 2 * FFN), cpu.alloc(ROWS));
-    let n = ROWS * DIM;
-    group.bench_function("rms_norm", |b| {
-        let (x, w) = (&x.as_slice()[..n], &w.as_slice()[..DIM]);
-        b.iter(|| cpu.rms_norm(1e-5, x, w, &mut y.as_mut_slice()[..n], z.as_mut_slice()));
-    });
-    group.bench_function("swiglu", |b| {
-        b.iter(|| cpu.swiglu(FFN, x.as_slice(), &mut y.as_mut_slice()[..ROWS * FFN]));
-    });
+    let (x, w) = (noise(&cpu, ROWS * DIM), noise(&cpu, DIM));
+    let (mut y, mut z) = (cpu.alloc(ROWS * DIM), cpu.alloc(ROWS));
+    let (x, w) = (x.as_slice(), w.as_slice());
+    bencher.bench_local(|| cpu.rms_norm(1e-5, x, w, y.as_mut_slice(), z.as_mut_slice()));
+}
+
+#[divan::bench]
+fn swiglu(bencher: Bencher<'_, '_>) {
+    let cpu = Cpu::new(2);
+    let (x, mut y) = (noise(&cpu, ROWS * 2 * FFN), cpu.alloc(ROWS * FFN));
+    bencher.bench_local(|| cpu.swiglu(FFN, x.as_slice(), y.as_mut_slice()));
+}
+
+#[divan::bench]
+fn vocab(bencher: Bencher<'_, '_>) {
+    let cpu = Cpu::new(2);
+    let (x, w) = (noise(&cpu, ROWS * DIM), noise(&cpu, 256 * DIM));
+    let [mut logprob, mut entropy, mut lse] = [ROWS; 3].map(|rows| cpu.alloc(rows));
     let labels = vec![7; ROWS];
-    let (mut entropy, mut lse) = (cpu.alloc(ROWS), cpu.alloc(ROWS));
-    group.bench_function("vocab", |b| {
-        b.iter(|| {
-            let out = VocabStats {
-                logprob: z.as_mut_slice(),
-                entropy: entropy.as_mut_slice(),
-                logsumexp: lse.as_mut_slice(),
-            };
-            cpu.vocab(1.0, &x.as_slice()[..n], w.as_slice(), &labels, out);
-        });
+    bencher.bench_local(|| {
+        let out = VocabStats {
+            logprob: logprob.as_mut_slice(),
+            entropy: entropy.as_mut_slice(),
+            logsumexp: lse.as_mut_slice(),
+        };
+        cpu.vocab(1.0, x.as_slice(), w.as_slice(), &labels, out);
     });
-    group.bench_function("vocab backward", |b| {
-        let mut dw = cpu.alloc(256 * DIM);
-        b.iter(|| {
-            let saved = VocabStats {
-                logprob: z.as_slice(),
-                entropy: entropy.as_slice(),
-                logsumexp: lse.as_slice(),
-            };
-            let grad = VocabGrad {
-                logprob: Some(z.as_slice()),
-                entropy: None,
-                dx: Some((&mut y.as_mut_slice()[..n], Store::Set)),
-                dw: Some(dw.as_mut_slice()),
-            };
-            cpu.vocab_backward(1.0, &x.as_slice()[..n], w.as_slice(), &labels, saved, grad);
-        });
-    });
-    group.finish();
 }
 
-fn attention(c: &mut Criterion) {
+#[divan::bench]
+fn vocab_backward(bencher: Bencher<'_, '_>) {
     let cpu = Cpu::new(2);
-    let mut group = c.benchmark_group("attention");
-    for (heads, head_dim, tokens) in [(4, 32, 128), (6, 64, 256), (6, 64, 2048)] {
+    let (x, w) = (noise(&cpu, ROWS * DIM), noise(&cpu, 256 * DIM));
+    let [logprob, entropy, lse] = [ROWS; 3].map(|rows| cpu.alloc(rows));
+    let (mut dx, mut dw) = (cpu.alloc(ROWS * DIM), cpu.alloc(256 * DIM));
+    let labels = vec![7; ROWS];
+    bencher.bench_local(|| {
+        let saved = VocabStats {
+            logprob: logprob.as_slice(),
+            entropy: entropy.as_slice(),
+            logsumexp: lse.as_slice(),
+        };
+        let grad = VocabGrad {
+            logprob: Some(logprob.as_slice()),
+            entropy: None,
+            dx: Some((dx.as_mut_slice(), Store::Set)),
+            dw: Some(dw.as_mut_slice()),
+        };
+        cpu.vocab_backward(1.0, x.as_slice(), w.as_slice(), &labels, saved, grad);
+    });
+}
+
+/// Heads, their width, and tokens of a sequence.
+const ATTENTIONS: [(usize, usize, usize); 3] = [(4, 32, 128), (6, 64, 256), (6, 64, 2048)];
+
+/// The buffers of an attention over sequences of equal length.
+struct Attention {
+    cpu: Cpu,
+    shape: AttentionShape,
+    bounds: Vec<u32>,
+    qkv: CpuBuffer,
+    out: CpuBuffer,
+    lse: CpuBuffer,
+}
+
+impl Attention {
+    fn new((heads, head_dim, tokens): (usize, usize, usize)) -> Self {
+        let cpu = Cpu::new(2);
         let shape = AttentionShape {
             heads,
             kv_heads: heads,
             head_dim,
         };
-        let bounds: Vec<u32> = (0..=ROWS / tokens).map(|s| (s * tokens) as u32).collect();
-        let qkv = noise(&cpu, ROWS * shape.qkv_cols());
-        let dout = noise(&cpu, ROWS * shape.out_cols());
-        let (mut out, mut lse) = (cpu.alloc(ROWS * shape.out_cols()), cpu.alloc(ROWS * heads));
-        let mut dqkv = cpu.alloc(ROWS * shape.qkv_cols());
-        group.bench_function(
-            format!("forward {heads}x{head_dim}, {tokens} tokens"),
-            |b| {
-                let (out, lse) = (out.as_mut_slice(), lse.as_mut_slice());
-                b.iter(|| cpu.attention(shape, &bounds, qkv.as_slice(), out, lse));
-            },
-        );
-        group.bench_function(
-            format!("backward {heads}x{head_dim}, {tokens} tokens"),
-            |b| {
-                b.iter(|| {
-                    cpu.attention_backward(
-                        shape,
-                        &bounds,
-                        qkv.as_slice(),
-                        out.as_slice(),
-                        lse.as_slice(),
-                        dout.as_slice(),
-                        dqkv.as_mut_slice(),
-                    );
-                });
-            },
-        );
+        Self {
+            bounds: (0..=ROWS / tokens).map(|s| (s * tokens) as u32).collect(),
+            qkv: noise(&cpu, ROWS * shape.qkv_cols()),
+            out: cpu.alloc(ROWS * shape.out_cols()),
+            lse: cpu.alloc(ROWS * heads),
+            shape,
+            cpu,
+        }
     }
-    group.finish();
+
+    fn forward(&mut self) {
+        let (out, lse) = (self.out.as_mut_slice(), self.lse.as_mut_slice());
+        let qkv = self.qkv.as_slice();
+        self.cpu.attention(self.shape, &self.bounds, qkv, out, lse);
+    }
 }
 
-criterion_group!(benches, products, rows, attention);
-criterion_main!(benches);
+#[divan::bench(args = ATTENTIONS)]
+fn attention(bencher: Bencher<'_, '_>, size: (usize, usize, usize)) {
+    let mut attention = Attention::new(size);
+    bencher.bench_local(|| attention.forward());
+}
+
+#[divan::bench(args = ATTENTIONS)]
+fn attention_backward(bencher: Bencher<'_, '_>, size: (usize, usize, usize)) {
+    let mut it = Attention::new(size);
+    it.forward();
+    let dout = noise(&it.cpu, ROWS * it.shape.out_cols());
+    let mut dqkv = it.cpu.alloc(ROWS * it.shape.qkv_cols());
+    bencher.bench_local(|| {
+        it.cpu.attention_backward(
+            it.shape,
+            &it.bounds,
+            it.qkv.as_slice(),
+            it.out.as_slice(),
+            it.lse.as_slice(),
+            dout.as_slice(),
+            dqkv.as_mut_slice(),
+        );
+    });
+}

@@ -1,6 +1,6 @@
 //! The processor back-end.
 //!
-//! Matrix products come from the `gemm` crate (its AVX-512 kernels are chosen at run time); the
+//! Matrix products come from the `gemm` crates (its AVX-512 kernels are chosen at run time); the
 //! other loops are compiled for three instruction sets and dispatched at run time. Work is cut into
 //! blocks whose size does not depend on timing, and partial sums are added in block order, so the
 //! same number of threads gives the same bits.

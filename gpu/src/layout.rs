@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// One named tensor inside a flat buffer, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TensorEntry {
     /// Name, unique in its layout.
     pub name: String,
     /// Extent of each dimension, outermost first.
@@ -19,7 +19,7 @@ pub struct Entry {
 /// Two buffers with equal layouts can be copied, summed, broadcast and checksummed as one slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    entries: Vec<Entry>,
+    entries: Vec<TensorEntry>,
     index: HashMap<String, usize>,
     len: usize,
 }
@@ -41,7 +41,7 @@ impl Layout {
         let previous = self.index.insert(name.clone(), self.entries.len());
         assert!(previous.is_none(), "tensor {name} is in the layout twice");
         self.len = range.end;
-        self.entries.push(Entry {
+        self.entries.push(TensorEntry {
             name,
             shape: shape.to_vec(),
             range: range.clone(),
@@ -63,13 +63,13 @@ impl Layout {
 
     /// The tensors in buffer order.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[TensorEntry] {
         &self.entries
     }
 
     /// The tensor of that name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&TensorEntry> {
         self.index.get(name).map(|&i| &self.entries[i])
     }
 }

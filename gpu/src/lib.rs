@@ -72,6 +72,6 @@ pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};
 pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
-pub use layout::{Entry, Layout};
+pub use layout::{Layout, TensorEntry};
 pub use muon::{Matrix, Muon, MuonScratch};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};

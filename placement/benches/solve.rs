@@ -1,14 +1,15 @@
 //! Decisions of the solver at the size of a large cluster: 1,000 nodes in 50 racks with 8 devices
 //! each. A decision is a solution carried out, or a refusal.
 
-#![allow(missing_docs, reason = "criterion's macros define items")]
 #![allow(clippy::unwrap_used, reason = "a bench stops where it goes wrong")]
-#![allow(clippy::disallowed_methods, reason = "a bench is what reads the clock")]
 
-use std::time::{Duration, Instant};
-
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use divan::Bencher;
+use divan::counter::ItemsCount;
 use odeon_placement::{Affinity, Arrange, Demand, Level, Node, Resources, View, solve};
+
+fn main() {
+    divan::main();
+}
 
 fn cluster() -> View {
     let capacity = || {
@@ -39,60 +40,61 @@ fn mixed(i: usize) -> Demand {
     }
 }
 
-/// Places until `count` decisions are made, and says how long that took.
-fn place(view: &mut View, count: usize, demand: impl Fn(usize) -> Demand) -> Duration {
-    let demands: Vec<Demand> = (0..count).map(demand).collect();
-    let begun = Instant::now();
-    for demand in &demands {
-        if let Ok(plan) = solve(view, std::slice::from_ref(demand)) {
+/// Decides on one demand after the other.
+fn place(mut view: View, demands: &[Demand]) -> View {
+    for demand in demands {
+        if let Ok(plan) = solve(&view, std::slice::from_ref(demand)) {
             view.grant(&plan);
         }
     }
-    begun.elapsed()
+    view
 }
 
-fn decisions(c: &mut Criterion) {
-    let mut group = c.benchmark_group("solve");
+/// Measures decisions on a fresh cluster each time.
+fn decide(bencher: Bencher<'_, '_>, count: usize, demand: impl Fn(usize) -> Demand) {
     let empty = cluster();
-    group.sample_size(10);
-    group.throughput(Throughput::Elements(4000));
-    group.bench_function("4,000 mixed demands on 1,000 nodes", |b| {
-        b.iter_custom(|times| {
-            (0..times)
-                .map(|_| place(&mut empty.clone(), 4000, mixed))
-                .sum()
-        });
-    });
-    let mut full = empty.clone();
-    place(&mut full, 8000, |i| named(i, Resources::new()).gpus(1));
-    group.throughput(Throughput::Elements(1));
-    group.bench_function("refusal by a full cluster", |b| {
-        let demand = [named(9000, Resources::new()).gpus(1)];
-        b.iter(|| solve(&full, &demand).unwrap_err());
-    });
-    group.bench_function("a gang of 4,096 ranks", |b| {
-        let gang = [named(0, Resources::new()).gpus(1).gang(4096)];
-        b.iter_batched(
-            || empty.clone(),
-            |mut view| {
-                let plan = solve(&view, &gang).unwrap();
-                view.grant(&plan);
-                view
-            },
-            BatchSize::PerIteration,
-        );
-    });
-    group.throughput(Throughput::Elements(100_000));
-    group.bench_function("100,000 light actors", |b| {
-        let light = |i| named(i, Resources::new().cpu_milli(1));
-        b.iter_custom(|times| {
-            (0..times)
-                .map(|_| place(&mut empty.clone(), 100_000, light))
-                .sum()
-        });
-    });
-    group.finish();
+    let demands: Vec<Demand> = (0..count).map(demand).collect();
+    bencher
+        .counter(ItemsCount::new(count))
+        .with_inputs(|| empty.clone())
+        .bench_local_values(|view| place(view, &demands));
 }
 
-criterion_group!(benches, decisions);
-criterion_main!(benches);
+#[divan::bench(
+    name = "4,000 mixed demands on 1,000 nodes",
+    sample_count = 10,
+    sample_size = 1
+)]
+fn mixed_demands(bencher: Bencher<'_, '_>) {
+    decide(bencher, 4000, mixed);
+}
+
+#[divan::bench(name = "refusal by a full cluster")]
+fn refusal(bencher: Bencher<'_, '_>) {
+    let singles: Vec<Demand> = (0..8000)
+        .map(|i| named(i, Resources::new()).gpus(1))
+        .collect();
+    let full = place(cluster(), &singles);
+    let demand = [named(9000, Resources::new()).gpus(1)];
+    bencher.bench_local(|| solve(&full, &demand).unwrap_err());
+}
+
+#[divan::bench(name = "a gang of 4,096 ranks", sample_count = 10, sample_size = 1)]
+fn gang(bencher: Bencher<'_, '_>) {
+    let empty = cluster();
+    let gang = [named(0, Resources::new()).gpus(1).gang(4096)];
+    bencher
+        .with_inputs(|| empty.clone())
+        .bench_local_values(|mut view| {
+            let plan = solve(&view, &gang).unwrap();
+            view.grant(&plan);
+            view
+        });
+}
+
+#[divan::bench(name = "100,000 light actors", sample_count = 10, sample_size = 1)]
+fn light_actors(bencher: Bencher<'_, '_>) {
+    decide(bencher, 100_000, |i| {
+        named(i, Resources::new().cpu_milli(1))
+    });
+}

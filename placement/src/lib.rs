@@ -78,4 +78,4 @@ pub use topology::{
     ClusterSpec, DeviceSpec, ElementSpec, GpuSpec, Link, LinkKind, Links, NodeSpec, TopologyError,
 };
 pub use view::{Liveness, Node, Quota, View, Worker};
-pub use what_if::{Change, Outlook, UnknownTarget, Waiting, WhatIf, what_if};
+pub use what_if::{Change, Outlook, UnknownTarget, WaitingDemand, WhatIf, what_if};

@@ -52,12 +52,12 @@ pub struct WhatIf {
     /// starts anew as a whole. Unknown if its demand was not given.
     pub displaced: Vec<(String, Option<Outlook>)>,
     /// The demands that wait, each as it is now and as it would be, in the order given.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingDemand>,
 }
 
 /// A demand without a place, before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitingDemand {
     /// The holder of the demand.
     pub holder: String,
     /// As it is now.
@@ -93,7 +93,7 @@ pub fn what_if(view: &View, change: &Change, demands: &[Demand]) -> Result<WhatI
     let now = in_turn(&mut view.clone(), waits());
     let then = in_turn(&mut after, waits());
     let waiting = now.into_iter().zip(then);
-    let waiting = waiting.map(|((holder, now), (_, then))| Waiting { holder, now, then });
+    let waiting = waiting.map(|((holder, now), (_, then))| WaitingDemand { holder, now, then });
     Ok(WhatIf {
         displaced,
         waiting: waiting.collect(),

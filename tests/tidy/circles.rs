@@ -71,10 +71,15 @@ impl File {
     }
 }
 
-/// The code in front of the module of tests.
-fn without_tests(code: &str) -> &str {
+/// The code in front of the module of tests. One that lies in a file of its own is declared at the top,
+/// and cuts off nothing.
+pub(super) fn without_tests(code: &str) -> &str {
     let mut marks = code.match_indices("#[cfg(test)]");
-    let tests = marks.find(|(at, mark)| code[at + mark.len()..].trim_start().starts_with("mod"));
+    let tests = marks.find(|(at, mark)| {
+        let item = code[at + mark.len()..].trim_start();
+        let head = item.split(['{', ';']).next().unwrap_or_default();
+        item.starts_with("mod ") && item[head.len()..].starts_with('{')
+    });
     tests.map_or(code, |(at, _)| &code[..at])
 }
 

@@ -1,9 +1,11 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
 //! code, leftovers, docs, and papers that are short and cite what exists. `circles` has those about what
-//! files import.
+//! files import, `floors` those about what lies above what in the runtime, `sizes` those about how long files
+//! are, `nouns` those about what types are called.
 
 mod circles;
 mod floors;
+mod nouns;
 mod sizes;
 
 use std::collections::BTreeSet;

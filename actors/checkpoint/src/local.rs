@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use odeon_algorithms::parallel::{ModelSpec, Region, Run, Shards};
+use odeon_algorithms::parallel::{ByteRun, ModelSpec, Region, Shards};
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ pub trait Target: Send + Sync {
         &self,
         tensor: usize,
         bytes: &[u8],
-        runs: &mut dyn Iterator<Item = Run>,
+        runs: &mut dyn Iterator<Item = ByteRun>,
     ) -> Result<(), String>;
 
     /// Has `fill` fill bytes `range` of what the rank has of a tensor, where that can be done without
@@ -133,7 +133,7 @@ pub trait Target: Send + Sync {
     ) -> Result<(), String> {
         let mut bytes = vec![0; range.len()];
         fill(&mut bytes)?;
-        let run = Run {
+        let run = ByteRun {
             source: 0,
             target: range.start,
             bytes: range.len(),
@@ -342,7 +342,7 @@ impl Target for Buffers {
         &self,
         tensor: usize,
         bytes: &[u8],
-        runs: &mut dyn Iterator<Item = Run>,
+        runs: &mut dyn Iterator<Item = ByteRun>,
     ) -> Result<(), String> {
         let buffer = self.buffers.get(tensor);
         let buffer = buffer.ok_or_else(|| format!("there is no buffer for tensor {tensor}"))?;

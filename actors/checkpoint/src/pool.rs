@@ -12,11 +12,11 @@ pub trait Memory: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Why there is none, in words.
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Block>, String>;
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn PoolBlock>, String>;
 }
 
 /// A block of memory.
-pub trait Block: Send + Sync {
+pub trait PoolBlock: Send + Sync {
     /// All of it.
     fn bytes(&self) -> &[u8];
 
@@ -35,11 +35,11 @@ pub struct Pool {
     free: Mutex<Vec<Shelved>>,
 }
 
-struct Shelved(Box<dyn Block>);
+struct Shelved(Box<dyn PoolBlock>);
 
 /// A block that is in use; it goes back when this is dropped.
 pub(crate) struct Lease {
-    block: Option<Box<dyn Block>>,
+    block: Option<Box<dyn PoolBlock>>,
     bytes: usize,
     pool: Arc<Pool>,
 }
@@ -122,7 +122,7 @@ impl Drop for Lease {
 }
 
 impl Memory for Heap {
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Block>, String> {
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn PoolBlock>, String> {
         let mut block: Vec<u8> = vec![];
         let refused = |error| format!("no memory for a snapshot of {bytes} bytes: {error}");
         block.try_reserve_exact(bytes).map_err(refused)?;
@@ -132,7 +132,7 @@ impl Memory for Heap {
     }
 }
 
-impl Block for Vec<u8> {
+impl PoolBlock for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
     }
@@ -157,7 +157,7 @@ mod tests {
     struct Counted(Arc<AtomicUsize>);
 
     impl Memory for Counted {
-        fn allocate(&self, bytes: usize) -> Result<Box<dyn Block>, String> {
+        fn allocate(&self, bytes: usize) -> Result<Box<dyn PoolBlock>, String> {
             self.0.fetch_add(1, Relaxed);
             Heap.allocate(bytes)
         }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use odeon::Failure;
-use odeon_algorithms::parallel::{Region, Run};
+use odeon_algorithms::parallel::{ByteRun, Region};
 use odeon_algorithms::train::StatePart;
 use odeon_checkpoint::commit::{FindError, find};
 use odeon_checkpoint::{Dtype, Held, Local, LocalTensor, MODEL, Source, Storage, Target, Which};
@@ -118,7 +118,7 @@ impl Target for Trainee {
         &self,
         tensor: usize,
         bytes: &[u8],
-        runs: &mut dyn Iterator<Item = Run>,
+        runs: &mut dyn Iterator<Item = ByteRun>,
     ) -> Result<(), String> {
         let mut optimizer = self.lock();
         let (part, begin) = place(&optimizer, tensor)?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::Clock;
-use odeon_algorithms::task::code::{Code, Outcome, Trial, Unjudged};
+use odeon_algorithms::task::code::{Code, Trial, TrialOutcome, Unjudged};
 use odeon_algorithms::task::{Problem, Verdict};
 use tokio::sync::Semaphore;
 
@@ -83,11 +83,11 @@ impl CodeJudge {
     }
 
     /// Runs a trial, again where the machine was at fault: it may have been short of something.
-    async fn outcome(&self, trial: &Trial) -> Result<Outcome, SandboxError> {
+    async fn outcome(&self, trial: &Trial) -> Result<TrialOutcome, SandboxError> {
         let mut pause = PAUSE;
         loop {
             let outcome = outcome_of(self.run(trial).await?);
-            if !matches!(outcome, Outcome::NotStarted(_)) || pause > PAUSE_MAX {
+            if !matches!(outcome, TrialOutcome::NotStarted(_)) || pause > PAUSE_MAX {
                 return Ok(outcome);
             }
             tracing::warn!(%outcome, "a program is tried again");
@@ -111,18 +111,18 @@ impl CodeJudge {
     }
 }
 
-fn outcome_of(ran: Ran) -> Outcome {
+fn outcome_of(ran: Ran) -> TrialOutcome {
     match ran.end {
-        End::Exited(code) => Outcome::Exited {
+        End::Exited(code) => TrialOutcome::Exited {
             code,
             stdout: ran.stdout.bytes,
         },
-        End::Signalled(signal) => Outcome::Signalled(signal),
-        End::TimedOut(_) => Outcome::TimedOut,
-        End::OutOfMemory => Outcome::OutOfMemory,
-        End::OutputTooLong => Outcome::OutputTooLong,
-        End::TooManyProcesses => Outcome::TooManyProcesses,
-        End::NotStarted(why) => Outcome::NotStarted(why),
+        End::Signalled(signal) => TrialOutcome::Signalled(signal),
+        End::TimedOut(_) => TrialOutcome::TimedOut,
+        End::OutOfMemory => TrialOutcome::OutOfMemory,
+        End::OutputTooLong => TrialOutcome::OutputTooLong,
+        End::TooManyProcesses => TrialOutcome::TooManyProcesses,
+        End::NotStarted(why) => TrialOutcome::NotStarted(why),
     }
 }
 

@@ -253,7 +253,7 @@ fn weights_as_bytes_are_the_same_weights() {
     assert_eq!(run(&mut from_bytes, 0..2), run(&mut generator(2, 1), 0..2));
     for wrong in [&bytes[..bytes.len() - 1], &bytes[4..], &[]] {
         let error = from_bytes.load_bytes(wrong, StoredType::F32).unwrap_err();
-        assert!(matches!(error, LoadError::Length { .. }), "{error}");
+        assert!(matches!(error, TensorError::Length { .. }), "{error}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use odeon_gpu::{Backend, Layout};
 
-use crate::model::{LayerPlaces, LoadError, Model, ModelConfig, Places, check_length};
+use crate::model::{LayerPlaces, Model, ModelConfig, Places, TensorError, check_length};
 use crate::weights::StoredType;
 
 /// Weights ready to sample from.
@@ -57,7 +57,7 @@ impl<B: Backend> PackedModel<B> {
         }
     }
 
-    pub(super) fn load(&mut self, backend: &B, flat: &[f32]) -> Result<(), LoadError> {
+    pub(super) fn load(&mut self, backend: &B, flat: &[f32]) -> Result<(), TensorError> {
         let len = self.layout.len();
         check_length("the flat buffer", flat.len(), len)?;
         backend.write(B::view_mut(&mut self.params, 0..len), flat);
@@ -71,7 +71,7 @@ impl<B: Backend> PackedModel<B> {
         backend: &B,
         bytes: &[u8],
         stored: StoredType,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), TensorError> {
         let len = stored.bytes() * self.layout.len();
         check_length("the flat buffer's bytes", bytes.len(), len)?;
         let mut numbers = Vec::with_capacity(PIECE);

@@ -2,7 +2,7 @@
 
 use super::{
     transfer::Transfer,
-    window::{Run, WindowError},
+    window::{ByteRun, WindowError},
 };
 
 /// Makes a buffer longer, and copies boxes in it from where they lie to where they belong there, no
@@ -22,7 +22,7 @@ pub fn spread(buffer: &mut Vec<u8>, boxes: &[Transfer], bytes: usize) -> Result<
     buffer.reserve_exact(bytes.saturating_sub(buffer.len()));
     buffer.resize(bytes, 0);
     for transfer in boxes.iter().rev() {
-        let runs: Vec<Run> = transfer.runs()?.collect();
+        let runs: Vec<ByteRun> = transfer.runs()?.collect();
         for run in runs.into_iter().rev() {
             copy(buffer, run);
         }
@@ -50,7 +50,7 @@ pub fn condense(buffer: &mut Vec<u8>, boxes: &[Transfer], bytes: usize) -> Resul
     Ok(())
 }
 
-fn copy(buffer: &mut [u8], run: Run) {
+fn copy(buffer: &mut [u8], run: ByteRun) {
     buffer.copy_within(run.source..run.source + run.bytes, run.target);
 }
 
@@ -59,7 +59,7 @@ fn check(
     boxes: &[Transfer],
     source_bytes: usize,
     target_bytes: usize,
-    fits: fn(&Run) -> bool,
+    fits: fn(&ByteRun) -> bool,
 ) -> Result<(), WindowError> {
     let (mut source_end, mut target_end) = (0, 0);
     for transfer in boxes {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::window::{Run, Window, WindowError, copy_box};
+use super::window::{ByteRun, Window, WindowError, copy_box};
 
 /// One copy into a rank's buffer: a box out of a buffer of its own or of another rank.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ impl Transfer {
     ///
     /// # Errors
     /// [`WindowError::Mismatch`], which no transfer that was planned gives.
-    pub fn runs(&self) -> Result<impl Iterator<Item = Run>, WindowError> {
+    pub fn runs(&self) -> Result<impl Iterator<Item = ByteRun>, WindowError> {
         self.source.runs_into(&self.target)
     }
 

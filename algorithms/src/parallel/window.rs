@@ -81,7 +81,7 @@ pub enum WindowError {
 
 /// Bytes that lie next to each other in both buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct ByteRun {
     /// Where they begin in the source.
     pub source: usize,
     /// Where they begin in the target.
@@ -188,7 +188,7 @@ impl Window {
     ///
     /// # Errors
     /// [`WindowError::Mismatch`].
-    pub fn runs_into(&self, target: &Self) -> Result<impl Iterator<Item = Run>, WindowError> {
+    pub fn runs_into(&self, target: &Self) -> Result<impl Iterator<Item = ByteRun>, WindowError> {
         let lengths = |window: &Self| window.region.lengths();
         let (from, to) = (lengths(self), lengths(target));
         if from != to || self.element_bytes != target.element_bytes {
@@ -238,7 +238,7 @@ pub fn copy_box(
 #[derive(Debug)]
 struct Runs {
     /// The next run, unless there is none.
-    next: Option<Run>,
+    next: Option<ByteRun>,
     /// The dimensions outside of a run, innermost first.
     outer: Vec<Walk>,
 }
@@ -257,7 +257,7 @@ impl Runs {
     /// range of the dimension around them.
     fn new(source: &Window, target: &Window) -> Self {
         let spans = || source.region.spans().iter().zip(target.region.spans());
-        let mut run = Run {
+        let mut run = ByteRun {
             source: source.start_bytes,
             target: target.start_bytes,
             bytes: source.element_bytes,
@@ -291,9 +291,9 @@ impl Runs {
 }
 
 impl Iterator for Runs {
-    type Item = Run;
+    type Item = ByteRun;
 
-    fn next(&mut self) -> Option<Run> {
+    fn next(&mut self) -> Option<ByteRun> {
         let run = self.next?;
         let mut next = run;
         for walk in &mut self.outer {

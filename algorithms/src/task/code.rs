@@ -34,7 +34,7 @@ pub use self::{
     judge::{Credit, Unjudged, same_output},
     language::Language,
     row::{AssertTest, CallTest, OutputTest, Test},
-    trial::{Outcome, Trial},
+    trial::{Trial, TrialOutcome},
 };
 use super::{
     draw,
@@ -165,7 +165,7 @@ impl Code {
     /// Returns true when these outcomes of the first trials decide the verdict, so that no more
     /// need be run.
     #[must_use]
-    pub fn decided(&self, trials: &[Trial], outcomes: &[Outcome]) -> bool {
+    pub fn decided(&self, trials: &[Trial], outcomes: &[TrialOutcome]) -> bool {
         judge::decided(self.config.credit, trials, outcomes)
     }
 
@@ -174,7 +174,7 @@ impl Code {
     /// # Errors
     /// [`Unjudged`] when a program could not be run or trials are missing: that says nothing about
     /// the reply, which should be judged again.
-    pub fn judge(&self, trials: &[Trial], outcomes: &[Outcome]) -> Result<Verdict, Unjudged> {
+    pub fn judge(&self, trials: &[Trial], outcomes: &[TrialOutcome]) -> Result<Verdict, Unjudged> {
         judge::verdict(self.config.credit, trials, outcomes)
     }
 

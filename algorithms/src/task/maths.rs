@@ -86,7 +86,7 @@ use serde::{Deserialize, Serialize};
 use self::budget::Budget;
 pub use self::{
     extract::{boxed_answers, final_answer},
-    reference::{Reference, ReferenceError},
+    reference::{ReferenceAnswer, ReferenceError},
 };
 use super::{
     draw,

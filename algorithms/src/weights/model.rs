@@ -1,6 +1,6 @@
 //! Between files and [`Model`]s.
 
-use odeon_gpu::{Backend, Cpu, Entry, Layout};
+use odeon_gpu::{Backend, Cpu, Layout, TensorEntry};
 
 use super::{
     fields::{Family, ModelFields},
@@ -197,7 +197,7 @@ impl<'a> ModelView<'a> {
             value_head: config.value_head,
             vision: config.vision.clone(),
         };
-        let view = |entry: &'a Entry| TensorView {
+        let view = |entry: &'a TensorEntry| TensorView {
             shape: &entry.shape,
             values: &flat[entry.range.clone()],
         };

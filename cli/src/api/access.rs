@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use odeon_cluster::access::Role;
+use odeon_cluster::access::KeyRole;
 
 use super::Api;
 use super::forwarding::{self, FROM, HANDED_ON};
@@ -22,12 +22,12 @@ use crate::inspect::{ACTIONS, Exchange, INSPECT, METRICS, SESSION, cookie_of, wi
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) name: String,
-    role: Role,
+    role: KeyRole,
 }
 
 impl Caller {
     /// Checks that the caller has at least this role.
-    fn must(&self, role: Role) -> Result<(), No> {
+    fn must(&self, role: KeyRole) -> Result<(), No> {
         if self.role >= role {
             return Ok(());
         }
@@ -78,12 +78,12 @@ impl<S: Sync> FromRequestParts<S> for Viewer {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, No> {
         let caller = Caller::from_request_parts(parts, state).await?;
-        caller.must(Role::View)?;
+        caller.must(KeyRole::View)?;
         Ok(Self)
     }
 }
 
-of_role!(Submitter: Role::Submit, Admin: Role::Admin);
+of_role!(Submitter: KeyRole::Submit, Admin: KeyRole::Admin);
 
 /// Looks at every request before its route does, and writes down what is asked for.
 pub(super) async fn admit(
@@ -154,7 +154,7 @@ pub(super) async fn admit(
             let from = from.map(|Peer(address)| address).or(told);
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             if path.starts_with(ACTIONS)
-                && let Err(no) = caller.must(Role::Submit)
+                && let Err(no) = caller.must(KeyRole::Submit)
             {
                 let response = no.into_response();
                 api.audit

@@ -10,7 +10,7 @@ use axum::{Extension, Json};
 use odeon_client::types::{
     Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Status, Token, Voters,
 };
-use odeon_cluster::access::{Role, check_name};
+use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::admit::TokenError;
 use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::tables::Tables;
@@ -219,7 +219,7 @@ pub(super) async fn make_key(
     Admin(caller): Admin,
     Sent(NewKey { name, role }): Sent<NewKey>,
 ) -> Making<Key> {
-    let parsed: Role = role.parse().map_err(No::invalid)?;
+    let parsed: KeyRole = role.parse().map_err(No::invalid)?;
     check_name("key", &name).map_err(No::invalid)?;
     let (secret, id) = new_key();
     let fact = Fact::KeyMade {

@@ -14,11 +14,10 @@ use odeon_checkpoint::{Dtype, Manifest, Options, Storage, Which, commit, verify}
 use crate::args::{CkptArgs, CkptCommand, Stored};
 use crate::figures;
 use crate::print;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(command: &CkptCommand) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = Waiter::with_threads()?;
     runtime.block_on(async {
         match command {
             CkptCommand::Ls { place, json } => list(place, *json).await,

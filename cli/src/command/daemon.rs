@@ -14,13 +14,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Limits, NodeIdentity};
 use odeon_artifacts::Footprint;
 use odeon_client::{CONNECTION_FILE, Client, Connection, default_folder};
-use odeon_cluster::access::{Role, check_name};
+use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::catalog::WriteError;
 use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, owner_key};
-use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
 use odeon_otel::{Counting, Exporter, Settings};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +29,7 @@ use super::{export, upgrade};
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
+use crate::waiter::Waiter;
 
 /// The file with the number of the daemon's process.
 const PID_FILE: &str = "daemon.pid";
@@ -60,13 +61,19 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
     Settings::read(args.node.otlp.as_deref())?;
     let folder = folder_of(args.node.dir.as_ref())?;
     if args.foreground {
-        return run(&args.node, &folder, Entry::Found, args.voters, args.alone);
+        return run(
+            &args.node,
+            &folder,
+            NodeEntry::Found,
+            args.voters,
+            args.alone,
+        );
     }
     let mut own: Vec<String> = vec!["up".to_owned(), "--foreground".to_owned()];
     own.extend(args.voters.map(|count| format!("--voters={count}")));
     own.extend(args.alone.then(|| "--alone".to_owned()));
     own.extend(passed_on(&args.node, &folder));
-    let runtime = runtime()?;
+    let runtime = Waiter::with_threads()?;
     let runs = running(&folder).is_some() && args.nodes > 1;
     if !runs {
         Starting::begin(&folder, &own, None)?.ready()?;
@@ -118,7 +125,7 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
             Some(token) => Some(admitted(args, through, &token)?),
             None => None,
         };
-        let entry = Entry::Join { through, identity };
+        let entry = NodeEntry::Join { through, identity };
         return run(&args.node, &folder, entry, None, false);
     }
     let was_member = is_member(&folder);
@@ -284,13 +291,6 @@ pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
 fn folder_of(given: Option<&PathBuf>) -> Result<PathBuf> {
     let folder = given.cloned().unwrap_or_else(default_folder);
     std::path::absolute(&folder).with_context(|| format!("finding {}", folder.display()))
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    let built = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    built.context("starting tokio")
 }
 
 /// The arguments of a node, for the process that becomes it.
@@ -473,7 +473,7 @@ fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIde
     let name = args.node.name.clone();
     let name = name.unwrap_or_else(odeon_cluster::daemon::host_name);
     let joining = odeon::admission::join(through, &token, &name);
-    let (identity, _told) = runtime()?.block_on(joining)?;
+    let (identity, _told) = Waiter::with_threads()?.block_on(joining)?;
     Ok(identity)
 }
 
@@ -481,7 +481,7 @@ fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIde
 fn run(
     args: &NodeArgs,
     folder: &Path,
-    entry: Entry,
+    entry: NodeEntry,
     voters: Option<u32>,
     alone: bool,
 ) -> Result<ExitCode> {
@@ -517,7 +517,7 @@ fn run(
         logs: LogLimits::default(),
         heritage,
     };
-    runtime()?.block_on(async {
+    Waiter::with_threads()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let daemon = Arc::new(Daemon::start(config).await?);
@@ -700,7 +700,7 @@ async fn first_key(daemon: &Daemon) -> Result<String> {
         Err(WriteError::Refused(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    let role = Role::Admin;
+    let role = KeyRole::Admin;
     let made = Fact::KeyMade { id, name, role, by };
     daemon.catalog().write_for(made).await?;
     Ok(secret)

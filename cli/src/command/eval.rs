@@ -11,11 +11,10 @@ use odeon_actors::rl::toolbox::Toolbox;
 use odeon_algorithms::fetch;
 use odeon_algorithms::task::{CountdownConfig, Gsm8kConfig, Split, SumsConfig, SumsForm, TaskSpec};
 
-use tokio::runtime::Runtime;
-
 use super::model;
 use crate::args::EvalArgs;
 use crate::print;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     // A misspelt name shall not be asked for its task.
@@ -34,7 +33,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     let seed = args.seed.unwrap_or(seed);
     let response_max = args.response_max.unwrap_or(response_max);
     // Programs in answers are run from here.
-    let runtime = Runtime::new().context("starting threads")?;
+    let runtime = Waiter::with_threads()?;
     let referee = runtime.block_on(Referee::open(&spec, &programs))?;
     let toolbox = match &environment {
         Some(environment) => Some(runtime.block_on(Toolbox::open(environment, &programs))?),

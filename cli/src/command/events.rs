@@ -14,12 +14,13 @@ use serde::Serialize;
 
 use super::cluster::look;
 use super::pages;
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::EventsArgs;
 use crate::figures;
 use crate::inspect::{EVENT_LOG, event_log, takes_event};
 use crate::print;
 use crate::top::signs;
+use crate::waiter::Waiter;
 
 /// Events of one answer.
 const EVENTS_MAX: usize = 2_000;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &EventsArgs) -> Result<()> {
         (Err(over), Some(run)) => return past(run, over, args),
         (inspector, _) => inspector?,
     };
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     runtime.block_on(async {
         let mut teller = Teller::new(&watched, args);
         teller.before(&inspector).await?;

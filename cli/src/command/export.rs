@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use odeon_cluster::Daemon;
-use odeon_otel::{Exporter, Names, Settings, Source};
+use odeon_otel::{ExportSource, Exporter, Names, Settings};
 
 /// Begins to export, where somebody asks for it. All who vote see the whole cluster, and only the one
 /// that leads tells of it; the next goes on a little before where that may have ended.
@@ -13,7 +13,7 @@ pub(super) fn begin(daemon: &Arc<Daemon>, url: Option<&str>) -> Result<Option<Ex
         return Ok(None);
     };
     let (naming, leading) = (Arc::clone(daemon), Arc::clone(daemon));
-    let source = Source {
+    let source = ExportSource {
         observer: daemon.observer().clone(),
         names: Box::new(move || names(&naming)),
         leads: Box::new(move || {

@@ -6,11 +6,11 @@ use odeon::Failure;
 use odeon_actors::engine::compute::Sampling;
 use odeon_actors::recipe::{EnvironmentSection, Recipe};
 use odeon_actors::rl::toolbox::Toolbox;
-use tokio::runtime::Runtime;
 
 use super::model;
 use crate::args::GenerateArgs;
 use crate::print;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let sampler = &args.sampler;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         prompts.push(tokens);
     }
     // Programs in answers are run from here.
-    let runtime = Runtime::new().context("starting threads")?;
+    let runtime = Waiter::with_threads()?;
     let toolbox = match &environment {
         Some(environment) => Some(runtime.block_on(Toolbox::open(environment, &programs))?),
         None => None,

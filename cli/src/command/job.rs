@@ -14,19 +14,16 @@ use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission,
 use super::cluster::look;
 use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
 use crate::print;
+use crate::waiter::Waiter;
 
 /// The cluster that a command is about, and a runtime to reach it.
-pub(crate) fn cluster(dir: Option<&PathBuf>) -> Result<(Client, tokio::runtime::Runtime)> {
+pub(crate) fn cluster(dir: Option<&PathBuf>) -> Result<(Client, Waiter)> {
     let connection = match dir {
         Some(folder) => Connection::read(&folder.join(CONNECTION_FILE))?,
         None => Connection::find(&default_folder())?,
     };
     let client = Client::new(connection)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting tokio")?;
-    Ok((client, runtime))
+    Ok((client, Waiter::alone()?))
 }
 
 pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode> {

@@ -7,12 +7,13 @@ use anyhow::Result;
 use odeon_client::inspect::{ActorRow, Envelope};
 use odeon_client::{Asked, Inspector, Page, View};
 
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use super::{pages, processes};
 use crate::args::PsArgs;
 use crate::figures;
 use crate::print;
 use crate::top::signs;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(args: &PsArgs) -> Result<()> {
     let watched = Watched::of(&args.look)?;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &PsArgs) -> Result<()> {
         }
     }
     let inspector = watched.inspector()?;
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     let page = runtime.block_on(actors(&inspector, args));
     let page = page.map_err(|error| watched.why_not(error))?;
     if args.json {

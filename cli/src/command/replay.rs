@@ -10,6 +10,7 @@ use super::ui;
 use crate::args::{PlayArgs, ReplayArgs};
 use crate::inspect::{Replay, Standalone, exported};
 use crate::print;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<ExitCode> {
     let replay = Replay::open(&args.file, args.play.speed, false)?;
@@ -52,9 +53,5 @@ pub(crate) async fn play(replay: &Replay, args: &PlayArgs) -> Result<ExitCode> {
 
 /// Waits for something on a runtime of its own.
 pub(crate) fn on_runtime<T>(does: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("starting tokio")?;
-    runtime.block_on(does)
+    Waiter::with_threads()?.block_on(does)
 }

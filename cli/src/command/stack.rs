@@ -6,11 +6,12 @@ use odeon_client::{Asked, ClientError, Inspector, Page, View};
 use serde::Serialize;
 
 use super::ps;
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::StackArgs;
 use crate::figures;
 use crate::print;
 use crate::top::signs;
+use crate::waiter::Waiter;
 
 /// The chain, from the actor that was asked for.
 #[derive(Debug, PartialEq, Serialize)]
@@ -82,7 +83,7 @@ const NAMED: usize = 10;
 pub(crate) fn run(args: &StackArgs) -> Result<()> {
     let watched = Watched::of(&args.look)?;
     let inspector = watched.inspector()?;
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     let stack = runtime.block_on(async {
         let id = chosen(&inspector, &watched, &args.actor).await?;
         let looked = look(&inspector, &id).await;

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use odeon_client::Update;
 
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::TopArgs;
 use crate::print;
 use crate::top::model::{Event, Model};
 use crate::top::{draw, terminal};
+use crate::waiter::Waiter;
 
 /// Columns of a page that goes elsewhere than to a terminal.
 const COLUMNS: u16 = 160;
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     }
     let watched = Watched::of(&args.look)?;
     let inspector = watched.inspector()?;
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     let mut model = Model::new(args.page, &args.filter, terminal::now());
     if args.once {
         let page = runtime.block_on(inspector.page(&model.asked()));

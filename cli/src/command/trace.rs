@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail};
 use odeon_client::inspect::{Envelope, SpanBrief, Trace, TraceBrief};
 use odeon_client::{Asked, ClientError, Inspector, View};
 
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::TraceArgs;
 use crate::figures;
 use crate::print;
+use crate::waiter::Waiter;
 
 /// Of which part of time the slowest are listed, in milliseconds.
 const RECENT_MS: f64 = 60_000.0;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
     }
     let watched = Watched::of(&look)?;
     let inspector = watched.inspector()?;
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     if args.slowest {
         let spans = runtime.block_on(slowest(&inspector));
         let spans = spans.map_err(|error| watched.why_not(error))?;

@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use odeon_client::{CONNECTION_FILE, Connection, Inspector, default_folder};
 
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::UiArgs;
 use crate::print;
+use crate::waiter::Waiter;
 
 pub(crate) fn run(args: &UiArgs) -> Result<()> {
     let watched = Watched::of(&args.look)?;
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &UiArgs) -> Result<()> {
         others: vec![],
         ..connection
     })?;
-    let about = watched::runtime()?.block_on(inspector.about());
+    let about = Waiter::alone()?.block_on(inspector.about());
     about.map_err(|error| watched.why_not(error))?;
     print::line(&url)?;
     if args.open {

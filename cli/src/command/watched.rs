@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use odeon_client::{CONNECTION_FILE, ClientError, Connection, Inspector, default_folder};
 
 use super::pages;
@@ -102,12 +102,6 @@ fn address(text: &str) -> Result<Connection> {
         authority: None,
         others: vec![],
     })
-}
-
-/// A runtime for commands that ask and wait.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().context("starting tokio")
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use odeon_client::{Asked, Page, View};
 use serde::{Deserialize, Serialize};
 
 use super::processes::{self, replace};
-use super::watched::{self, Watched};
+use super::watched::Watched;
 use crate::args::WhyArgs;
 use crate::figures;
 use crate::print;
+use crate::waiter::Waiter;
 
 /// Where a run writes down what its nodes have and who waits.
 pub(crate) const FILE: &str = "placement.json";
@@ -94,7 +95,7 @@ fn of_run(run: &Path) -> Result<Vec<Told>> {
 
 /// Asks the pages of a run, if it has any, why those are where they are that hold no lease.
 fn explain(run: &Path, told: &mut [Told]) {
-    let Ok(runtime) = watched::runtime() else {
+    let Ok(runtime) = Waiter::alone() else {
         return;
     };
     let Ok(inspector) = Watched::Run(run.to_owned()).inspector() else {
@@ -125,7 +126,7 @@ const ACTORS_MAX: usize = 200;
 /// The job itself, then its actors.
 fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
     let inspector = Watched::Cluster(args.cluster.dir.clone()).inspector()?;
-    let runtime = watched::runtime()?;
+    let runtime = Waiter::alone()?;
     runtime.block_on(async {
         let Page::Jobs(page) = inspector.page(&Asked::all(View::Jobs)).await?.data else {
             return Ok(vec![]);

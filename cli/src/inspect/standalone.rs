@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use odeon::{Clock, System};
 use odeon_client::Connection;
 use odeon_observe::{Observer, Recorder, today};
-use odeon_otel::{Exporter, Names, Settings, Source};
+use odeon_otel::{ExportSource, Exporter, Names, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -189,7 +189,7 @@ async fn export(name: &str, observer: &Observer, settings: &Settings) -> Result<
         whole: whole.clone(),
         ..Names::default()
     };
-    let source = Source {
+    let source = ExportSource {
         observer: observer.clone(),
         names: Box::new(names),
         leads: Box::new(|| true),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::element::{self, Element, Reduce};
 use super::error::Fault;
 use super::run::{HEADER_BYTES, Header};
-use super::schedule::{Task, parts};
+use super::schedule::{CollectiveTask, parts};
 use super::transport::{Board, Trouble};
 
 /// Bytes before the elements of a window, in whole cache lines.
@@ -32,7 +32,7 @@ pub(super) struct Rounds<'a> {
 impl Rounds<'_> {
     pub(super) fn carry_out<T: Element>(
         &mut self,
-        task: Task<'_>,
+        task: CollectiveTask<'_>,
         reduce: Option<Reduce>,
         input: Option<&[T]>,
         data: &mut [T],
@@ -42,19 +42,23 @@ impl Rounds<'_> {
         let size = size_of::<T>();
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(data);
         match task {
-            Task::AllReduce { .. } if self.world == 2 || bytes.len() <= ONE_ROUND_BYTES => {
+            CollectiveTask::AllReduce { .. }
+                if self.world == 2 || bytes.len() <= ONE_ROUND_BYTES =>
+            {
                 self.all_reduce_by_all::<T>(bytes, reduce)
             }
-            Task::AllReduce { .. } => self.all_reduce_in_slices::<T>(bytes, reduce),
-            Task::Broadcast { root, .. } => self.broadcast(bytes, root),
-            Task::AllGather { counts } => self.all_gather(input, &in_bytes(counts, size), bytes),
-            Task::ReduceScatter { counts } => {
+            CollectiveTask::AllReduce { .. } => self.all_reduce_in_slices::<T>(bytes, reduce),
+            CollectiveTask::Broadcast { root, .. } => self.broadcast(bytes, root),
+            CollectiveTask::AllGather { counts } => {
+                self.all_gather(input, &in_bytes(counts, size), bytes)
+            }
+            CollectiveTask::ReduceScatter { counts } => {
                 self.reduce_scatter::<T>(input, &in_bytes(counts, size), bytes, reduce)
             }
-            Task::AllToAll { to, from } => {
+            CollectiveTask::AllToAll { to, from } => {
                 self.all_to_all(input, &in_bytes(to, size), bytes, &in_bytes(from, size))
             }
-            Task::Barrier => self.round(0, |_| {}).map(drop),
+            CollectiveTask::Barrier => self.round(0, |_| {}).map(drop),
         }
     }
 

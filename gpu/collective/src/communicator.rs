@@ -6,9 +6,9 @@ use super::Collective;
 use super::board;
 use super::cost::Costs;
 use super::element::{Element, Reduce};
-use super::error::{Call, CollectiveError, Failed, Fault, Operation, Report};
+use super::error::{CollectiveCall, CollectiveError, Failed, Fault, Operation, Report};
 use super::run::{Header, Run, Scratch};
-use super::schedule::{Algorithm, Incoming, Outgoing, Place, Task, Then, schedule};
+use super::schedule::{Algorithm, CollectiveTask, Incoming, Outgoing, SentFrom, Then, schedule};
 use super::transport::{Membership, Transport, Trouble};
 
 /// The default time that a call waits for a missing rank, unless [`Collective::set_deadline`] says
@@ -109,7 +109,7 @@ impl<X: Transport> Communicator<X> {
     fn together<T: Element>(
         &mut self,
         operation: Operation,
-        task: Task<'_>,
+        task: CollectiveTask<'_>,
         reduce: Option<Reduce>,
         buffers: Buffers<'_, T>,
     ) -> Result<(), CollectiveError> {
@@ -124,15 +124,15 @@ impl<X: Transport> Communicator<X> {
                 .choose(task, T::TYPE.bytes(), &membership.topology),
         };
         let (count, peer, layout) = match task {
-            Task::AllReduce { count } => (count, 0, 0),
-            Task::Broadcast { count, root } => (count, root, 0),
-            Task::AllGather { counts } | Task::ReduceScatter { counts } => {
-                (counts.iter().sum(), 0, Call::layout_of(counts))
+            CollectiveTask::AllReduce { count } => (count, 0, 0),
+            CollectiveTask::Broadcast { count, root } => (count, root, 0),
+            CollectiveTask::AllGather { counts } | CollectiveTask::ReduceScatter { counts } => {
+                (counts.iter().sum(), 0, CollectiveCall::layout_of(counts))
             }
             // Each rank has its own; every message says its length.
-            Task::AllToAll { .. } | Task::Barrier => (0, 0, 0),
+            CollectiveTask::AllToAll { .. } | CollectiveTask::Barrier => (0, 0, 0),
         };
-        let call = Call {
+        let call = CollectiveCall {
             operation,
             element: T::TYPE,
             reduce,
@@ -223,7 +223,7 @@ impl<X: Transport> Communicator<X> {
                 pair.1
             }
         };
-        let call = Call {
+        let call = CollectiveCall {
             operation,
             element: T::TYPE,
             reduce: None,
@@ -236,7 +236,7 @@ impl<X: Transport> Communicator<X> {
         let until = now() + self.deadline;
         let out = (operation == Operation::Send).then_some(Outgoing {
             to: other,
-            place: Place::Input,
+            place: SentFrom::Input,
             range: 0..count,
         });
         let incoming = (operation == Operation::Receive).then_some(Incoming {
@@ -267,7 +267,7 @@ impl<X: Transport> Collective for Communicator<X> {
         data: &mut [T],
         reduce: Reduce,
     ) -> Result<(), CollectiveError> {
-        let task = Task::AllReduce { count: data.len() };
+        let task = CollectiveTask::AllReduce { count: data.len() };
         self.together(
             Operation::AllReduce,
             task,
@@ -283,7 +283,7 @@ impl<X: Transport> Collective for Communicator<X> {
     ) -> Result<(), CollectiveError> {
         self.membership()
             .check_rank(Operation::Broadcast, "root", root)?;
-        let task = Task::Broadcast {
+        let task = CollectiveTask::Broadcast {
             count: data.len(),
             root,
         };
@@ -323,7 +323,12 @@ impl<X: Transport> Collective for Communicator<X> {
             input: Some(input),
             data: output,
         };
-        self.together(operation, Task::AllGather { counts }, None, buffers)
+        self.together(
+            operation,
+            CollectiveTask::AllGather { counts },
+            None,
+            buffers,
+        )
     }
 
     fn reduce_scatter<T: Element>(
@@ -358,7 +363,7 @@ impl<X: Transport> Collective for Communicator<X> {
         };
         self.together(
             operation,
-            Task::ReduceScatter { counts },
+            CollectiveTask::ReduceScatter { counts },
             Some(reduce),
             buffers,
         )
@@ -387,7 +392,12 @@ impl<X: Transport> Collective for Communicator<X> {
             input: Some(input),
             data: output,
         };
-        self.together(operation, Task::AllToAll { to, from }, None, buffers)
+        self.together(
+            operation,
+            CollectiveTask::AllToAll { to, from },
+            None,
+            buffers,
+        )
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
@@ -395,7 +405,7 @@ impl<X: Transport> Collective for Communicator<X> {
             input: None,
             data: &mut [],
         };
-        self.together(Operation::Barrier, Task::Barrier, None, buffers)
+        self.together(Operation::Barrier, CollectiveTask::Barrier, None, buffers)
     }
 
     fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {

@@ -67,7 +67,7 @@ pub fn check<X: Transport>(comm: &mut Communicator<X>) {
 ///
 /// # Panics
 /// At the first result that is wrong.
-pub fn check_at<T: Sample, X: Transport>(comm: &mut Communicator<X>, len: usize) {
+pub fn check_at<T: CheckedElement, X: Transport>(comm: &mut Communicator<X>, len: usize) {
     check_on_at::<T, _, _>(comm, &MainMemory, len);
 }
 
@@ -86,7 +86,11 @@ pub fn check_on<L: Collective, B: Bench<L>>(comm: &mut L, bench: &B) {
 ///
 /// # Panics
 /// At the first result that is wrong.
-pub fn check_on_at<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, len: usize) {
+pub fn check_on_at<T: CheckedElement, L: Collective, B: Bench<L>>(
+    comm: &mut L,
+    bench: &B,
+    len: usize,
+) {
     let (rank, world) = (comm.membership().rank, comm.membership().world());
     let what = format!("{len} {} of rank {rank} of {world}", T::TYPE);
     comm.barrier().expect("barrier");
@@ -161,7 +165,7 @@ pub fn check_on_at<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &
 }
 
 /// Every rank gives to every other one, in equal parts and in others.
-fn check_exchanges<T: Sample, L: Collective, B: Bench<L>>(
+fn check_exchanges<T: CheckedElement, L: Collective, B: Bench<L>>(
     comm: &mut L,
     bench: &B,
     len: usize,
@@ -194,7 +198,7 @@ fn check_exchanges<T: Sample, L: Collective, B: Bench<L>>(
 }
 
 /// Each rank gives to the next one, even ranks first.
-fn check_pairs<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, len: usize) {
+fn check_pairs<T: CheckedElement, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, len: usize) {
     let (rank, world) = (comm.membership().rank, comm.membership().world());
     if world < 2 {
         return;
@@ -214,7 +218,7 @@ fn check_pairs<T: Sample, L: Collective, B: Bench<L>>(comm: &mut L, bench: &B, l
     assert_eq!(got, expect, "{len} from rank {before} to {rank}");
 }
 
-fn same_bits<T: Sample, L: Collective, B: Bench<L>>(
+fn same_bits<T: CheckedElement, L: Collective, B: Bench<L>>(
     comm: &mut L,
     bench: &B,
     data: &[T],
@@ -238,7 +242,7 @@ fn same_bits<T: Sample, L: Collective, B: Bench<L>>(
 }
 
 /// Elements as checks make them.
-pub trait Sample: Element {
+pub trait CheckedElement: Element {
     /// The nearest element.
     fn of(value: f32) -> Self;
     /// Its value.
@@ -247,7 +251,7 @@ pub trait Sample: Element {
     const EPSILON: f64;
 }
 
-impl Sample for f32 {
+impl CheckedElement for f32 {
     fn of(value: f32) -> Self {
         value
     }
@@ -257,7 +261,7 @@ impl Sample for f32 {
     const EPSILON: f64 = 1.0 / (1 << 23) as f64;
 }
 
-impl Sample for bf16 {
+impl CheckedElement for bf16 {
     fn of(value: f32) -> Self {
         Self::from_f32(value)
     }
@@ -273,7 +277,7 @@ fn value(rank: usize, i: usize) -> f32 {
     ((mixed % 255) as f32 - 127.0) / 8.0
 }
 
-fn vector<T: Sample>(rank: usize, len: usize) -> Vec<T> {
+fn vector<T: CheckedElement>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|i| T::of(value(rank, i))).collect()
 }
 
@@ -312,7 +316,7 @@ impl Reduced {
         }
     }
 
-    fn check<T: Sample + Debug>(&self, got: &[T], what: &str) {
+    fn check<T: CheckedElement + Debug>(&self, got: &[T], what: &str) {
         assert_eq!(got.len(), self.values.len(), "{what}");
         for (i, (got, (expect, off))) in got.iter().zip(&self.values).enumerate() {
             let error = (f64::from(got.value()) - expect).abs();

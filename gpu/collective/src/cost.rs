@@ -1,7 +1,7 @@
 //! Which algorithm to take: the time of each by the alpha-beta model (Hockney 1994). Pure, and the
 //! same on every rank.
 
-use super::schedule::{Algorithm, Task, Topology};
+use super::schedule::{Algorithm, CollectiveTask, Topology};
 
 /// The cost of a message on one kind of link: `latency + bytes / bandwidth`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +46,12 @@ impl Default for Costs {
 impl Costs {
     /// The algorithm with the least time; of equal ones the first that the task names.
     #[must_use]
-    pub fn choose(&self, task: Task<'_>, element_bytes: usize, topology: &Topology) -> Algorithm {
+    pub fn choose(
+        &self,
+        task: CollectiveTask<'_>,
+        element_bytes: usize,
+        topology: &Topology,
+    ) -> Algorithm {
         let known = task.algorithms();
         let mut best = (known[0], f64::INFINITY);
         for algorithm in known {
@@ -62,7 +67,7 @@ impl Costs {
     #[must_use]
     pub fn seconds(
         &self,
-        task: Task<'_>,
+        task: CollectiveTask<'_>,
         algorithm: Algorithm,
         element_bytes: usize,
         topology: &Topology,
@@ -87,41 +92,45 @@ impl Costs {
         let size = |count: usize| (count * element_bytes) as f64;
         let all = |counts: &[usize]| size(counts.iter().sum());
         match (task, algorithm) {
-            (Task::AllReduce { count }, Algorithm::Direct) => (n - 1.0) * crowded.time(size(count)),
-            (Task::AllReduce { count }, Algorithm::Ring) => {
+            (CollectiveTask::AllReduce { count }, Algorithm::Direct) => {
+                (n - 1.0) * crowded.time(size(count))
+            }
+            (CollectiveTask::AllReduce { count }, Algorithm::Ring) => {
                 2.0 * (n - 1.0) * slowest.time(size(count) / n)
             }
-            (Task::AllReduce { count }, Algorithm::Tree) => {
+            (CollectiveTask::AllReduce { count }, Algorithm::Tree) => {
                 2.0 * log(world) * crowded.time(size(count))
             }
-            (Task::AllReduce { count }, Algorithm::Hierarchical) => {
+            (CollectiveTask::AllReduce { count }, Algorithm::Hierarchical) => {
                 let inside = 2.0 * log(per_node) * self.near.time(size(count));
                 let m = nodes as f64;
                 inside + 2.0 * (m - 1.0) * self.far.time(size(count) / m)
             }
-            (Task::Broadcast { count, .. }, Algorithm::Direct) => {
+            (CollectiveTask::Broadcast { count, .. }, Algorithm::Direct) => {
                 (n - 1.0) * slowest.time(size(count))
             }
-            (Task::Broadcast { count, .. }, Algorithm::Ring) => {
+            (CollectiveTask::Broadcast { count, .. }, Algorithm::Ring) => {
                 let segment = size(count).min((64 << 10) as f64 * element_bytes as f64);
                 let segments = (size(count) / segment.max(1.0)).max(1.0);
                 (segments + n - 2.0) * slowest.time(segment)
             }
-            (Task::Broadcast { count, .. }, Algorithm::Tree) => {
+            (CollectiveTask::Broadcast { count, .. }, Algorithm::Tree) => {
                 log(world) * slowest.time(size(count))
             }
-            (Task::Broadcast { count, .. }, Algorithm::Hierarchical) => {
+            (CollectiveTask::Broadcast { count, .. }, Algorithm::Hierarchical) => {
                 log(nodes) * self.far.time(size(count))
                     + log(per_node) * self.near.time(size(count))
             }
-            (Task::AllGather { counts } | Task::ReduceScatter { counts }, Algorithm::Direct) => {
-                (n - 1.0) * crowded.time(all(counts) / n)
-            }
-            (Task::AllGather { counts } | Task::ReduceScatter { counts }, _) => {
-                (n - 1.0) * slowest.time(all(counts) / n)
-            }
-            (Task::AllToAll { to, .. }, _) => (n - 1.0) * crowded.time(all(to) / n),
-            (Task::Barrier, _) => log(world) * slowest.latency_s,
+            (
+                CollectiveTask::AllGather { counts } | CollectiveTask::ReduceScatter { counts },
+                Algorithm::Direct,
+            ) => (n - 1.0) * crowded.time(all(counts) / n),
+            (
+                CollectiveTask::AllGather { counts } | CollectiveTask::ReduceScatter { counts },
+                _,
+            ) => (n - 1.0) * slowest.time(all(counts) / n),
+            (CollectiveTask::AllToAll { to, .. }, _) => (n - 1.0) * crowded.time(all(to) / n),
+            (CollectiveTask::Barrier, _) => log(world) * slowest.latency_s,
         }
     }
 }
@@ -133,8 +142,9 @@ mod tests {
     #[test]
     fn size_and_topology_decide() {
         let costs = Costs::default();
-        let all_reduce =
-            |count, topology: &Topology| costs.choose(Task::AllReduce { count }, 4, topology);
+        let all_reduce = |count, topology: &Topology| {
+            costs.choose(CollectiveTask::AllReduce { count }, 4, topology)
+        };
         let (pair, node) = (Topology::one_node(2), Topology::one_node(16));
         assert_eq!(all_reduce(16, &pair), Algorithm::Direct);
         assert_eq!(all_reduce(16, &node), Algorithm::Tree);
@@ -143,7 +153,8 @@ mod tests {
         assert_eq!(all_reduce(1 << 10, &cluster), Algorithm::Hierarchical);
         let spread = Topology::new((0..64).collect());
         assert_eq!(all_reduce(16 << 20, &spread), Algorithm::Ring);
-        let broadcast = |count| costs.choose(Task::Broadcast { count, root: 0 }, 4, &node);
+        let broadcast =
+            |count| costs.choose(CollectiveTask::Broadcast { count, root: 0 }, 4, &node);
         assert_eq!(broadcast(16), Algorithm::Tree);
         assert_eq!(broadcast(16 << 20), Algorithm::Ring);
     }
@@ -154,7 +165,7 @@ mod tests {
         for algorithm in Algorithm::ALL {
             let time = |count, world| {
                 let topology = Topology::one_node(world);
-                costs.seconds(Task::AllReduce { count }, algorithm, 4, &topology)
+                costs.seconds(CollectiveTask::AllReduce { count }, algorithm, 4, &topology)
             };
             for world in 2..20 {
                 assert!(time(1 << 20, world) > time(1 << 10, world));

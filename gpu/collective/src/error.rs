@@ -11,7 +11,7 @@ use super::schedule::Algorithm;
 /// An operation with its arguments, as a rank asked for it. The ranks of a gang compare theirs
 /// before they move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Call {
+pub struct CollectiveCall {
     /// The operation.
     pub operation: Operation,
     /// With elements of which type.
@@ -28,7 +28,7 @@ pub struct Call {
     pub layout: u64,
 }
 
-impl Call {
+impl CollectiveCall {
     /// The [`layout`](Self::layout) of a call with so many elements of each rank; never 0.
     #[must_use]
     pub fn layout_of(counts: &[usize]) -> u64 {
@@ -76,7 +76,7 @@ impl fmt::Display for Operation {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for CollectiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operation)?;
         if self.operation == Operation::Barrier {
@@ -117,7 +117,7 @@ pub enum Fault {
     /// Ranks called different things, or the same in another order.
     Mismatch {
         /// Their calls with rank and number, as far as whoever found it knows; in rank order.
-        calls: Vec<(usize, u64, Call)>,
+        calls: Vec<(usize, u64, CollectiveCall)>,
     },
     /// A rank speaks for another generation of the gang. Nothing of it was read.
     Stale {
@@ -226,7 +226,7 @@ pub struct Report {
     /// The number of its call, counted from 1; that of the pair for a send or receive.
     pub sequence: u64,
     /// The call that the rank had made.
-    pub call: Call,
+    pub call: CollectiveCall,
     /// The failure that it found.
     pub fault: Fault,
 }
@@ -280,7 +280,7 @@ pub struct Failed {
     /// The number of the call here, counted from 1.
     pub sequence: u64,
     /// The call that failed here.
-    pub call: Call,
+    pub call: CollectiveCall,
     /// The failure, as the first who found it told.
     pub report: Report,
 }
@@ -306,7 +306,7 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Bytes of an encoded [`Call`].
+/// Bytes of an encoded [`CollectiveCall`].
 pub const CALL_BYTES: usize = 24;
 /// The most bytes of an encoded [`Report`].
 pub const REPORT_BYTES_MAX: usize = 1024;
@@ -315,7 +315,7 @@ const RANKS_MAX: usize = 64;
 const CALLS_MAX: usize = 16;
 const TEXT_MAX: usize = 256;
 
-impl Call {
+impl CollectiveCall {
     /// As it stands on the wire: little-endian, [`CALL_BYTES`] of them.
     #[must_use]
     pub fn encode(&self) -> [u8; CALL_BYTES] {
@@ -468,7 +468,7 @@ impl Report {
         let mut read = Reader(bytes);
         let by = read.rank()?;
         let sequence = u64::from_le_bytes(read.take()?);
-        let call = Call::decode(&read.take()?)?;
+        let call = CollectiveCall::decode(&read.take()?)?;
         let fault = match read.u8()? {
             1 => {
                 let waited = Duration::from_millis(u64::from_le_bytes(read.take()?));
@@ -484,7 +484,7 @@ impl Report {
                 let count = usize::from(u16::from_le_bytes(read.take()?)).min(CALLS_MAX);
                 let mut call = || {
                     let (rank, sequence) = (read.rank()?, u64::from_le_bytes(read.take()?));
-                    Some((rank, sequence, Call::decode(&read.take()?)?))
+                    Some((rank, sequence, CollectiveCall::decode(&read.take()?)?))
                 };
                 let calls = (0..count).map(|_| call()).collect::<Option<_>>()?;
                 Fault::Mismatch { calls }
@@ -545,8 +545,8 @@ mod tests {
 
     use super::*;
 
-    fn a_call() -> Call {
-        Call {
+    fn a_call() -> CollectiveCall {
+        CollectiveCall {
             operation: Operation::AllReduce,
             element: ElementType::Bf16,
             reduce: Some(Reduce::Mean),
@@ -574,7 +574,7 @@ mod tests {
                     (
                         2,
                         5,
-                        Call {
+                        CollectiveCall {
                             count: 1,
                             ..a_call()
                         },

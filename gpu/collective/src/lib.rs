@@ -80,7 +80,7 @@ pub use communicator::{Communicator, DEADLINE};
 pub use cost::{Costs, Link};
 pub use element::{Element, ElementType, Reduce};
 pub use error::{
-    CALL_BYTES, Call, CollectiveError, Failed, Fault, Operation, REPORT_BYTES_MAX, Report,
+    CALL_BYTES, CollectiveCall, CollectiveError, Failed, Fault, Operation, REPORT_BYTES_MAX, Report,
 };
 pub use half::bf16;
 pub use schedule::{Algorithm, Topology};

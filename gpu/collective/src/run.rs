@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::communicator::now;
 use super::element::{self, Element, ElementType, Reduce};
-use super::error::{CALL_BYTES, Call, Fault, Operation};
-use super::schedule::{Incoming, Outgoing, Place, Step, Then};
+use super::error::{CALL_BYTES, CollectiveCall, Fault, Operation};
+use super::schedule::{Incoming, Outgoing, SentFrom, Step, Then};
 use super::transport::{Membership, Transport, Trouble};
 
 /// Bytes of an encoded [`Header`] with a length.
@@ -22,12 +22,12 @@ pub(super) struct Header {
     gang: u64,
     generation: u64,
     pub(super) sequence: u64,
-    pub(super) call: Call,
+    pub(super) call: CollectiveCall,
     rank: usize,
 }
 
 impl Header {
-    pub(super) const fn new(membership: &Membership, sequence: u64, call: Call) -> Self {
+    pub(super) const fn new(membership: &Membership, sequence: u64, call: CollectiveCall) -> Self {
         Self {
             gang: membership.gang,
             generation: membership.generation,
@@ -73,10 +73,10 @@ impl Header {
         Ok(last)
     }
 
-    fn matches(&self, theirs: Call) -> bool {
+    fn matches(&self, theirs: CollectiveCall) -> bool {
         match self.call.operation {
             Operation::Receive => {
-                let wanted = Call {
+                let wanted = CollectiveCall {
                     operation: Operation::Send,
                     peer: self.rank as u32,
                     ..self.call
@@ -89,7 +89,7 @@ impl Header {
 
     /// The mismatch of a message whose head agrees and whose length does not.
     pub(super) fn lengths(&self, from: usize, theirs: u64, ours: usize) -> Fault {
-        let of = |count| Call { count, ..self.call };
+        let of = |count| CollectiveCall { count, ..self.call };
         let mut calls = vec![
             (self.rank, self.sequence, of(ours as u64)),
             (from, self.sequence, of(theirs)),
@@ -99,7 +99,7 @@ impl Header {
     }
 }
 
-fn decode(bytes: &[u8; HEADER_BYTES]) -> (u64, u64, u64, Option<Call>, u64) {
+fn decode(bytes: &[u8; HEADER_BYTES]) -> (u64, u64, u64, Option<CollectiveCall>, u64) {
     let word = |at: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[at..at + 8]);
@@ -111,7 +111,7 @@ fn decode(bytes: &[u8; HEADER_BYTES]) -> (u64, u64, u64, Option<Call>, u64) {
         word(0),
         word(8),
         word(16),
-        Call::decode(&call),
+        CollectiveCall::decode(&call),
         word(24 + CALL_BYTES),
     )
 }
@@ -344,9 +344,9 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
         if message.head_sent == HEADER_BYTES {
             let range = message.out.range.clone();
             let bytes = match message.out.place {
-                Place::Input => bytemuck::cast_slice(&self.input.unwrap_or(self.data)[range]),
-                Place::Data => bytemuck::cast_slice(&self.data[range]),
-                Place::Sums => match self.scratch.as_ref().filter(|_| self.apart) {
+                SentFrom::Input => bytemuck::cast_slice(&self.input.unwrap_or(self.data)[range]),
+                SentFrom::Data => bytemuck::cast_slice(&self.data[range]),
+                SentFrom::Sums => match self.scratch.as_ref().filter(|_| self.apart) {
                     Some(scratch) => bytemuck::cast_slice(&scratch.sums[range]),
                     None => bytemuck::cast_slice(&self.data[range]),
                 },
@@ -363,8 +363,8 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
     fn bytes_of(&self, out: &Outgoing) -> usize {
         out.range.len()
             * match out.place {
-                Place::Sums => size_of::<f32>(),
-                Place::Input | Place::Data => size_of::<T>(),
+                SentFrom::Sums => size_of::<f32>(),
+                SentFrom::Input | SentFrom::Data => size_of::<T>(),
             }
     }
 

@@ -113,7 +113,7 @@ impl Algorithm {
 
 /// A task of all ranks together, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task<'a> {
+pub enum CollectiveTask<'a> {
     /// `data[..count]` of all ranks is reduced in place.
     AllReduce {
         /// Elements.
@@ -147,7 +147,7 @@ pub enum Task<'a> {
     Barrier,
 }
 
-impl Task<'_> {
+impl CollectiveTask<'_> {
     /// The algorithms that differ for it, those first that are to be taken when equally good.
     #[must_use]
     pub fn algorithms(&self) -> &'static [Algorithm] {
@@ -162,7 +162,7 @@ impl Task<'_> {
 
 /// Where the bytes of a message come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SentFrom {
     /// The caller's input, in elements as they are.
     Input,
     /// The caller's output, in elements as they are.
@@ -190,7 +190,7 @@ pub struct Outgoing {
     /// To whom.
     pub to: usize,
     /// From where.
-    pub place: Place,
+    pub place: SentFrom,
     /// Which elements.
     pub range: Range<usize>,
 }
@@ -240,7 +240,7 @@ pub enum Step {
 /// The steps of `rank`. An algorithm that a task does not know stands for the first that it knows.
 #[must_use]
 pub fn schedule(
-    task: Task<'_>,
+    task: CollectiveTask<'_>,
     algorithm: Algorithm,
     topology: &Topology,
     rank: usize,
@@ -257,12 +257,14 @@ pub fn schedule(
     };
     let world = topology.world();
     match (task, algorithm) {
-        (Task::AllReduce { count }, Algorithm::Direct) => steps.direct_all_reduce(world, count),
-        (Task::AllReduce { count }, Algorithm::Ring) => {
+        (CollectiveTask::AllReduce { count }, Algorithm::Direct) => {
+            steps.direct_all_reduce(world, count);
+        }
+        (CollectiveTask::AllReduce { count }, Algorithm::Ring) => {
             steps.steps.push(Step::Load(0..count));
             steps.ring_all_reduce(&topology.order, count);
         }
-        (Task::AllReduce { count }, Algorithm::Tree) => {
+        (CollectiveTask::AllReduce { count }, Algorithm::Tree) => {
             steps.steps.push(Step::Load(0..count));
             steps.tree_reduce(&topology.order, count);
             if topology.order.first() == Some(&rank) {
@@ -270,7 +272,7 @@ pub fn schedule(
             }
             steps.tree_broadcast(&topology.order, count);
         }
-        (Task::AllReduce { count }, Algorithm::Hierarchical) => {
+        (CollectiveTask::AllReduce { count }, Algorithm::Hierarchical) => {
             let (group, leaders) = (topology.group_of(rank), topology.leaders());
             steps.steps.push(Step::Load(0..count));
             steps.tree_reduce(group, count);
@@ -279,17 +281,17 @@ pub fn schedule(
             }
             steps.tree_broadcast(group, count);
         }
-        (Task::Broadcast { count, root }, algorithm) => {
+        (CollectiveTask::Broadcast { count, root }, algorithm) => {
             steps.broadcast(count, root, algorithm, topology);
         }
-        (Task::AllGather { counts }, algorithm) => {
+        (CollectiveTask::AllGather { counts }, algorithm) => {
             let parts = parts(counts);
             steps.copy(0..counts[rank], parts[rank].start);
             if algorithm == Algorithm::Direct {
                 for step in 1..world {
                     let (to, from) = around(rank, step, world);
                     steps.exchange(
-                        (to, Place::Data, parts[rank].clone()),
+                        (to, SentFrom::Data, parts[rank].clone()),
                         (from, Then::Store, parts[from].clone()),
                     );
                 }
@@ -302,19 +304,19 @@ pub fn schedule(
                 steps.ring_gather(&topology.order, &parts, 0);
             }
         }
-        (Task::ReduceScatter { counts }, Algorithm::Direct) => {
+        (CollectiveTask::ReduceScatter { counts }, Algorithm::Direct) => {
             let parts = parts(counts);
             steps.steps.push(Step::Load(parts[rank].clone()));
             for step in 1..world {
                 let (to, from) = around(rank, step, world);
                 steps.exchange(
-                    (to, Place::Input, parts[to].clone()),
+                    (to, SentFrom::Input, parts[to].clone()),
                     (from, Then::ReduceElements, parts[rank].clone()),
                 );
             }
             steps.finish(parts[rank].clone(), 0);
         }
-        (Task::ReduceScatter { counts }, _) => {
+        (CollectiveTask::ReduceScatter { counts }, _) => {
             let parts = parts(counts);
             let total = parts.last().map_or(0, |part| part.end);
             steps.steps.push(Step::Load(0..total));
@@ -327,24 +329,24 @@ pub fn schedule(
             steps.ring_reduce(&topology.order, &ordered, 0);
             steps.finish(parts[rank].clone(), 0);
         }
-        (Task::AllToAll { to, from }, _) => {
+        (CollectiveTask::AllToAll { to, from }, _) => {
             let (outgoing, incoming) = (parts(to), parts(from));
             steps.copy(outgoing[rank].clone(), incoming[rank].start);
             for step in 1..world {
                 let (to, from) = around(rank, step, world);
                 steps.exchange(
-                    (to, Place::Input, outgoing[to].clone()),
+                    (to, SentFrom::Input, outgoing[to].clone()),
                     (from, Then::Store, incoming[from].clone()),
                 );
             }
         }
-        (Task::Barrier, _) => {
+        (CollectiveTask::Barrier, _) => {
             // Dissemination (Hensgen, Finkel and Manber 1988): after round k a rank has heard, by
             // others, of 2^k - 1 before it.
             let mut step = 1;
             while step < world {
                 let (to, from) = around(rank, step, world);
-                steps.exchange((to, Place::Data, 0..0), (from, Then::Store, 0..0));
+                steps.exchange((to, SentFrom::Data, 0..0), (from, Then::Store, 0..0));
                 step *= 2;
             }
         }
@@ -389,7 +391,7 @@ struct Steps {
     steps: Vec<Step>,
 }
 
-type Out = (usize, Place, Range<usize>);
+type Out = (usize, SentFrom, Range<usize>);
 type In = (usize, Then, Range<usize>);
 
 impl Steps {
@@ -426,7 +428,7 @@ impl Steps {
     fn direct_all_reduce(&mut self, world: usize, count: usize) {
         for step in 1..world {
             let (to, from) = around(self.rank, step, world);
-            self.exchange((to, Place::Data, 0..count), (from, Then::Keep, 0..count));
+            self.exchange((to, SentFrom::Data, 0..count), (from, Then::Keep, 0..count));
         }
         self.steps.push(Step::Fold(0..count));
     }
@@ -446,7 +448,7 @@ impl Steps {
             let (next, before) = around(at, 1, n);
             let part = |back: usize| parts[(at + ahead + 2 * n - back) % n].clone();
             self.exchange(
-                (ranks[next], Place::Sums, part(step)),
+                (ranks[next], SentFrom::Sums, part(step)),
                 (ranks[before], Then::ReduceSums, part(step + 1)),
             );
         }
@@ -459,7 +461,7 @@ impl Steps {
             let (next, before) = around(at, 1, n);
             let part = |back: usize| parts[(at + ahead + 2 * n - back) % n].clone();
             self.exchange(
-                (ranks[next], Place::Data, part(step)),
+                (ranks[next], SentFrom::Data, part(step)),
                 (ranks[before], Then::Store, part(step + 1)),
             );
         }
@@ -471,7 +473,7 @@ impl Steps {
         let mut distance = 1;
         while distance < n {
             if at & distance != 0 {
-                let out = (ranks[at - distance], Place::Sums, 0..count);
+                let out = (ranks[at - distance], SentFrom::Sums, 0..count);
                 return self.push(Some(out), None);
             }
             if at + distance < n {
@@ -495,7 +497,7 @@ impl Steps {
         while distance > 1 {
             distance /= 2;
             if at + distance < n {
-                self.push(Some((ranks[at + distance], Place::Data, 0..count)), None);
+                self.push(Some((ranks[at + distance], SentFrom::Data, 0..count)), None);
             }
         }
     }
@@ -514,7 +516,7 @@ impl Steps {
             Algorithm::Ring => self.chain(&ranks, count),
             Algorithm::Direct if self.rank == root => {
                 for to in &ranks[1..] {
-                    self.push(Some((*to, Place::Data, 0..count)), None);
+                    self.push(Some((*to, SentFrom::Data, 0..count)), None);
                 }
             }
             Algorithm::Direct => self.push(None, Some((root, Then::Store, 0..count))),
@@ -551,7 +553,7 @@ impl Steps {
             .collect();
         for turn in 0..=segments.len() {
             let sent = turn.checked_sub(1).filter(|_| at + 1 < n);
-            let out = sent.map(|turn| (ranks[at + 1], Place::Data, segments[turn].clone()));
+            let out = sent.map(|turn| (ranks[at + 1], SentFrom::Data, segments[turn].clone()));
             let taken = segments.get(turn).filter(|_| at > 0);
             let incoming = taken.map(|range| (ranks[at - 1], Then::Store, range.clone()));
             self.push(out, incoming);

@@ -91,21 +91,26 @@ pub trait Driver: Debug + Send {
     ///
     /// [`DriverError::NoBuffer`], [`DriverError::NotHost`], [`DriverError::OutOfRange`] or
     /// [`DriverError::Busy`]; nothing is written then.
-    fn write(&mut self, to: Span, bytes: &[u8]) -> Result<(), DriverError>;
+    fn write(&mut self, to: BufferSpan, bytes: &[u8]) -> Result<(), DriverError>;
 
     /// Reads from host memory.
     ///
     /// # Errors
     ///
     /// As [`write`](Self::write).
-    fn read(&mut self, from: Span, bytes: &mut [u8]) -> Result<(), DriverError>;
+    fn read(&mut self, from: BufferSpan, bytes: &mut [u8]) -> Result<(), DriverError>;
 
     /// Begins to copy. Copies that one context begins happen one after the other.
     ///
     /// # Errors
     ///
     /// [`DriverError`]; nothing was begun then.
-    fn copy(&mut self, from: Span, to: Span, bytes: u64) -> Result<Operation, DriverError>;
+    fn copy(
+        &mut self,
+        from: BufferSpan,
+        to: BufferSpan,
+        bytes: u64,
+    ) -> Result<Operation, DriverError>;
 
     /// The progress of an operation. Asking again is allowed.
     ///
@@ -149,7 +154,7 @@ pub struct BufferId(pub u64);
 
 /// A place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct BufferSpan {
     /// The memory.
     pub buffer: BufferId,
     /// Where in it, in bytes.
@@ -159,8 +164,8 @@ pub struct Span {
 impl BufferId {
     /// A place in this memory.
     #[must_use]
-    pub fn at(self, offset: u64) -> Span {
-        Span {
+    pub fn at(self, offset: u64) -> BufferSpan {
+        BufferSpan {
             buffer: self,
             offset,
         }

@@ -46,7 +46,7 @@ pub struct Inventory {
     /// The distance of each pair of devices over PCIe, the lower index first.
     pub pairs: Vec<Pair>,
     /// Display and compute cards on the bus that no driver here can use, such as those of AMD.
-    pub unusable: Vec<Card>,
+    pub unusable: Vec<UnusableCard>,
 }
 
 impl Inventory {
@@ -271,7 +271,7 @@ pub enum Nearness {
 
 /// A card on the PCIe bus that is seen but not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
+pub struct UnusableCard {
     /// Address on the bus, or the name of the card where it has none.
     pub bus_id: String,
     /// PCI vendor, such as 0x1002 for AMD.

@@ -1,7 +1,7 @@
 //! Causal attention in tiles of query rows, after Dao et al. 2022 (FlashAttention): a task holds
 //! one tile of scores, and the backward pass computes the probabilities again.
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use odeon_simd::simd;
 
 use super::gemm::product;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use gemm_common::Parallelism;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 
@@ -46,10 +47,10 @@ impl Pool {
         self.single.clone().unwrap_or_else(|| Arc::clone(self))
     }
 
-    pub(super) fn parallelism(&self) -> gemm::Parallelism {
+    pub(super) fn parallelism(&self) -> Parallelism {
         match self.threads {
-            1 => gemm::Parallelism::None,
-            n => gemm::Parallelism::Rayon(n),
+            1 => Parallelism::None,
+            n => Parallelism::Rayon(n),
         }
     }
 

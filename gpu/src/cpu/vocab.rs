@@ -1,7 +1,7 @@
 //! Log-probabilities and entropies over a vocabulary taken in chunks, so that the logits of all
 //! rows never exist at once.
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use odeon_simd::simd;
 
 use super::attention::softmax_row;

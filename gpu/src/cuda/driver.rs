@@ -15,7 +15,7 @@ use crate::cuda::gpu::{
     CardMemory, Context, Event, IpcHandle, IpcMapping, PinnedMemory, Stream, devices,
 };
 use odeon_devices::driver::{
-    BufferId, ContextId, Driver, DriverError, Operation, Progress, Side, Span,
+    BufferId, BufferSpan, ContextId, Driver, DriverError, Operation, Progress, Side,
 };
 use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_devices::inventory::{Nvml, Probe, Reading};
@@ -192,7 +192,7 @@ impl CudaDriver {
     }
 
     /// The buffer, if the place lies in it.
-    fn checked(&self, span: Span, bytes: u64) -> Result<&Buffer, DriverError> {
+    fn checked(&self, span: BufferSpan, bytes: u64) -> Result<&Buffer, DriverError> {
         let buffer = self
             .buffers
             .get(&span.buffer)
@@ -220,7 +220,7 @@ impl CudaDriver {
     }
 
     /// The address of a place that the host may touch now.
-    fn touchable(&mut self, span: Span, bytes: u64) -> Result<u64, DriverError> {
+    fn touchable(&mut self, span: BufferSpan, bytes: u64) -> Result<u64, DriverError> {
         let buffer = self.checked(span, bytes)?;
         if buffer.side != Side::Host {
             return Err(DriverError::NotHost);
@@ -345,7 +345,7 @@ impl Driver for CudaDriver {
         })
     }
 
-    fn write(&mut self, to: Span, bytes: &[u8]) -> Result<(), DriverError> {
+    fn write(&mut self, to: BufferSpan, bytes: &[u8]) -> Result<(), DriverError> {
         let address = self.touchable(to, bytes.len() as u64)?;
         // SAFETY: the place lies in pinned memory of an open context, no copy uses it, and `self` is
         // borrowed exclusively.
@@ -353,7 +353,7 @@ impl Driver for CudaDriver {
         Ok(())
     }
 
-    fn read(&mut self, from: Span, bytes: &mut [u8]) -> Result<(), DriverError> {
+    fn read(&mut self, from: BufferSpan, bytes: &mut [u8]) -> Result<(), DriverError> {
         let address = self.touchable(from, bytes.len() as u64)?;
         // SAFETY: as in `write`.
         unsafe {
@@ -362,7 +362,12 @@ impl Driver for CudaDriver {
         Ok(())
     }
 
-    fn copy(&mut self, from: Span, to: Span, bytes: u64) -> Result<Operation, DriverError> {
+    fn copy(
+        &mut self,
+        from: BufferSpan,
+        to: BufferSpan,
+        bytes: u64,
+    ) -> Result<Operation, DriverError> {
         let (source, target) = (self.checked(from, bytes)?, self.checked(to, bytes)?);
         let places = [source.address() + from.offset, target.address() + to.offset];
         let ends = [(source.context, source.side), (target.context, target.side)];

@@ -30,7 +30,7 @@ use library::Library;
 /// In which order the threads of a block, and the blocks of a grid, run between barriers. A result
 /// that differs tells of a missing barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum ThreadOrder {
     /// From the first.
     #[default]
     Forwards,
@@ -43,7 +43,7 @@ pub enum Order {
 pub struct Emulated {
     library: Library,
     cpu: Cpu,
-    order: Order,
+    order: ThreadOrder,
     held_bytes: AtomicU64,
     blocks: AtomicU64,
     fault: Mutex<Option<Strike>>,
@@ -82,7 +82,7 @@ impl Emulated {
     /// # Errors
     ///
     /// There is no `g++`, or it refuses the sources.
-    pub fn start(order: Order) -> Result<Self, EmulatedError> {
+    pub fn start(order: ThreadOrder) -> Result<Self, EmulatedError> {
         static CARDS: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             library: Library::load()?,

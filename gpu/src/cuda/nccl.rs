@@ -78,8 +78,8 @@ use crate::cuda::elements::{CudaArray, Elements};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::handle::Cuda;
 use odeon_collective::{
-    Algorithm, Call, Collective, CollectiveError, Communicator, Element, ElementType, Membership,
-    Operation, Reduce, Report, Transport,
+    Algorithm, Collective, CollectiveCall, CollectiveError, Communicator, Element, ElementType,
+    Membership, Operation, Reduce, Report, Transport,
 };
 
 /// Calls under way at most; more wait for the first.
@@ -103,8 +103,8 @@ pub struct Nccl<C: Card = Gpu> {
 }
 
 /// The description of a call, apart from its numbers.
-fn call_of<T: Element>(operation: Operation, count: usize) -> Call {
-    Call {
+fn call_of<T: Element>(operation: Operation, count: usize) -> CollectiveCall {
+    CollectiveCall {
         operation,
         element: T::TYPE,
         reduce: None,
@@ -208,7 +208,7 @@ impl<C: Card> Nccl<C> {
         &self,
         flights: usize,
         mut held: MutexGuard<'a, Held<C>>,
-        call: &Call,
+        call: &CollectiveCall,
     ) -> Result<MutexGuard<'a, Held<C>>, CollectiveError> {
         loop {
             held.land(&self.cuda.card);
@@ -224,7 +224,7 @@ impl<C: Card> Nccl<C> {
     fn taken<'a>(
         &self,
         mut held: MutexGuard<'a, Held<C>>,
-        call: &Call,
+        call: &CollectiveCall,
     ) -> Result<MutexGuard<'a, Held<C>>, CollectiveError> {
         loop {
             held.usable(&self.membership, call)?;
@@ -238,7 +238,7 @@ impl<C: Card> Nccl<C> {
     /// Makes a call: notes it and has NCCL queue `work`, given the card's stream.
     fn make(
         &mut self,
-        call: Call,
+        call: CollectiveCall,
         parts: Vec<(u64, u64)>,
         work: impl FnOnce(&Comm, u64) -> Result<(), Refusal>,
     ) -> Result<(), CollectiveError> {
@@ -285,7 +285,11 @@ impl<C: Card> Nccl<C> {
     }
 
     /// Notes a call in which no numbers move. The others make it as well.
-    fn note(&mut self, call: Call, parts: Vec<(u64, u64)>) -> Result<(), CollectiveError> {
+    fn note(
+        &mut self,
+        call: CollectiveCall,
+        parts: Vec<(u64, u64)>,
+    ) -> Result<(), CollectiveError> {
         let mut held = self.shared.held.lock();
         held.usable(&self.membership, &call)?;
         held.log.add(call, parts);
@@ -310,14 +314,14 @@ impl<C: Card> Nccl<C> {
         operation: Operation,
         elements: &Elements<T, C>,
         other: usize,
-    ) -> Result<Call, CollectiveError> {
+    ) -> Result<CollectiveCall, CollectiveError> {
         self.membership.check_rank(operation, "other side", other)?;
         self.check_card(operation, elements)?;
         if other == self.membership.rank {
             let why = "a rank cannot be its own other side".to_owned();
             return Err(self.membership.misuse(operation, why));
         }
-        Ok(Call {
+        Ok(CollectiveCall {
             peer: other as u32,
             ..call_of::<T>(operation, elements.len())
         })
@@ -342,7 +346,7 @@ impl<C: Card> Collective for Nccl<C> {
     ) -> Result<(), CollectiveError> {
         let operation = Operation::AllReduce;
         self.check_card(operation, data)?;
-        let call = Call {
+        let call = CollectiveCall {
             reduce: Some(reduce),
             ..call_of::<T>(operation, data.len())
         };
@@ -362,7 +366,7 @@ impl<C: Card> Collective for Nccl<C> {
         let operation = Operation::Broadcast;
         self.membership.check_rank(operation, "root", root)?;
         self.check_card(operation, data)?;
-        let call = Call {
+        let call = CollectiveCall {
             peer: root as u32,
             ..call_of::<T>(operation, data.len())
         };
@@ -397,8 +401,8 @@ impl<C: Card> Collective for Nccl<C> {
             .fit(operation, "output", output.len(), total)?;
         self.check_card(operation, input)?;
         self.check_card(operation, output)?;
-        let call = Call {
-            layout: Call::layout_of(counts),
+        let call = CollectiveCall {
+            layout: CollectiveCall::layout_of(counts),
             ..call_of::<T>(operation, total)
         };
         if total == 0 {
@@ -447,9 +451,9 @@ impl<C: Card> Collective for Nccl<C> {
             .fit(operation, "output", output.len(), own)?;
         self.check_card(operation, input)?;
         self.check_card(operation, output)?;
-        let call = Call {
+        let call = CollectiveCall {
             reduce: Some(reduce),
-            layout: Call::layout_of(counts),
+            layout: CollectiveCall::layout_of(counts),
             ..call_of::<T>(operation, total)
         };
         if total == 0 {

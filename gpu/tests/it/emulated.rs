@@ -3,11 +3,11 @@
 //! compiler.
 
 use odeon_gpu::Precision;
-use odeon_gpu::cuda::emulated::{EmulatedError, Order};
+use odeon_gpu::cuda::emulated::{EmulatedError, ThreadOrder};
 use odeon_gpu::cuda::{Cuda, Emulated};
 
 /// The back-end, or nothing where there is no compiler.
-fn emulated(order: Order, precision: Precision) -> Option<Cuda<Emulated>> {
+fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> {
     match Emulated::start(order) {
         Ok(card) => Some(Cuda::over(card, precision)),
         Err(error @ EmulatedError::NoCompiler { .. }) => {
@@ -39,20 +39,24 @@ macro_rules! suite {
     };
 }
 
-suite!(f32_forwards, super::Order::Forwards, super::Precision::F32);
+suite!(
+    f32_forwards,
+    super::ThreadOrder::Forwards,
+    super::Precision::F32
+);
 suite!(
     f32_backwards,
-    super::Order::Backwards,
+    super::ThreadOrder::Backwards,
     super::Precision::F32
 );
 suite!(
     bf16_forwards,
-    super::Order::Forwards,
+    super::ThreadOrder::Forwards,
     super::Precision::Bf16
 );
 suite!(
     bf16_backwards,
-    super::Order::Backwards,
+    super::ThreadOrder::Backwards,
     super::Precision::Bf16
 );
 
@@ -60,14 +64,14 @@ mod around {
     //! What the suite does not reach: faults, leaks, graphs, pages, rounded parameters.
 
     use odeon_devices::fault::{FaultKind, GpuFault};
-    use odeon_gpu::cuda::emulated::Order;
+    use odeon_gpu::cuda::emulated::ThreadOrder;
     use odeon_gpu::cuda::{Cuda, Emulated, PAGE};
     use odeon_gpu::{
         AdamW, AttentionShape, Backend, BlockTable, CacheRow, MatMul, Precision, Segment, Store,
     };
 
     fn started(precision: Precision) -> Option<Cuda<Emulated>> {
-        super::emulated(Order::Forwards, precision)
+        super::emulated(ThreadOrder::Forwards, precision)
     }
 
     fn numbers(len: usize) -> Vec<f32> {

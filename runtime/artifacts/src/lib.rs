@@ -114,7 +114,7 @@ pub use platform::{CannotRun, Loader, Platform};
 pub use reader::Reader;
 pub use recording::{FirstRead, Recorder, Recording};
 pub use store::{
-    AssembleError, Assembled, CollectError, Footprint, Freed, Full, GetError, Kind, Put, PutError,
-    Recovered, Store, VerifyError,
+    AssembleError, Assembled, CollectError, ContentKind, Footprint, Freed, Full, GetError, Put,
+    PutError, Recovered, Store, VerifyError,
 };
 pub use supply::{Arrivals, Supply, SupplyError};

@@ -20,7 +20,7 @@ mod sweep;
 mod tests;
 
 pub use assemble::{AssembleError, Assembled, VerifyError};
-pub use budget::{Footprint, Full, Kind};
+pub use budget::{ContentKind, Footprint, Full};
 pub use collect::{CollectError, Freed};
 
 use budget::Account;
@@ -239,7 +239,7 @@ impl Store {
             disk::touch(&path, now)?;
             return Ok(Put::Here);
         }
-        let room = self.account.reserve(Kind::Pieces, len)?;
+        let room = self.account.reserve(ContentKind::Pieces, len)?;
         let mut draft = Draft::create(self.drafts.path())?;
         draft.write(bytes)?;
         draft.sync(now)?;

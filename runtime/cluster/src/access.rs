@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The rights of a key. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum KeyRole {
     /// Looking.
     View,
     /// Submitting jobs, and stopping them.
@@ -17,7 +17,7 @@ pub enum Role {
     Admin,
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for KeyRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::View => "view",
@@ -27,7 +27,7 @@ impl fmt::Display for Role {
     }
 }
 
-impl std::str::FromStr for Role {
+impl std::str::FromStr for KeyRole {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

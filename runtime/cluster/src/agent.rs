@@ -20,7 +20,7 @@ use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered}
 pub(crate) use self::actor::{keep, order_start, order_stop, order_upgrade};
 use self::driving::with_env;
 pub(crate) use self::estate::{Hold, TryEstate};
-use crate::attempts::{Attempts, Step};
+use crate::attempts::{AttemptStep, Attempts};
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
@@ -165,7 +165,7 @@ impl Agent {
     fn start(&self, job: Job) {
         let mut book = self.inner.book.lock();
         let step = book.attempts.begin(&job);
-        let Step::Begin { attempt } = step else {
+        let AttemptStep::Begin { attempt } = step else {
             return self.take(&mut book, job.id, step);
         };
         let (stop, stopped) = watch::channel(None);
@@ -214,11 +214,11 @@ impl Agent {
     }
 
     /// Has done what is to be done about a try, other than begin it.
-    fn take(&self, book: &mut Book, job: JobId, step: Step) {
+    fn take(&self, book: &mut Book, job: JobId, step: AttemptStep) {
         match step {
-            Step::Nothing | Step::Begin { .. } => {}
-            Step::End { attempt, in_order } => book.stop(job, attempt, in_order),
-            Step::NeverRan { attempt } => {
+            AttemptStep::Nothing | AttemptStep::Begin { .. } => {}
+            AttemptStep::End { attempt, in_order } => book.stop(job, attempt, in_order),
+            AttemptStep::NeverRan { attempt } => {
                 let agent = self.clone();
                 tokio::spawn(async move {
                     let outcome = Outcome::Stopped {

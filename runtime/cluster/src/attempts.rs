@@ -37,7 +37,7 @@ struct Running {
 /// The next step of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Step {
+pub enum AttemptStep {
     /// Nothing.
     Nothing,
     /// It begins: run its driver, and call [`Attempts::ended`] when none of its processes is left.
@@ -77,27 +77,27 @@ impl Attempts {
     }
 
     /// The node is told to begin the present try of a job.
-    pub fn begin(&mut self, job: &Job) -> Step {
+    pub fn begin(&mut self, job: &Job) -> AttemptStep {
         let State::Staging { attempt } = &job.state else {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         };
         let idle = self.closing || self.held;
         if attempt.node != self.node || attempt.boot != self.boot || idle {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         }
         let number = attempt.number;
         if self.is_settled(job.id, number) {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         }
         if let Some(known) = self.running.get(&job.id).map(|known| known.number) {
             // The older is over, or there would be no newer. The order comes again.
             return match known < number {
                 true => self.end(job.id, known, false),
-                false => Step::Nothing,
+                false => AttemptStep::Nothing,
             };
         }
         self.running.insert(job.id, Running { number, end: None });
-        Step::Begin { attempt: number }
+        AttemptStep::Begin { attempt: number }
     }
 
     /// Holds back new tries while `held` is true. The orders come again.
@@ -112,17 +112,17 @@ impl Attempts {
     }
 
     /// The node is told to end a try.
-    pub fn finish(&mut self, job: JobId, attempt: u32, in_order: bool) -> Step {
+    pub fn finish(&mut self, job: JobId, attempt: u32, in_order: bool) -> AttemptStep {
         let runs = self.running.get(&job).map(|known| known.number);
         if runs == Some(attempt) {
             return self.end(job, attempt, in_order);
         }
         // Of one that is over the catalog hears, or has heard; of one before it too.
         if runs > Some(attempt) || self.is_settled(job, attempt) {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         }
         self.settle(job, attempt);
-        Step::NeverRan { attempt }
+        AttemptStep::NeverRan { attempt }
     }
 
     /// None of the processes of a try is left. Whether the catalog has to hear of it; of those that
@@ -151,7 +151,7 @@ impl Attempts {
         let mut killed = vec![];
         for (job, attempt) in over {
             let runs = self.running.get(job).map(|known| known.number);
-            if runs == Some(*attempt) && self.end(*job, *attempt, false) != Step::Nothing {
+            if runs == Some(*attempt) && self.end(*job, *attempt, false) != AttemptStep::Nothing {
                 killed.push((*job, *attempt));
             }
         }
@@ -164,7 +164,7 @@ impl Attempts {
         self.closing = true;
         let running = self.running();
         let ends = running.into_iter();
-        ends.filter(|(job, attempt)| self.end(*job, *attempt, true) != Step::Nothing)
+        ends.filter(|(job, attempt)| self.end(*job, *attempt, true) != AttemptStep::Nothing)
             .collect()
     }
 
@@ -188,16 +188,16 @@ impl Attempts {
 
     /// Tells a try to end. One that was told to end in order may yet be killed, and not the other
     /// way.
-    fn end(&mut self, job: JobId, attempt: u32, in_order: bool) -> Step {
+    fn end(&mut self, job: JobId, attempt: u32, in_order: bool) -> AttemptStep {
         let Some(known) = self.running.get_mut(&job) else {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         };
         let end = Some(in_order && known.end.unwrap_or(true));
         if std::mem::replace(&mut known.end, end) == end {
-            return Step::Nothing;
+            return AttemptStep::Nothing;
         }
         let in_order = end == Some(true);
-        Step::End { attempt, in_order }
+        AttemptStep::End { attempt, in_order }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct DaemonConfig {
     /// on.
     pub advertise: Option<SocketAddr>,
     /// The way in which it comes into a cluster.
-    pub entry: Entry,
+    pub entry: NodeEntry,
     /// Set where it goes on as the only voter, since the majority is lost for good. What only those
     /// knew is lost; none of them may come back with what its disk holds.
     pub alone: bool,
@@ -66,7 +66,7 @@ pub struct DaemonConfig {
 
 /// The way in which a node comes into a cluster.
 #[derive(Debug)]
-pub enum Entry {
+pub enum NodeEntry {
     /// It begins a new one, or goes on with the one of its folder.
     Found,
     /// It goes on with what its folder says, or joins with this identity through the node at this

@@ -6,7 +6,7 @@ use odeon_placement::{Quota, Resources};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::access::Role;
+use crate::access::KeyRole;
 use crate::job::{Event, JobId, JobSpec};
 use crate::unix::Unix;
 
@@ -144,7 +144,7 @@ pub enum Fact {
         /// Whose it is.
         name: String,
         /// The rights that it gives.
-        role: Role,
+        role: KeyRole,
         /// The name of whoever wants that.
         by: String,
     },

@@ -113,11 +113,11 @@ impl JobSpec {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self) -> Result<(), SpecError> {
+    pub fn check(&self) -> Result<(), JobSpecError> {
         for (what, name) in [("name", &self.name), ("namespace", &self.namespace)] {
             let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
-                return Err(SpecError::Name {
+                return Err(JobSpecError::Name {
                     what,
                     name: name.clone(),
                 });
@@ -129,21 +129,21 @@ impl JobSpec {
             .map(|(name, value)| name.len() + value.len());
         let bytes = self.args.iter().map(String::len).chain(env).sum();
         if bytes > ARGS_BYTES_MAX {
-            return Err(SpecError::TooLong { bytes });
+            return Err(JobSpecError::TooLong { bytes });
         }
         let strange = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
         if let Some(name) = self.env.keys().find(strange) {
-            return Err(SpecError::Variable(name.clone()));
+            return Err(JobSpecError::Variable(name.clone()));
         }
         let texts = self.args.iter().chain(self.env.values());
         if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
-            return Err(SpecError::Zero(text.clone()));
+            return Err(JobSpecError::Zero(text.clone()));
         }
         if let Some(name) = self.env.keys().find(|name| *name == "ODEON_WORKER") {
-            return Err(SpecError::Reserved(name.clone()));
+            return Err(JobSpecError::Reserved(name.clone()));
         }
         if self.retries > RETRIES_MAX {
-            return Err(SpecError::Retries(self.retries));
+            return Err(JobSpecError::Retries(self.retries));
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl JobSpec {
 
 /// The fault of a job that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SpecError {
+pub enum JobSpecError {
     /// A name that is none.
     #[error(
         "a job's {what} has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`; `{name}` does not"

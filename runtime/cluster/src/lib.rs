@@ -75,6 +75,6 @@ pub mod unix;
 pub mod upgrade;
 mod voting;
 
-pub use daemon::{Daemon, DaemonConfig, DaemonError, Entry};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, NodeEntry};
 pub use folder::FolderError;
 pub use staging::demand::OnDemand;

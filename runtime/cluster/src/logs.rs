@@ -1,7 +1,7 @@
 //! Output of jobs, kept on the voters: after the process, the worker and the node are gone, within
 //! bounds.
 //!
-//! Lines are numbered where they come from ([`Source`]), so a line is the same on each voter, and a
+//! Lines are numbered where they come from ([`LineSource`]), so a line is the same on each voter, and a
 //! number that is missing is a line that is. A voter keeps what it is sent, a journal for each
 //! job. Whoever reads asks all voters, [`merge`]s what they have, and goes on from a [`Cursor`] at
 //! whichever of them. When there are too many jobs, the log goes that was written to least recently.
@@ -25,7 +25,7 @@ use tokio::sync::futures::Notified;
 pub use cursor::{Cursor, CursorError};
 pub use journal::Begin;
 use journal::Journal;
-pub use line::{LogLine, Place, Source, Stream};
+pub use line::{LinePlace, LineSource, LogLine, Stream};
 pub use merge::{Merged, Page, Read, merge};
 
 use crate::job::JobId;

@@ -21,7 +21,7 @@ use crate::history::History;
 use crate::job::JobId;
 use crate::node_directory;
 use crate::seat::Seat;
-use crate::tables::{News, NodeState};
+use crate::tables::{CatalogNews, NodeState};
 
 /// The longest time that processes of a node may take to show themselves.
 const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
@@ -235,11 +235,11 @@ fn key_of(event: &Event) -> (Date, String) {
     (event.at, event.sentence.clone())
 }
 
-fn is_of_job(news: &News) -> bool {
+fn is_of_job(news: &CatalogNews) -> bool {
     news.about.starts_with('j') && news.about.parse::<JobId>().is_ok()
 }
 
-fn event_of(news: &News) -> Event {
+fn event_of(news: &CatalogNews) -> Event {
     let bad = ["failed", "lost", "refused"];
     // At its begin: what follows may be anybody's words, as the name of a job.
     let is_bad = bad.iter().any(|word| news.what.starts_with(word));

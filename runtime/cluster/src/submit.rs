@@ -16,7 +16,7 @@ use crate::agent;
 use crate::catalog::WriteError;
 use crate::daemon::Daemon;
 use crate::fact::{Fact, Written};
-use crate::job::{JobId, JobSpec, SpecError};
+use crate::job::{JobId, JobSpec, JobSpecError};
 use crate::staging::moment;
 
 pub use crate::staging::UPLOAD_TIME;
@@ -27,7 +27,7 @@ pub use crate::staging::UPLOAD_TIME;
 pub enum SubmitError {
     /// It cannot be meant.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] JobSpecError),
     /// Its files are not all here.
     #[error("{missing} of {all} pieces of its files are missing: upload them first")]
     Missing {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Role;
+use crate::access::KeyRole;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::unix::Unix;
@@ -49,7 +49,7 @@ pub struct Tables {
     /// Namespaces that have bounds.
     pub namespaces: BTreeMap<String, NamespaceQuota>,
     /// The last events, for people.
-    pub news: VecDeque<News>,
+    pub news: VecDeque<CatalogNews>,
     /// The last commands and what became of them.
     recent: VecDeque<(u64, Result<Written, Refusal>)>,
 }
@@ -107,14 +107,14 @@ pub struct KeyRow {
     /// Whose it is.
     pub name: String,
     /// The rights that it gives.
-    pub role: Role,
+    pub role: KeyRole,
     /// Since when.
     pub since: Unix,
 }
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct News {
+pub struct CatalogNews {
     /// When.
     pub at: Unix,
     /// The subject: a job or a node.
@@ -601,7 +601,7 @@ impl Tables {
 
     fn note(&mut self, about: String, what: String) {
         let at = self.now;
-        self.news.push_back(News { at, about, what });
+        self.news.push_back(CatalogNews { at, about, what });
         if self.news.len() > NEWS_MAX {
             self.news.pop_front();
         }

@@ -10,104 +10,132 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use criterion::{Criterion, Throughput, criterion_group};
+use divan::Bencher;
+use divan::counter::BytesCount;
 use odeon_shm::{Arena, ArenaOptions, Mapper, Region, RegionName};
 
 const ROLE: &str = "ODEON_SHM_BENCH_ROLE";
 const MIB: usize = 1 << 20;
 const SIZES: [usize; 3] = [MIB, 64 * MIB, 256 * MIB];
 
-criterion_group!(benches, copy, hand_over, four_readers);
-
 fn main() -> io::Result<()> {
     if env::var_os(ROLE).is_some() {
         return reader();
     }
-    benches();
-    Criterion::default().configure_from_args().final_summary();
+    divan::main();
     Ok(())
 }
 
-/// memcpy between private buffers against copying into the arena, warm and fresh.
-fn copy(c: &mut Criterion) {
-    for len in SIZES {
-        let mut group = c.benchmark_group(format!("copy/{}MiB", len / MIB));
-        group
-            .throughput(Throughput::Bytes(len as u64))
-            .sample_size(20);
-        let source = vec![7u8; len];
+/// A copy between private buffers, and into the arena, warm and fresh.
+#[divan::bench_group(sample_count = 20, sample_size = 1)]
+mod copy {
+    use super::*;
 
-        let mut target = vec![1u8; len];
-        group.bench_function("memcpy", |b| {
-            b.iter(|| target.copy_from_slice(black_box(&source)));
-        });
-        drop(target);
+    #[divan::bench(args = SIZES)]
+    fn memcpy(bencher: Bencher<'_, '_>, len: usize) {
+        let (source, mut target) = (vec![7u8; len], vec![1u8; len]);
+        bencher
+            .counter(BytesCount::new(len))
+            .bench_local(|| target.copy_from_slice(black_box(&source)));
+    }
 
-        let warm = arena(1 << 30);
+    #[divan::bench(args = SIZES)]
+    fn arena_warm(bencher: Bencher<'_, '_>, len: usize) {
+        let (source, warm) = (vec![7u8; len], arena(1 << 30));
         warm.warm_up(len).expect("memory for the arena");
-        group.bench_function("arena warm", |b| {
-            b.iter(|| copy_in(&warm, black_box(&source)));
-        });
+        copies(bencher, &warm, &source);
+    }
 
-        let cold = arena(0);
-        group.bench_function("arena fresh", |b| {
-            b.iter(|| copy_in(&cold, black_box(&source)));
-        });
+    #[divan::bench(args = SIZES)]
+    fn arena_fresh(bencher: Bencher<'_, '_>, len: usize) {
+        copies(bencher, &arena(0), &vec![7u8; len]);
+    }
+
+    fn copies(bencher: Bencher<'_, '_>, arena: &Arena, source: &[u8]) {
+        bencher
+            .counter(BytesCount::of_slice(source))
+            .bench_local(|| drop(copy_in(arena, black_box(source))));
     }
 }
 
 /// One region, one reader: how long until the other process has it, and has read it.
-fn hand_over(c: &mut Criterion) {
-    let arena = arena(1 << 30);
-    let mut reader = Reader::spawn();
-    for len in SIZES {
-        let mut group = c.benchmark_group(format!("hand-over/{}MiB", len / MIB));
-        group.sample_size(20);
+#[divan::bench_group(sample_count = 20)]
+mod hand_over {
+    use super::*;
+
+    /// A region, and the arena that it lies in.
+    fn region(len: usize) -> (Arena, Region) {
+        let arena = arena(1 << 30);
         let region = copy_in(&arena, &vec![7u8; len]);
+        (arena, region)
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn map_already_mapped(bencher: Bencher<'_, '_>, len: usize) {
+        let (_arena, region) = region(len);
+        let (name, mapper) = (region.name(), Mapper::new());
+        let _mapped = mapper.map(&name);
+        bencher.bench_local(|| drop(mapper.map(&name)));
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn map_first_touch(bencher: Bencher<'_, '_>, len: usize) {
+        let (_arena, region) = region(len);
         let name = region.name();
-        let mapper = Mapper::new();
-        group.bench_function("map, already mapped", |b| b.iter(|| mapper.map(&name)));
-        group.bench_function("map, first touch", |b| b.iter(|| Mapper::new().map(&name)));
-        group.bench_function("process: ping", |b| b.iter(|| reader.ask("ping", &name)));
+        bencher.bench_local(|| drop(Mapper::new().map(&name)));
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn process_ping(bencher: Bencher<'_, '_>, len: usize) {
+        asked(bencher, "ping", len);
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn process_map(bencher: Bencher<'_, '_>, len: usize) {
+        asked(bencher, "map", len);
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn process_touch_pages(bencher: Bencher<'_, '_>, len: usize) {
+        asked(bencher, "touch", len);
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn process_read_all(bencher: Bencher<'_, '_>, len: usize) {
+        asked(bencher.counter(BytesCount::new(len)), "sum", len);
+    }
+
+    #[divan::bench(args = SIZES)]
+    fn read_all_here(bencher: Bencher<'_, '_>, len: usize) {
+        let (_arena, region) = region(len);
+        bencher
+            .counter(BytesCount::new(len))
+            .bench_local(|| sum(black_box(&region)));
+    }
+
+    fn asked(bencher: Bencher<'_, '_>, what: &str, len: usize) {
+        let (_arena, region) = region(len);
+        let (name, mut reader) = (region.name(), Reader::spawn());
         reader.ask("map", &name);
-        group.bench_function("process: map", |b| b.iter(|| reader.ask("map", &name)));
-        group.bench_function("process: touch pages", |b| {
-            b.iter(|| reader.ask("touch", &name));
-        });
-        group.throughput(Throughput::Bytes(len as u64));
-        group.bench_function("process: read all", |b| b.iter(|| reader.ask("sum", &name)));
-        group.bench_function("read all here", |b| b.iter(|| sum(black_box(&region))));
+        bencher.bench_local(|| reader.ask(what, &name));
     }
 }
 
-/// The same 256 MiB to four readers at once.
-fn four_readers(c: &mut Criterion) {
-    let mut group = c.benchmark_group("four readers/256MiB");
-    group.sample_size(20);
+/// The same 256 MiB to four readers at once; `fresh` maps it anew each time.
+#[divan::bench(sample_count = 20, args = ["map", "touch", "sum", "fresh"])]
+fn four_readers(bencher: Bencher<'_, '_>, what: &str) {
     let arena = arena(1 << 30);
     let region = copy_in(&arena, &vec![7u8; 256 * MIB]);
     let name = region.name();
     let mut readers: Vec<Reader> = (0..4).map(|_| Reader::spawn()).collect();
-    for what in ["map", "touch", "sum"] {
+    readers
+        .iter_mut()
+        .for_each(|reader| reader.ask("map", &name));
+    bencher.bench_local(|| {
         readers
             .iter_mut()
-            .for_each(|reader| reader.ask(what, &name));
-        group.bench_function(what, |b| {
-            b.iter(|| {
-                readers
-                    .iter_mut()
-                    .for_each(|reader| reader.send(what, &name));
-                readers.iter_mut().for_each(Reader::wait);
-            });
-        });
-    }
-    group.bench_function("fresh: map and touch", |b| {
-        b.iter(|| {
-            readers
-                .iter_mut()
-                .for_each(|reader| reader.send("fresh", &name));
-            readers.iter_mut().for_each(Reader::wait);
-        });
+            .for_each(|reader| reader.send(what, &name));
+        readers.iter_mut().for_each(Reader::wait);
     });
 }
 

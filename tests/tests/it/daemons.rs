@@ -11,11 +11,11 @@ use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::logs::{Cursor, LogLimits};
-use odeon_cluster::{Daemon, DaemonConfig, Entry, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
+pub(crate) fn config(folder: &Path, name: &str, entry: NodeEntry) -> DaemonConfig {
     DaemonConfig {
         folder: folder.join(name),
         name: Some(name.to_owned()),
@@ -37,7 +37,7 @@ pub(crate) fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
 }
 
 pub(crate) async fn found(folder: &Path) -> Daemon {
-    let founded = Daemon::start(config(folder, "head", Entry::Found)).await;
+    let founded = Daemon::start(config(folder, "head", NodeEntry::Found)).await;
     founded.expect("a founded cluster")
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn found(folder: &Path) -> Daemon {
 pub(crate) async fn found_again(folder: &Path) -> Daemon {
     let started = async {
         loop {
-            match Daemon::start(config(folder, "head", Entry::Found)).await {
+            match Daemon::start(config(folder, "head", NodeEntry::Found)).await {
                 Ok(daemon) => return daemon,
                 Err(_) => Clock::sleep(Duration::from_millis(20)).await,
             }
@@ -66,7 +66,7 @@ pub(crate) async fn join_with(
     change: impl FnOnce(&mut DaemonConfig),
 ) -> Daemon {
     let cluster = ClusterIdentity::load(head.folder().path()).unwrap();
-    let entry = Entry::Join {
+    let entry = NodeEntry::Join {
         through: head.address().parse().unwrap(),
         identity: Some(cluster.issue(name).unwrap()),
     };

@@ -109,7 +109,7 @@ proptest! {
             *pair[0].0 + 1 == *pair[1].0 && *pair[0].1 + 1 == *pair[1].1
         };
         let breaks = pairs.windows(2).filter(|pair| !next(pair)).count();
-        let runs: Vec<Run> = from.runs_into(&to).unwrap().collect();
+        let runs: Vec<ByteRun> = from.runs_into(&to).unwrap().collect();
         prop_assert_eq!(runs.len(), if pairs.is_empty() { 0 } else { breaks + 1 });
         prop_assert_eq!(runs.iter().map(|run| run.bytes).sum::<usize>(), to.bytes());
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::verdict::{Reason, Verdict},
-    trial::{Outcome, Passes, Trial},
+    trial::{Passes, Trial, TrialOutcome},
 };
 
 /// The reward of a program that passes some tests but not all.
@@ -52,8 +52,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.map(<[u8]>::trim_ascii_end)
 }
 
-pub(super) fn decided(credit: Credit, trials: &[Trial], outcomes: &[Outcome]) -> bool {
-    let not_started = |outcome: &Outcome| matches!(outcome, Outcome::NotStarted(_));
+pub(super) fn decided(credit: Credit, trials: &[Trial], outcomes: &[TrialOutcome]) -> bool {
+    let not_started = |outcome: &TrialOutcome| matches!(outcome, TrialOutcome::NotStarted(_));
     outcomes.len() >= trials.len()
         || outcomes.iter().any(not_started)
         || credit == Credit::AllOrNothing && first_failed(trials, outcomes).is_some()
@@ -62,11 +62,11 @@ pub(super) fn decided(credit: Credit, trials: &[Trial], outcomes: &[Outcome]) ->
 pub(super) fn verdict(
     credit: Credit,
     trials: &[Trial],
-    outcomes: &[Outcome],
+    outcomes: &[TrialOutcome],
 ) -> Result<Verdict, Unjudged> {
     let of = trials.len();
     for (at, outcome) in outcomes.iter().enumerate() {
-        if let Outcome::NotStarted(why) = outcome {
+        if let TrialOutcome::NotStarted(why) = outcome {
             let why = why.clone();
             return Err(Unjudged::NotStarted { test: at + 1, why });
         }
@@ -87,7 +87,7 @@ pub(super) fn verdict(
         Credit::Fraction => passed as f64 / of as f64,
     };
     let why = match &outcomes[first] {
-        Outcome::Exited { code: 0, .. } => "it printed something else".to_owned(),
+        TrialOutcome::Exited { code: 0, .. } => "it printed something else".to_owned(),
         outcome => outcome.to_string(),
     };
     let detail = format!("test {} of {of}: {why}", first + 1);
@@ -97,7 +97,7 @@ pub(super) fn verdict(
     ))
 }
 
-fn first_failed(trials: &[Trial], outcomes: &[Outcome]) -> Option<usize> {
+fn first_failed(trials: &[Trial], outcomes: &[TrialOutcome]) -> Option<usize> {
     let mut both = trials.iter().zip(outcomes);
     both.position(|(trial, outcome)| !trial.passes(outcome))
 }
@@ -105,8 +105,8 @@ fn first_failed(trials: &[Trial], outcomes: &[Outcome]) -> Option<usize> {
 impl Trial {
     /// Returns true when this outcome passes the test.
     #[must_use]
-    pub fn passes(&self, outcome: &Outcome) -> bool {
-        let Outcome::Exited { code: 0, stdout } = outcome else {
+    pub fn passes(&self, outcome: &TrialOutcome) -> bool {
+        let TrialOutcome::Exited { code: 0, stdout } = outcome else {
             return false;
         };
         match &self.passes {

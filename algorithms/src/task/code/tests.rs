@@ -30,8 +30,8 @@ fn task(credit: Credit) -> Code {
     .unwrap()
 }
 
-fn printed(text: &str) -> Outcome {
-    Outcome::Exited {
+fn printed(text: &str) -> TrialOutcome {
+    TrialOutcome::Exited {
         code: 0,
         stdout: text.into(),
     }
@@ -137,17 +137,17 @@ fn only_success_with_the_right_output_passes() {
     for text in ["", "n7", "n7 2", "n8 \n", "n7 \nmore", "passed\nn7 \n"] {
         assert!(!trials[0].passes(&printed(text)), "{text:?}");
     }
-    let failed = Outcome::Exited {
+    let failed = TrialOutcome::Exited {
         code: 1,
         stdout: b"n7 \n".to_vec(),
     };
     for outcome in [
         failed,
-        Outcome::Signalled(9),
-        Outcome::TimedOut,
-        Outcome::OutOfMemory,
-        Outcome::OutputTooLong,
-        Outcome::TooManyProcesses,
+        TrialOutcome::Signalled(9),
+        TrialOutcome::TimedOut,
+        TrialOutcome::OutOfMemory,
+        TrialOutcome::OutputTooLong,
+        TrialOutcome::TooManyProcesses,
     ] {
         assert!(!trials[0].passes(&outcome));
         let verdict = task.judge(&trials, std::slice::from_ref(&outcome)).unwrap();
@@ -162,7 +162,7 @@ fn a_fault_of_the_machine_is_no_verdict() {
         let task = task(credit);
         let problem = task.problem(0, Split::Train, 0);
         let trials = task.trials(&problem, &problem.solution, "n").unwrap();
-        let outcomes = [printed("2"), Outcome::NotStarted("no sh".to_owned())];
+        let outcomes = [printed("2"), TrialOutcome::NotStarted("no sh".to_owned())];
         assert!(task.decided(&trials, &outcomes));
         let why = task.judge(&trials, &outcomes).unwrap_err();
         assert_eq!(why.to_string(), "test 2 could not be run: no sh");
@@ -302,7 +302,7 @@ proptest! {
             let task = task(credit);
             let problem = task.problem(0, Split::Train, 0);
             let trials = task.trials(&problem, &problem.solution, "n").unwrap();
-            let outcomes = texts.iter().map(|text| Outcome::Exited { code, stdout: text.clone() });
+            let outcomes = texts.iter().map(|text| TrialOutcome::Exited { code, stdout: text.clone() });
             let outcomes: Vec<_> = outcomes.collect();
             match task.judge(&trials, &outcomes) {
                 Ok(verdict) => {

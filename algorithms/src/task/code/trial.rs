@@ -32,7 +32,7 @@ pub(super) enum Passes {
 /// The outcome of a trial. Who runs it says so in these words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// It ended by itself.
     Exited {
         /// With this code.
@@ -100,7 +100,7 @@ impl Debug for Trial {
     }
 }
 
-impl Display for Outcome {
+impl Display for TrialOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited { code, .. } => write!(f, "it ended with code {code}"),

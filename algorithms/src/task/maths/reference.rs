@@ -12,7 +12,7 @@ use super::{
 
 /// The answer that a reply is compared with: a text that is understood.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reference(String);
+pub struct ReferenceAnswer(String);
 
 /// Why a text cannot be a reference. Write it in another form, or leave the problem out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,15 +43,15 @@ pub enum ReferenceError {
     },
 }
 
-impl Reference {
+impl ReferenceAnswer {
     /// Checks that a text is understood.
     ///
     /// ```
-    /// use odeon_algorithms::task::maths::{Equality, Reference, ReferenceError};
+    /// use odeon_algorithms::task::maths::{Equality, ReferenceAnswer, ReferenceError};
     ///
-    /// let reference = Reference::parse(r"\frac{3}{4}")?;
+    /// let reference = ReferenceAnswer::parse(r"\frac{3}{4}")?;
     /// assert_eq!(reference.compare("0.75"), Equality::Equal);
-    /// assert!(Reference::parse(r"\int_0^1 f").is_err());
+    /// assert!(ReferenceAnswer::parse(r"\int_0^1 f").is_err());
     /// # Ok::<(), ReferenceError>(())
     /// ```
     ///

@@ -10,7 +10,7 @@ use super::{
         error::TaskError,
         problem::{Goal, Problem},
     },
-    Reference, final_answer, judge,
+    ReferenceAnswer, final_answer, judge,
 };
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ pub(super) fn parse_row(row: &str) -> Result<Problem, String> {
         None => None,
     };
     let answer = answer.ok_or("there is no `answer`, and no `\\boxed{}` in a `solution`")?;
-    let reference = Reference::parse(&answer).map_err(|error| error.to_string())?;
+    let reference = ReferenceAnswer::parse(&answer).map_err(|error| error.to_string())?;
     let split = draw::split_of(asked.trim());
     let solution = worked(solution, reference.as_str())
         .ok_or_else(|| format!("`{answer}` does not stand a box around it"))?;

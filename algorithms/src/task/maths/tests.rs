@@ -58,9 +58,9 @@ fn what_cannot_be_told_is_said_to_be_open() {
 #[test]
 fn references_are_checked_when_they_are_loaded() {
     for (reference, _) in rows(DIFFERENT) {
-        assert!(Reference::parse(reference).is_ok(), "{reference}");
+        assert!(ReferenceAnswer::parse(reference).is_ok(), "{reference}");
     }
-    let error = |text: &str| Reference::parse(text).unwrap_err();
+    let error = |text: &str| ReferenceAnswer::parse(text).unwrap_err();
     assert_eq!(error(""), ReferenceError::Empty);
     assert_eq!(error(" $ $ "), ReferenceError::Empty);
     assert_eq!(
@@ -168,7 +168,7 @@ fn nested_brackets_end_in_no_overflow_of_the_stack() {
             let text = bracket.repeat(times);
             assert_ne!(same_answer("5", &text), Equality::Equal);
             let _ = final_answer(&text);
-            let _ = Reference::parse(&text);
+            let _ = ReferenceAnswer::parse(&text);
         }
     }
     let nested = |times: usize| format!("{}5{}", "(".repeat(times), ")".repeat(times));

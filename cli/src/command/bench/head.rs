@@ -17,6 +17,8 @@ use odeon_bench::{Row, Target};
 use odeon_client::{CONNECTION_FILE, Client, Connection};
 use odeon_cluster::hollow::Hollow;
 
+use crate::waiter::Waiter;
+
 /// Nodes beside the head.
 const NODES: usize = 1000;
 /// Actors on all of them.
@@ -37,18 +39,12 @@ pub(crate) fn serve_if_hollow() {
     let Some(folder) = std::env::var_os(HOLLOW) else {
         return;
     };
-    let served = runtime().and_then(|runtime| runtime.block_on(hollow(Path::new(&folder))));
+    let served =
+        Waiter::with_threads().and_then(|runtime| runtime.block_on(hollow(Path::new(&folder))));
     if let Err(error) = &served {
         crate::print::error(error);
     }
     std::process::exit(i32::from(served.is_err()));
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    runtime.context("starting tokio")
 }
 
 /// Joins all nodes and has them host all actors.
@@ -122,7 +118,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
         .spawn();
     let head = Ending(head.context("starting the head")?);
     let connection = folder.path().join(CONNECTION_FILE);
-    let runtime = runtime()?;
+    let runtime = Waiter::with_threads()?;
     runtime.block_on(async {
         while !connection.exists() {
             Clock::sleep(Duration::from_millis(20)).await;

@@ -106,12 +106,15 @@ fn simulate(
                 continue;
             }
             let bytes = match out.place {
-                Place::Input => sims[rank].input.as_ref().unwrap()[out.range.clone()].to_vec(),
-                Place::Data => sims[rank].data[out.range.clone()].to_vec(),
-                Place::Sums => sims[rank].sums[out.range.clone()].to_vec(),
+                SentFrom::Input => sims[rank].input.as_ref().unwrap()[out.range.clone()].to_vec(),
+                SentFrom::Data => sims[rank].data[out.range.clone()].to_vec(),
+                SentFrom::Sums => sims[rank].sums[out.range.clone()].to_vec(),
             };
             assert_eq!(bytes.len(), incoming.range.len(), "{out:?} {incoming:?}");
-            assert_eq!(out.place == Place::Sums, incoming.then == Then::ReduceSums);
+            assert_eq!(
+                out.place == SentFrom::Sums,
+                incoming.then == Then::ReduceSums
+            );
             let to = &mut sims[out.to];
             match incoming.then {
                 Then::Store => to.data[incoming.range].copy_from_slice(&bytes),
@@ -155,7 +158,7 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
     let offsets = parts(&counts);
     let whole: usize = counts.iter().sum();
     for algorithm in Algorithm::ALL {
-        let run = |task: Task<'_>, inputs, data| {
+        let run = |task: CollectiveTask<'_>, inputs, data| {
             simulate(
                 &|rank| schedule(task, algorithm, topology, rank),
                 inputs,
@@ -163,14 +166,22 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
             )
         };
         let none = vec![None; world];
-        let got = run(Task::AllReduce { count }, none.clone(), all.clone());
+        let got = run(
+            CollectiveTask::AllReduce { count },
+            none.clone(),
+            all.clone(),
+        );
         assert_eq!(
             got,
             vec![total.clone(); world],
             "all-reduce {algorithm:?} {topology:?}"
         );
 
-        let got = run(Task::Broadcast { count, root }, none.clone(), all.clone());
+        let got = run(
+            CollectiveTask::Broadcast { count, root },
+            none.clone(),
+            all.clone(),
+        );
         assert_eq!(
             got,
             vec![all[root].clone(); world],
@@ -184,7 +195,7 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
             .collect();
         let expect: Vec<f32> = inputs.iter().flatten().flatten().copied().collect();
         let got = run(
-            Task::AllGather { counts: &counts },
+            CollectiveTask::AllGather { counts: &counts },
             inputs,
             vec![vec![f32::NAN; whole]; world],
         );
@@ -196,7 +207,11 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
 
         let inputs: Vec<_> = (0..world).map(|rank| Some(vector(rank, whole))).collect();
         let data = counts.iter().map(|len| vec![f32::NAN; *len]).collect();
-        let got = run(Task::ReduceScatter { counts: &counts }, inputs, data);
+        let got = run(
+            CollectiveTask::ReduceScatter { counts: &counts },
+            inputs,
+            data,
+        );
         for (rank, got) in got.into_iter().enumerate() {
             let expect: Vec<f32> = offsets[rank]
                 .clone()
@@ -207,7 +222,7 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
     }
     let (none, empty) = (vec![None; world], vec![vec![]; world]);
     simulate(
-        &|rank| schedule(Task::Barrier, Algorithm::Direct, topology, rank),
+        &|rank| schedule(CollectiveTask::Barrier, Algorithm::Direct, topology, rank),
         none,
         empty,
     );
@@ -229,7 +244,7 @@ fn check(topology: &Topology, count: usize, root: usize, uneven: usize) {
         .map(|from| vec![f32::NAN; from.iter().sum()])
         .collect();
     let task = |rank: usize| {
-        let task = Task::AllToAll {
+        let task = CollectiveTask::AllToAll {
             to: &to[rank],
             from: &from[rank],
         };
@@ -297,7 +312,7 @@ proptest! {
         let count = world * each;
         let topology = Topology::one_node(world);
         for rank in 0..world {
-            let steps = schedule(Task::AllReduce { count }, Algorithm::Ring, &topology, rank);
+            let steps = schedule(CollectiveTask::AllReduce { count }, Algorithm::Ring, &topology, rank);
             let sent: usize = steps.iter().map(|step| match step {
                 Step::Exchange { out: Some(out), .. } => out.range.len(),
                 _ => 0,
@@ -312,7 +327,7 @@ proptest! {
         // Ranks dealt out in turn, the worst order for a tree that does not know of nodes.
         let topology = Topology::new((0..per_node * nodes).map(|rank| rank % nodes).collect());
         let far = |algorithm| -> usize {
-            let sent = |rank| schedule(Task::AllReduce { count }, algorithm, &topology, rank)
+            let sent = |rank| schedule(CollectiveTask::AllReduce { count }, algorithm, &topology, rank)
                 .iter()
                 .map(|step| match step {
                     Step::Exchange { out: Some(out), .. } if !topology.near(rank, out.to) => out.range.len(),

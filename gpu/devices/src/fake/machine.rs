@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use super::bytes::Bytes;
 use super::card::Fate;
 use super::world::World;
-use crate::driver::{BufferId, ContextId, Driver, DriverError, Operation, Progress, Side, Span};
+use crate::driver::{
+    BufferId, BufferSpan, ContextId, Driver, DriverError, Operation, Progress, Side,
+};
 use crate::fault::GpuFault;
 use crate::inventory::Reading;
 use crate::memory::{Block, OwnerStats, Pool, RawBlock, RawError, RawMemory};
@@ -70,8 +72,8 @@ struct Buffer {
 /// A copy under way, or one that failed.
 struct Flight {
     context: ContextId,
-    from: Span,
-    to: Span,
+    from: BufferSpan,
+    to: BufferSpan,
     bytes: u64,
 }
 
@@ -141,7 +143,7 @@ impl Machine {
     }
 
     /// The buffer, if the place lies in it.
-    fn checked(&self, span: Span, bytes: u64) -> Result<&Buffer, DriverError> {
+    fn checked(&self, span: BufferSpan, bytes: u64) -> Result<&Buffer, DriverError> {
         let buffer = self
             .buffers
             .get(&span.buffer)
@@ -157,7 +159,7 @@ impl Machine {
     }
 
     /// The buffer of a place that the host may touch now.
-    fn touchable(&self, span: Span, bytes: u64) -> Result<&Buffer, DriverError> {
+    fn touchable(&self, span: BufferSpan, bytes: u64) -> Result<&Buffer, DriverError> {
         let buffer = self.checked(span, bytes)?;
         if buffer.side != Side::Host {
             return Err(DriverError::NotHost);
@@ -320,7 +322,7 @@ impl Driver for Machine {
         })
     }
 
-    fn write(&mut self, to: Span, bytes: &[u8]) -> Result<(), DriverError> {
+    fn write(&mut self, to: BufferSpan, bytes: &[u8]) -> Result<(), DriverError> {
         self.settle();
         self.touchable(to, bytes.len() as u64)?;
         if let Some(buffer) = self.buffers.get_mut(&to.buffer) {
@@ -329,14 +331,19 @@ impl Driver for Machine {
         Ok(())
     }
 
-    fn read(&mut self, from: Span, bytes: &mut [u8]) -> Result<(), DriverError> {
+    fn read(&mut self, from: BufferSpan, bytes: &mut [u8]) -> Result<(), DriverError> {
         self.settle();
         let buffer = self.touchable(from, bytes.len() as u64)?;
         buffer.content.read(from.offset, bytes);
         Ok(())
     }
 
-    fn copy(&mut self, from: Span, to: Span, bytes: u64) -> Result<Operation, DriverError> {
+    fn copy(
+        &mut self,
+        from: BufferSpan,
+        to: BufferSpan,
+        bytes: u64,
+    ) -> Result<Operation, DriverError> {
         self.settle();
         let (source, target) = (self.checked(from, bytes)?, self.checked(to, bytes)?);
         let ends = [source, target].map(|buffer| (buffer.context, buffer.side));

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Card, Reading};
+use super::{Reading, UnusableCard};
 
 /// PCI vendor of NVIDIA.
 pub const NVIDIA: u16 = 0x10de;
@@ -17,11 +17,11 @@ pub const AMD: u16 = 0x1002;
 /// Displays of virtual machines and of boards are left out: only AMD, whose cards compute, is
 /// listed. An empty list where `/sys` holds no such folder.
 #[must_use]
-pub fn unusable_cards(sys: &Path) -> Vec<Card> {
+pub fn unusable_cards(sys: &Path) -> Vec<UnusableCard> {
     let Ok(entries) = fs::read_dir(sys.join("class/drm")) else {
         return vec![];
     };
-    let mut cards: Vec<Card> = entries
+    let mut cards: Vec<UnusableCard> = entries
         .filter_map(Result::ok)
         .filter(|entry| is_card(&entry.file_name().to_string_lossy()))
         .filter_map(|entry| {
@@ -31,7 +31,7 @@ pub fn unusable_cards(sys: &Path) -> Vec<Card> {
                 path.file_name()
                     .map(|name| name.to_string_lossy().into_owned())
             });
-            (vendor == AMD).then(|| Card {
+            (vendor == AMD).then(|| UnusableCard {
                 bus_id: name.unwrap_or_else(|| entry.file_name().to_string_lossy().into_owned()),
                 vendor,
                 why: "an AMD card (vendor 0x1002): this build computes on NVIDIA cards only"

@@ -14,7 +14,7 @@ use libloading::Symbol;
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use super::Order;
+use super::ThreadOrder;
 use crate::cuda::card::{Arg, Launch};
 use crate::cuda::kernel::{HEAD, Kernel, Source};
 
@@ -139,7 +139,7 @@ impl Library {
     /// # Panics
     /// If the kernel leaves its memory, its threads wait for each other in vain, or it does not
     /// take these arguments.
-    pub(super) fn launch(&self, launch: &Launch, order: Order) {
+    pub(super) fn launch(&self, launch: &Launch, order: ThreadOrder) {
         let args: Vec<HostArg> = launch
             .args
             .iter()
@@ -158,7 +158,7 @@ impl Library {
             grid: launch.grid,
             block: launch.block,
             shared: launch.shared,
-            backwards: u32::from(order == Order::Backwards),
+            backwards: u32::from(order == ThreadOrder::Backwards),
             count: args.len() as u32,
             args: args.as_ptr(),
             outside: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use odeon_collective::{CALL_BYTES, Call, Membership, Operation};
+use odeon_collective::{CALL_BYTES, CollectiveCall, Membership, Operation};
 
 /// Calls that a rank remembers. Ranks that differ by more are told apart by their digests.
 const RECENT: usize = 64;
@@ -19,13 +19,13 @@ pub(super) const WORD_BYTES_MAX: usize = 64 + (TOLD + 1) * ENTRY_BYTES;
 pub(super) struct Entry {
     /// The number among the calls of all ranks, or among those of the pair.
     pub(super) sequence: u64,
-    pub(super) call: Call,
+    pub(super) call: CollectiveCall,
     /// Elements of an all-to-all to the other rank, and from it.
     pub(super) parts: (u64, u64),
 }
 
 /// Returns true for a call of two ranks alone.
-pub(super) const fn is_pair(call: &Call) -> bool {
+pub(super) const fn is_pair(call: &CollectiveCall) -> bool {
     matches!(call.operation, Operation::Send | Operation::Receive)
 }
 
@@ -33,7 +33,7 @@ pub(super) const fn is_pair(call: &Call) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) sequence: u64,
-    pub(super) call: Call,
+    pub(super) call: CollectiveCall,
     /// For each rank, of an all-to-all.
     parts: Vec<(u64, u64)>,
 }
@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// The number that a call will have.
-    pub(super) fn next(&self, call: &Call) -> u64 {
+    pub(super) fn next(&self, call: &CollectiveCall) -> u64 {
         let pair = self.pairs.get(call.peer as usize).copied();
         let (sends, receives) = pair.unwrap_or_default();
         1 + match call.operation {
@@ -82,7 +82,7 @@ impl Log {
     }
 
     /// A call that is not added: the forming of the communicator, which has the number 0.
-    pub(super) fn forming(call: Call) -> Record {
+    pub(super) fn forming(call: CollectiveCall) -> Record {
         Record {
             sequence: 0,
             call,
@@ -91,7 +91,7 @@ impl Log {
     }
 
     /// Adds a call.
-    pub(super) fn add(&mut self, call: Call, parts: Vec<(u64, u64)>) -> Record {
+    pub(super) fn add(&mut self, call: CollectiveCall, parts: Vec<(u64, u64)>) -> Record {
         let sequence = self.next(&call);
         match call.operation {
             Operation::Send => self.pairs[call.peer as usize].0 = sequence,
@@ -273,7 +273,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 fn entry(rest: &mut &[u8]) -> Option<Entry> {
     Some(Entry {
         sequence: number(rest)?,
-        call: Call::decode(&taken(rest)?)?,
+        call: CollectiveCall::decode(&taken(rest)?)?,
         parts: (number(rest)?, number(rest)?),
     })
 }
@@ -285,8 +285,8 @@ mod tests {
     use super::*;
     use odeon_collective::{Algorithm, ElementType, Topology};
 
-    fn call(operation: Operation, peer: u32, count: u64) -> Call {
-        Call {
+    fn call(operation: Operation, peer: u32, count: u64) -> CollectiveCall {
+        CollectiveCall {
             operation,
             element: ElementType::F32,
             reduce: None,

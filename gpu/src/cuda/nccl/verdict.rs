@@ -152,10 +152,10 @@ fn left(rank: usize) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odeon_collective::{Algorithm, Call, ElementType};
+    use odeon_collective::{Algorithm, CollectiveCall, ElementType};
 
-    fn call(operation: Operation, peer: u32, count: u64) -> Call {
-        Call {
+    fn call(operation: Operation, peer: u32, count: u64) -> CollectiveCall {
+        CollectiveCall {
             operation,
             element: ElementType::F32,
             reduce: None,
@@ -170,7 +170,7 @@ mod tests {
 
     /// Each rank's calls, whether it waits in the last, and whether it leaves; `None` does not
     /// answer. What rank 0 makes of it.
-    fn judged(ranks: &[Option<(&[Call], bool, bool)>]) -> Option<Fault> {
+    fn judged(ranks: &[Option<(&[CollectiveCall], bool, bool)>]) -> Option<Fault> {
         let mut ours = Log::new(ranks.len());
         let mut stuck = None;
         for call in ranks[0].unwrap().0 {
@@ -201,7 +201,7 @@ mod tests {
         let reduce = call(Operation::AllReduce, 0, 8);
         let cast = call(Operation::Broadcast, 0, 8);
         let (one, both) = ([reduce], [reduce, cast]);
-        let here: Option<(&[Call], bool, bool)> = Some((&both, true, false));
+        let here: Option<(&[CollectiveCall], bool, bool)> = Some((&both, true, false));
         assert_eq!(judged(&[here, here, here]), None, "all are there");
         assert_eq!(
             judged(&[here, here, Some((&one, false, false))]),
@@ -225,7 +225,7 @@ mod tests {
     fn who_has_called_something_else_is_said_with_what_it_was() {
         let reduce = |count| call(Operation::AllReduce, 0, count);
         let (short, long) = ([reduce(8)], [reduce(9)]);
-        let here: Option<(&[Call], bool, bool)> = Some((&short, true, false));
+        let here: Option<(&[CollectiveCall], bool, bool)> = Some((&short, true, false));
         let fault = judged(&[here, None, Some((&long, true, false))]);
         let calls = vec![(0, 1, reduce(8)), (2, 1, reduce(9))];
         assert_eq!(fault, Some(Fault::Mismatch { calls }));
@@ -240,8 +240,8 @@ mod tests {
         let send = [call(Operation::Send, 1, 8)];
         let reduce = [call(Operation::AllReduce, 0, 8)];
         let receive = |count| [call(Operation::Receive, 0, count)];
-        let here: Option<(&[Call], bool, bool)> = Some((&send, true, false));
-        let idle: Option<(&[Call], bool, bool)> = Some((&[], false, false));
+        let here: Option<(&[CollectiveCall], bool, bool)> = Some((&send, true, false));
+        let idle: Option<(&[CollectiveCall], bool, bool)> = Some((&[], false, false));
         assert_eq!(judged(&[here, idle, idle]), missing(&[1]));
         assert_eq!(judged(&[here, None, idle]), missing(&[1]));
         assert_eq!(
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(mismatch(&ours, 0, &word(0, [(3, 2), (1, 1)]), 1), None);
         for (parts, counts) in [((3, 4), (2, 4)), ((5, 2), (3, 5))] {
             let fault = mismatch(&ours, 0, &word(0, [parts, (1, 1)]), 1);
-            let of = |count| Call { count, ..all };
+            let of = |count| CollectiveCall { count, ..all };
             let calls = vec![(0, 1, of(counts.0)), (1, 1, of(counts.1))];
             assert_eq!(fault, Some(Fault::Mismatch { calls }));
         }

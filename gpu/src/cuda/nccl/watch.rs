@@ -18,7 +18,8 @@ use super::now;
 use super::verdict::{differs, mismatch, verdict};
 use crate::cuda::card::Card;
 use odeon_collective::{
-    Call, CollectiveError, Failed, Fault, Membership, Operation, Report, Transport, Trouble,
+    CollectiveCall, CollectiveError, Failed, Fault, Membership, Operation, Report, Transport,
+    Trouble,
 };
 
 /// The interval at which the thread looks while something is under way, and while nothing is.
@@ -123,7 +124,7 @@ impl<C: Card> Held<C> {
     pub(super) fn usable(
         &mut self,
         membership: &Membership,
-        call: &Call,
+        call: &CollectiveCall,
     ) -> Result<(), CollectiveError> {
         let Some(report) = &self.broken else {
             return Ok(());
@@ -141,7 +142,12 @@ impl<C: Card> Held<C> {
     }
 }
 
-fn failed(membership: &Membership, sequence: u64, call: Call, report: Report) -> Box<Failed> {
+fn failed(
+    membership: &Membership,
+    sequence: u64,
+    call: CollectiveCall,
+    report: Report,
+) -> Box<Failed> {
     Box::new(Failed {
         rank: membership.rank,
         generation: membership.generation,
@@ -159,7 +165,7 @@ pub(super) struct Watch<X, C: Card> {
     shared: Arc<Shared<C>>,
     card: Arc<C>,
     /// The call that a fault is told with when nothing is under way.
-    idle: Call,
+    idle: CollectiveCall,
     wires: Vec<Wire>,
     inquiry: Option<Inquiry>,
     /// Calls, of all ranks and of pairs, that were told last, and when.
@@ -189,7 +195,12 @@ struct Inquiry {
 }
 
 impl<X: Transport, C: Card> Watch<X, C> {
-    pub(super) fn new(transport: X, shared: &Arc<Shared<C>>, card: &Arc<C>, idle: Call) -> Self {
+    pub(super) fn new(
+        transport: X,
+        shared: &Arc<Shared<C>>,
+        card: &Arc<C>,
+        idle: CollectiveCall,
+    ) -> Self {
         let (rank, world) = (transport.membership().rank, transport.membership().world());
         Self {
             transport,

@@ -14,7 +14,7 @@ use odeon_collective::conformance::Bench;
 use odeon_collective::queue::{Queues, gang};
 use odeon_collective::{Collective, CollectiveError, Communicator, Element, Fault, Topology};
 use odeon_gpu::Precision;
-use odeon_gpu::cuda::emulated::{EmulatedError, Order};
+use odeon_gpu::cuda::emulated::{EmulatedError, ThreadOrder};
 use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, Elements, Emulated};
 
@@ -94,7 +94,7 @@ impl Standin {
 }
 
 pub(crate) fn card() -> Card {
-    match Emulated::start(Order::Forwards) {
+    match Emulated::start(ThreadOrder::Forwards) {
         Ok(card) => Cuda::over(card, Precision::F32),
         Err(error @ EmulatedError::NoCompiler { .. }) => panic!("{error}, and yet there was one"),
         Err(error) => panic!("{error}"),

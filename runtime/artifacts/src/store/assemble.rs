@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Full, GetError, Kind, Store};
+use super::{ContentKind, Full, GetError, Store};
 use crate::disk::{self, Draft};
 use crate::{Bundle, BundleFile, Digest, DiskError, Piece};
 
@@ -125,7 +125,7 @@ impl Store {
         if !missing.is_empty() {
             return Err(AssembleError::Lacks(missing));
         }
-        let room = self.account.reserve(Kind::Folders, bundle.bytes())?;
+        let room = self.account.reserve(ContentKind::Folders, bundle.bytes())?;
         let draft = Tree(self.drafts.path());
         self.build_tree(bundle, &draft.0)?;
         disk::touch(&draft.0, now)?;
@@ -230,7 +230,7 @@ impl Store {
         let bytes = tree_bytes(&folder)?;
         let gone = Tree(self.drafts.path());
         if disk::move_folder(&folder, &gone.0)? {
-            self.account.release(Kind::Folders, bytes);
+            self.account.release(ContentKind::Folders, bytes);
         }
         disk::remove_tree(&gone.0)
     }

@@ -22,7 +22,7 @@ pub struct Footprint {
 )]
 pub struct Full {
     /// The kind of content that is full.
-    pub kind: Kind,
+    pub kind: ContentKind,
     /// Bytes that were to be added.
     pub needed: u64,
     /// The most that it may hold.
@@ -33,14 +33,14 @@ pub struct Full {
 
 /// A kind of content of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContentKind {
     /// Pieces.
     Pieces,
     /// Folders in which bundles were put together.
     Folders,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for ContentKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Pieces => "pieces",
@@ -71,7 +71,7 @@ impl Account {
     }
 
     /// Makes room for `needed` bytes, which are given back unless they are kept.
-    pub(super) fn reserve(&self, kind: Kind, needed: u64) -> Result<Reserved<'_>, Full> {
+    pub(super) fn reserve(&self, kind: ContentKind, needed: u64) -> Result<Reserved<'_>, Full> {
         let mut sums = self.held();
         let (held, budget) = (*kind.of(&mut sums), *kind.of(&mut { self.budget }));
         if held.saturating_add(needed) > budget {
@@ -91,7 +91,7 @@ impl Account {
     }
 
     /// Bytes went away.
-    pub(super) fn release(&self, kind: Kind, bytes: u64) {
+    pub(super) fn release(&self, kind: ContentKind, bytes: u64) {
         let mut sums = self.held();
         let held = kind.of(&mut sums);
         // Another process may have added what goes away here, which this account did not see.
@@ -99,7 +99,7 @@ impl Account {
     }
 }
 
-impl Kind {
+impl ContentKind {
     fn of(self, footprint: &mut Footprint) -> &mut u64 {
         match self {
             Self::Pieces => &mut footprint.piece_bytes,
@@ -113,7 +113,7 @@ impl Kind {
 #[must_use]
 pub(super) struct Reserved<'a> {
     account: &'a Account,
-    kind: Kind,
+    kind: ContentKind,
     bytes: u64,
 }
 
@@ -141,14 +141,14 @@ mod tests {
             folder_bytes: 5,
         };
         let account = Account::new(budget, Footprint::default());
-        account.reserve(Kind::Pieces, 7).unwrap().keep();
-        let dropped = account.reserve(Kind::Pieces, 3).unwrap();
-        let full = account.reserve(Kind::Pieces, 1).unwrap_err();
+        account.reserve(ContentKind::Pieces, 7).unwrap().keep();
+        let dropped = account.reserve(ContentKind::Pieces, 3).unwrap();
+        let full = account.reserve(ContentKind::Pieces, 1).unwrap_err();
         assert_eq!((full.needed, full.budget, full.held), (1, 10, 10));
         drop(dropped);
-        account.reserve(Kind::Pieces, 3).unwrap().keep();
-        let full = account.reserve(Kind::Folders, u64::MAX).unwrap_err();
-        assert_eq!(full.kind, Kind::Folders);
+        account.reserve(ContentKind::Pieces, 3).unwrap().keep();
+        let full = account.reserve(ContentKind::Folders, u64::MAX).unwrap_err();
+        assert_eq!(full.kind, ContentKind::Folders);
         assert!(full.to_string().contains("holds 0 of at most 5"), "{full}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::assemble::tree_bytes;
 use super::sweep::{Item, sweep};
-use super::{BUNDLES, FOLDERS, Footprint, GetError, Kind, PIECES, PINS, Store, digests};
+use super::{BUNDLES, ContentKind, FOLDERS, Footprint, GetError, PIECES, PINS, Store, digests};
 use crate::disk;
 use crate::{Bundle, Digest, DiskError};
 
@@ -62,7 +62,7 @@ impl Store {
         let mut here: HashSet<Digest> = pieces.iter().map(|item| item.digest).collect();
         for item in sweep(&pieces, &needed, down_to.piece_bytes) {
             disk::remove(&self.piece_path(&item.digest))?;
-            self.account.release(Kind::Pieces, item.bytes);
+            self.account.release(ContentKind::Pieces, item.bytes);
             here.remove(&item.digest);
             freed.pieces += 1;
             freed.piece_bytes += item.bytes;

@@ -369,7 +369,7 @@ fn the_budget_refuses_with_the_numbers_and_nothing_stays() {
     let PutError::Full(full) = error else {
         panic!("{error}");
     };
-    assert_eq!((full.kind, full.needed), (Kind::Pieces, 2_001));
+    assert_eq!((full.kind, full.needed), (ContentKind::Pieces, 2_001));
     assert_eq!((full.budget, full.held), (5_000, 3_000));
     assert_eq!(
         store.missing(second.bundle.pieces()).unwrap(),
@@ -380,7 +380,7 @@ fn the_budget_refuses_with_the_numbers_and_nothing_stays() {
     let AssembleError::Full(full) = error else {
         panic!("{error}");
     };
-    assert_eq!((full.kind, full.held), (Kind::Folders, 0));
+    assert_eq!((full.kind, full.held), (ContentKind::Folders, 0));
     expect_sound(&store, &[&first, &second]);
     // The store knows what it holds after it was opened again, and may have more then.
     drop(store);

@@ -46,8 +46,8 @@ fn attempts() -> Attempts {
     Attempts::new("a", BOOT)
 }
 
-const BEGINS: Step = Step::Begin { attempt: 1 };
-const KILLED: Step = Step::End {
+const BEGINS: AttemptStep = AttemptStep::Begin { attempt: 1 };
+const KILLED: AttemptStep = AttemptStep::End {
     attempt: 1,
     in_order: false,
 };
@@ -57,36 +57,39 @@ const KILLED: Step = Step::End {
 fn a_try_begins_once_however_often_the_order_comes() {
     let mut attempts = attempts();
     assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
-    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), AttemptStep::Nothing);
     assert!(attempts.ended(JobId(1), 1));
     // The catalog does not know yet that it is over.
-    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
-    assert_eq!(attempts.begin(&job(1, 2, BOOT)), Step::Begin { attempt: 2 });
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), AttemptStep::Nothing);
+    assert_eq!(
+        attempts.begin(&job(1, 2, BOOT)),
+        AttemptStep::Begin { attempt: 2 }
+    );
 }
 
 #[test]
 fn a_try_of_another_life_or_node_or_state_does_not_begin() {
     let mut attempts = attempts();
-    assert_eq!(attempts.begin(&job(1, 1, BOOT + 1)), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT + 1)), AttemptStep::Nothing);
     assert_eq!(
         Attempts::new("b", BOOT).begin(&job(1, 1, BOOT)),
-        Step::Nothing
+        AttemptStep::Nothing
     );
     let mut stopping = job(1, 1, BOOT);
     let by = "ann".to_owned();
     let stop = Event::Stop { by, in_order: true };
     stopping.apply(stop, Unix(1)).unwrap();
-    assert_eq!(attempts.begin(&stopping), Step::Nothing);
+    assert_eq!(attempts.begin(&stopping), AttemptStep::Nothing);
     assert!(attempts.is_empty());
 }
 
 #[test]
 fn a_try_that_was_ended_before_it_began_never_begins() {
     let mut attempts = attempts();
-    let never = Step::NeverRan { attempt: 1 };
+    let never = AttemptStep::NeverRan { attempt: 1 };
     assert_eq!(attempts.finish(JobId(1), 1, true), never);
-    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
-    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, true), AttemptStep::Nothing);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), AttemptStep::Nothing);
 }
 
 #[test]
@@ -94,13 +97,13 @@ fn a_newer_try_ends_the_older_and_begins_after_it() {
     let mut attempts = attempts();
     assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
     assert_eq!(attempts.begin(&job(1, 2, BOOT)), KILLED);
-    assert_eq!(attempts.begin(&job(1, 2, BOOT)), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 2, BOOT)), AttemptStep::Nothing);
     assert!(attempts.ended(JobId(1), 1));
-    let begins = Step::Begin { attempt: 2 };
+    let begins = AttemptStep::Begin { attempt: 2 };
     assert_eq!(attempts.begin(&job(1, 2, BOOT)), begins);
     // What comes of the older is too late.
-    assert_eq!(attempts.begin(&job(1, 1, BOOT)), Step::Nothing);
-    assert_eq!(attempts.finish(JobId(1), 1, false), Step::Nothing);
+    assert_eq!(attempts.begin(&job(1, 1, BOOT)), AttemptStep::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, false), AttemptStep::Nothing);
     assert_eq!(attempts.running(), [(JobId(1), 2)]);
 }
 
@@ -108,14 +111,14 @@ fn a_newer_try_ends_the_older_and_begins_after_it() {
 fn what_ends_in_order_may_be_killed_and_not_the_other_way() {
     let mut attempts = attempts();
     assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
-    let in_order = Step::End {
+    let in_order = AttemptStep::End {
         attempt: 1,
         in_order: true,
     };
     assert_eq!(attempts.finish(JobId(1), 1, true), in_order);
-    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, true), AttemptStep::Nothing);
     assert_eq!(attempts.finish(JobId(1), 1, false), KILLED);
-    assert_eq!(attempts.finish(JobId(1), 1, true), Step::Nothing);
+    assert_eq!(attempts.finish(JobId(1), 1, true), AttemptStep::Nothing);
 }
 
 /// SEMANTICS 58.
@@ -136,7 +139,7 @@ fn a_node_that_leaves_ends_all_and_begins_nothing() {
     let mut attempts = attempts();
     assert_eq!(attempts.begin(&job(1, 1, BOOT)), BEGINS);
     assert_eq!(attempts.close(), [(JobId(1), 1)]);
-    assert_eq!(attempts.begin(&job(2, 1, BOOT)), Step::Nothing);
+    assert_eq!(attempts.begin(&job(2, 1, BOOT)), AttemptStep::Nothing);
     assert!(!attempts.ended(JobId(1), 1));
     assert!(attempts.is_empty());
 }
@@ -145,7 +148,7 @@ fn a_node_that_leaves_ends_all_and_begins_nothing() {
 fn what_is_remembered_is_bounded() {
     let mut attempts = attempts();
     for id in 0..SETTLED_MAX as u64 + 10 {
-        assert_ne!(attempts.finish(JobId(id), 1, true), Step::Nothing);
+        assert_ne!(attempts.finish(JobId(id), 1, true), AttemptStep::Nothing);
     }
     assert_eq!(attempts.settled.len(), SETTLED_MAX);
 }
@@ -179,7 +182,7 @@ proptest! {
         for order in orders {
             match order {
                 Order::Begin(id, attempt) => match attempts.begin(&job(id, attempt, BOOT)) {
-                    Step::Begin { attempt: begins } => {
+                    AttemptStep::Begin { attempt: begins } => {
                         prop_assert_eq!(begins, attempt);
                         prop_assert!(begun.insert((id, attempt)), "it begins twice");
                         prop_assert!(!never.contains(&(id, attempt)));
@@ -187,22 +190,22 @@ proptest! {
                         let newest = begun.iter().filter(|it| it.0 == id).map(|it| it.1).max();
                         prop_assert_eq!(newest, Some(attempt));
                     }
-                    Step::End { attempt: older, in_order } => {
+                    AttemptStep::End { attempt: older, in_order } => {
                         prop_assert!(!in_order && older < attempt);
                         prop_assert_eq!(runs.get(&id), Some(&older));
                     }
-                    Step::Nothing => {}
-                    step @ Step::NeverRan { .. } => prop_assert!(false, "{:?}", step),
+                    AttemptStep::Nothing => {}
+                    step @ AttemptStep::NeverRan { .. } => prop_assert!(false, "{:?}", step),
                 },
                 Order::Finish(id, attempt, in_order) => {
                     match attempts.finish(JobId(id), attempt, in_order) {
-                        Step::NeverRan { attempt } => {
+                        AttemptStep::NeverRan { attempt } => {
                             prop_assert!(!begun.contains(&(id, attempt)));
                             prop_assert!(never.insert((id, attempt)), "it is told twice");
                         }
-                        Step::End { attempt, .. } => prop_assert_eq!(runs.get(&id), Some(&attempt)),
-                        Step::Nothing => {}
-                        step @ Step::Begin { .. } => prop_assert!(false, "{:?}", step),
+                        AttemptStep::End { attempt, .. } => prop_assert_eq!(runs.get(&id), Some(&attempt)),
+                        AttemptStep::Nothing => {}
+                        step @ AttemptStep::Begin { .. } => prop_assert!(false, "{:?}", step),
                     }
                 }
                 Order::Ended(id) => {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::late::Late;
 use super::mesh::{self, Mesh};
-use super::{Daemon, DaemonConfig, DaemonError, Entry, JOB, host_name};
+use super::{Daemon, DaemonConfig, DaemonError, JOB, NodeEntry, host_name};
 use crate::admit::gate::Gatekeeper;
 use crate::agent::giving::Agents;
 use crate::agent::{Agent, TryEstate};
@@ -77,7 +77,7 @@ impl Daemon {
         let (engine, own) = heritage.map(|it| (it.engine, it.own)).unzip();
         let system = start_system(&mut config, identity, listen, &programs, engine).await?;
         let listen = system.address().unwrap_or(listen);
-        let founds = matches!(config.entry, Entry::Found) && known.is_none();
+        let founds = matches!(config.entry, NodeEntry::Found) && known.is_none();
         let mut node = node_file(known, name.clone(), listen, &config.entry);
         if founds {
             seat_founder(&folder, &mut node)?;
@@ -303,7 +303,12 @@ impl Ground<'_> {
 }
 
 /// The file of a node: the one that it had, or a new one, with where it listens now.
-fn node_file(known: Option<NodeFile>, name: String, listen: SocketAddr, entry: &Entry) -> NodeFile {
+fn node_file(
+    known: Option<NodeFile>,
+    name: String,
+    listen: SocketAddr,
+    entry: &NodeEntry,
+) -> NodeFile {
     let mut node = known.unwrap_or_else(|| NodeFile {
         name,
         votes_as: None,
@@ -312,7 +317,7 @@ fn node_file(known: Option<NodeFile>, name: String, listen: SocketAddr, entry: &
         voters: vec![],
     });
     node.listen = listen;
-    if let Entry::Join { through, .. } = entry
+    if let NodeEntry::Join { through, .. } = entry
         && !node.peers.contains(through)
     {
         node.peers.push(*through);
@@ -359,9 +364,9 @@ async fn seat_alone(folder: &Folder, node: &mut NodeFile, name: &str) -> Result<
     Ok(())
 }
 
-fn identity(folder: &Folder, name: &str, entry: &Entry) -> Result<NodeIdentity, DaemonError> {
+fn identity(folder: &Folder, name: &str, entry: &NodeEntry) -> Result<NodeIdentity, DaemonError> {
     let path = folder.path();
-    if let Entry::Join {
+    if let NodeEntry::Join {
         identity: Some(issued),
         ..
     } = entry
@@ -373,14 +378,14 @@ fn identity(folder: &Folder, name: &str, entry: &Entry) -> Result<NodeIdentity, 
         return Ok(NodeIdentity::load(path)?);
     }
     match entry {
-        Entry::Found => {
+        NodeEntry::Found => {
             let cluster = ClusterIdentity::generate()?;
             cluster.save(path)?;
             let identity = cluster.issue(name)?;
             identity.save(path)?;
             Ok(identity)
         }
-        Entry::Join { .. } => Err(DaemonError::Stranger(path.to_owned())),
+        NodeEntry::Join { .. } => Err(DaemonError::Stranger(path.to_owned())),
     }
 }
 

@@ -7,14 +7,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::line::{LogLine, Source};
+use super::line::{LineSource, LogLine};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Tries below this one are read, but for the sources that are named.
     from_attempt: u32,
-    next: BTreeMap<Source, u64>,
+    next: BTreeMap<LineSource, u64>,
 }
 
 /// A text that is no cursor.
@@ -38,7 +38,7 @@ impl Cursor {
 
     /// The next number of a source; nothing if it is taken as read.
     #[must_use]
-    pub fn next_of(&self, source: Source) -> Option<u64> {
+    pub fn next_of(&self, source: LineSource) -> Option<u64> {
         let known = self.next.get(&source).copied();
         known.or_else(|| (source.attempt >= self.from_attempt).then_some(0))
     }
@@ -52,7 +52,7 @@ impl Cursor {
     }
 
     /// Has read a source up to this number.
-    pub fn advance(&mut self, source: Source, next: u64) {
+    pub fn advance(&mut self, source: LineSource, next: u64) {
         let known = self.next.entry(source).or_default();
         *known = next.max(*known);
         while self.next.len() > SOURCES_MAX
@@ -67,8 +67,8 @@ impl Cursor {
     }
 }
 
-impl FromIterator<(Source, u64)> for Cursor {
-    fn from_iter<I: IntoIterator<Item = (Source, u64)>>(sources: I) -> Self {
+impl FromIterator<(LineSource, u64)> for Cursor {
+    fn from_iter<I: IntoIterator<Item = (LineSource, u64)>>(sources: I) -> Self {
         let mut cursor = Self::default();
         for (source, next) in sources {
             cursor.advance(source, next);
@@ -83,7 +83,7 @@ impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.from_attempt)?;
         self.next.iter().try_for_each(|(source, next)| {
-            let Source { attempt, sender } = source;
+            let LineSource { attempt, sender } = source;
             write!(f, "~{attempt}.{sender:x}.{next}")
         })
     }
@@ -107,7 +107,7 @@ fn parsed(text: &str) -> Option<Cursor> {
         let attempt = words.next()?.parse().ok()?;
         let sender = u64::from_str_radix(words.next()?, 16).ok()?;
         let next = words.next()?.parse().ok()?;
-        let source = Source { attempt, sender };
+        let source = LineSource { attempt, sender };
         words.next().is_none().then_some((source, next))
     });
     let next = sources.collect::<Option<_>>()?;
@@ -120,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    const fn source(attempt: u32, sender: u64) -> Source {
-        Source { attempt, sender }
+    const fn source(attempt: u32, sender: u64) -> LineSource {
+        LineSource { attempt, sender }
     }
 
     proptest! {

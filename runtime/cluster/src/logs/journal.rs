@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LogLimits;
 use super::cursor::Cursor;
-use super::line::{LogLine, Source};
+use super::line::{LineSource, LogLine};
 use super::merge::Page;
 use crate::unix::Unix;
 
@@ -25,7 +25,7 @@ pub(super) struct Journal {
     /// Oldest first; there is always one.
     segments: Vec<Segment>,
     /// The next number of each source.
-    ends: BTreeMap<Source, u64>,
+    ends: BTreeMap<LineSource, u64>,
     /// The last segment.
     file: File,
     bytes: u64,
@@ -46,7 +46,7 @@ struct Segment {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Head {
     /// The next number of each source when the segment began.
-    ends: Vec<(Source, u64)>,
+    ends: Vec<(LineSource, u64)>,
     /// The earliest time in the segment before.
     earliest: Unix,
     /// The latest time in all segments before; nothing where an older release has written it.
@@ -68,7 +68,7 @@ pub struct Begin {
 pub(super) struct Reading {
     /// Segments in which there is something, with the bytes that are whole and the earliest time.
     segments: Vec<(File, u64, Unix)>,
-    gone: Vec<(Source, u64)>,
+    gone: Vec<(LineSource, u64)>,
 }
 
 /// Later than all lines.
@@ -190,7 +190,7 @@ impl Journal {
         let Some(head) = &self.segments[at].head else {
             return true;
         };
-        let holds = |source: Source, end: u64| {
+        let holds = |source: LineSource, end: u64| {
             head.end_of(source) < end && wants_below(cursor, source, end)
         };
         match self.segments.get(at + 1) {
@@ -245,7 +245,7 @@ impl Journal {
 
 impl Head {
     /// They are in order.
-    fn end_of(&self, source: Source) -> u64 {
+    fn end_of(&self, source: LineSource) -> u64 {
         let known = self
             .ends
             .binary_search_by_key(&source, |(source, _)| *source);
@@ -289,7 +289,7 @@ impl Reading {
     }
 }
 
-fn wants_below(cursor: &Cursor, source: Source, end: u64) -> bool {
+fn wants_below(cursor: &Cursor, source: LineSource, end: u64) -> bool {
     cursor.next_of(source).is_some_and(|next| next < end)
 }
 

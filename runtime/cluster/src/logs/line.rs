@@ -29,7 +29,7 @@ pub struct LogLine {
 /// A source that numbers lines: a node in one of its lives, all that one try of a job prints there.
 /// So a reader has one number to remember for each node, however many processes the job has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Source {
+pub struct LineSource {
     /// The try.
     pub attempt: u32,
     /// The life of the node.
@@ -49,8 +49,8 @@ pub enum Stream {
 impl LogLine {
     /// The source that has numbered it.
     #[must_use]
-    pub const fn source(&self) -> Source {
-        Source {
+    pub const fn source(&self) -> LineSource {
+        LineSource {
             attempt: self.attempt,
             sender: self.sender,
         }
@@ -59,10 +59,10 @@ impl LogLine {
     /// The place of a line among all of its job: by time, then by source, then by number. No two
     /// lines share one, and those of a source are in the order of their numbers.
     #[must_use]
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> LinePlace {
         (self.at, self.source(), self.number)
     }
 }
 
 /// See [`LogLine::place`].
-pub type Place = (Unix, Source, u64);
+pub type LinePlace = (Unix, LineSource, u64);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::cursor::Cursor;
-use super::line::{LogLine, Place, Source};
+use super::line::{LinePlace, LineSource, LogLine};
 
 /// The lines that one voter has of a log behind a cursor: those that come first, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Page {
     /// Set where it has others, all of which come later.
     pub more: bool,
     /// Below which numbers newer lines have taken the room of those that it had.
-    pub gone: Vec<(Source, u64)>,
+    pub gone: Vec<(LineSource, u64)>,
 }
 
 /// A line of a log, and what is missing before it.
@@ -56,8 +56,8 @@ pub fn merge(cursor: &Cursor, pages: Vec<Page>) -> Merged {
     // One that has more than it tells has told a line.
     let ends = partial.filter_map(|page| page.lines.last().map(LogLine::place));
     let end = ends.min();
-    let mut gone: BTreeMap<Source, u64> = BTreeMap::new();
-    let mut lines: BTreeMap<Place, LogLine> = BTreeMap::new();
+    let mut gone: BTreeMap<LineSource, u64> = BTreeMap::new();
+    let mut lines: BTreeMap<LinePlace, LogLine> = BTreeMap::new();
     let mut more = false;
     for page in pages {
         more |= page.more;

@@ -11,7 +11,7 @@ use super::*;
 use crate::unix::Unix;
 
 const JOB: JobId = JobId(1);
-const SOURCE: Source = Source {
+const SOURCE: LineSource = LineSource {
     attempt: 1,
     sender: 7,
 };

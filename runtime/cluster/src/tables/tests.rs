@@ -171,7 +171,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         }),
         1 => (name(), name()).prop_map(|(id, node)| Fact::TokenUsed { id, node }),
         1 => (name(), name()).prop_map(move |(id, name)| {
-            let role = Role::View;
+            let role = KeyRole::View;
             Fact::KeyMade { id, name, role, by: by() }
         }),
         1 => name().prop_map(move |name| Fact::KeyRevoked { name, by: by() }),
@@ -576,7 +576,7 @@ fn a_key_has_a_name_of_its_own_until_it_is_revoked() {
     let made = |id: &str| Fact::KeyMade {
         id: id.to_owned(),
         name: "ci".to_owned(),
-        role: Role::Submit,
+        role: KeyRole::Submit,
         by: "ann".to_owned(),
     };
     let revoked = || Fact::KeyRevoked {

@@ -10,9 +10,9 @@ use odeon_artifacts::Footprint;
 use odeon_cluster::controller::Rules;
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, NodeState};
-use odeon_cluster::{Daemon, DaemonConfig, DaemonError, Entry, FolderError, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, DaemonError, FolderError, NodeEntry, OnDemand};
 
-fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
+fn config(folder: &Path, name: &str, entry: NodeEntry) -> DaemonConfig {
     DaemonConfig {
         folder: folder.join(name),
         name: Some(name.to_owned()),
@@ -36,13 +36,13 @@ fn config(folder: &Path, name: &str, entry: Entry) -> DaemonConfig {
 async fn join(folder: &Path, through: SocketAddr, identity: Option<NodeIdentity>) -> Daemon {
     start(|| {
         let identity = identity.clone();
-        config(folder, "second", Entry::Join { through, identity })
+        config(folder, "second", NodeEntry::Join { through, identity })
     })
     .await
 }
 
 async fn found(folder: &Path) -> Daemon {
-    start(|| config(folder, "head", Entry::Found)).await
+    start(|| config(folder, "head", NodeEntry::Found)).await
 }
 
 /// In one process the life before may take a moment to give its address back. Its folder too: a child

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use odeon::{Clock, Limits, Ref, System};
 use odeon_observe::{ClusterView, Observer, here, today};
-use odeon_otel::{Exporter, Names, Reader, Settings, Source};
+use odeon_otel::{ExportSource, Exporter, Names, Reader, Settings};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -145,7 +145,7 @@ async fn beside_an_export() {
         for _ in 0..ROUNDS {
             let without = asks(actor).await;
             let settings = Settings::to(&url).unwrap();
-            let source = Source {
+            let source = ExportSource {
                 observer: observer.clone(),
                 names: Box::new(Names::default),
                 leads: Box::new(|| true),

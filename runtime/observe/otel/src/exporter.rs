@@ -61,7 +61,7 @@ impl Counting {
 }
 
 /// The source of an export, and the names and the leadership that it depends on.
-pub struct Source {
+pub struct ExportSource {
     /// The observer whose view is exported.
     pub observer: Observer,
     /// The names of processes, as of now.
@@ -70,9 +70,9 @@ pub struct Source {
     pub leads: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for ExportSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Source").finish_non_exhaustive()
+        f.debug_struct("ExportSource").finish_non_exhaustive()
     }
 }
 
@@ -121,7 +121,7 @@ impl Exporter {
     ///
     /// # Errors
     /// TLS cannot be set up with the certificates that are given.
-    pub fn start(settings: &Settings, source: Source) -> Result<Self, SettingsError> {
+    pub fn start(settings: &Settings, source: ExportSource) -> Result<Self, SettingsError> {
         let client = client(settings)?;
         let boxes = Arc::new(Boxes::new(settings.bytes_max));
         let (end, ended) = watch::channel(false);
@@ -284,7 +284,7 @@ impl Boxes {
 /// The task that reads.
 struct Reading {
     reader: Reader,
-    source: Source,
+    source: ExportSource,
     boxes: Arc<Boxes>,
     settings: Settings,
     led: bool,

@@ -41,7 +41,7 @@ mod settings;
 mod span;
 mod tally;
 
-pub use exporter::{Counting, Exporter, ProbeError, Source};
+pub use exporter::{Counting, ExportSource, Exporter, ProbeError};
 pub use outbox::{Counts, Outbox, Parcel, Signal, SignalCounts};
 pub use prometheus::Exposition;
 pub use reader::{Export, OVERLAP, Reader};

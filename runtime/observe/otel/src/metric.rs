@@ -8,7 +8,7 @@ pub struct Metric {
     /// Its name; that of the semantic conventions where they have one.
     pub name: &'static str,
     /// Its kind: the way in which it behaves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its unit, as UCUM writes it.
     pub unit: &'static str,
     /// Whose it is.
@@ -21,7 +21,7 @@ pub struct Metric {
 
 /// The way in which a number behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It goes up.
     Counter,
     /// It goes up and down, and those of several series can be added.
@@ -32,7 +32,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word of the conventions.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -73,7 +73,7 @@ impl Of {
 
 const fn of(
     of: Of,
-    kind: Kind,
+    kind: MetricKind,
     name: &'static str,
     unit: &'static str,
     labels: &'static [&'static str],
@@ -89,7 +89,7 @@ const fn of(
     }
 }
 
-use self::Kind::{Counter, Gauge, Histogram, UpDownCounter};
+use self::MetricKind::{Counter, Gauge, Histogram, UpDownCounter};
 use self::Of::{Actors, Export, Node, Process};
 
 /// The label with the type of an actor.

@@ -10,7 +10,7 @@ use odeon_observe::cluster_view::Recorded;
 use odeon_observe::{ClusterView, Date};
 use parking_lot::Mutex;
 
-use crate::metric::{Kind, METRICS, Of};
+use crate::metric::{METRICS, MetricKind, Of};
 use crate::numbers::{By, Owner, Spread, Value, bounds_of_times, readings};
 use crate::outbox::Counts;
 use crate::resource::instance;
@@ -48,7 +48,7 @@ impl Sample {
 }
 
 struct Family {
-    kind: Kind,
+    kind: MetricKind,
     about: String,
     series: Series,
 }
@@ -100,13 +100,13 @@ impl Exposition {
 
 /// The name of a family, as the conventions make it from a name and a unit.
 #[must_use]
-pub fn family_of(name: &str, unit: &str, kind: Kind) -> String {
+pub fn family_of(name: &str, unit: &str, kind: MetricKind) -> String {
     let mut family = name_of(name);
     let unit = match unit {
         "By" => "bytes",
         "s" => "seconds",
         "ms" => "milliseconds",
-        "1" if kind == Kind::Gauge => "ratio",
+        "1" if kind == MetricKind::Gauge => "ratio",
         "%" => "percent",
         "Cel" => "celsius",
         "W" => "watts",
@@ -119,7 +119,7 @@ pub fn family_of(name: &str, unit: &str, kind: Kind) -> String {
         family.push('_');
         family.push_str(unit);
     }
-    if kind == Kind::Counter && !family.ends_with("_total") {
+    if kind == MetricKind::Counter && !family.ends_with("_total") {
         family.push_str("_total");
     }
     family
@@ -178,7 +178,7 @@ fn note(
     let text = |label: &Label| label.to_string();
     let unit = recorded.labels.iter().find(|(name, _)| name == "unit");
     let unit = unit.map_or_else(String::new, |(_, unit)| text(unit));
-    let family = family_of(&recorded.name, &unit, Kind::Gauge);
+    let family = family_of(&recorded.name, &unit, MetricKind::Gauge);
     let is_ours = |metric: &&&crate::metric::Metric| {
         family_of(metric.name, metric.unit, metric.kind) == family
     };
@@ -202,7 +202,7 @@ fn note(
         labels.push((name, text(label)));
     }
     let family = families.entry(family).or_insert_with(|| Family {
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         about: format!("Recorded by the program as {}", recorded.name),
         series: Series::new(),
     });
@@ -231,9 +231,9 @@ fn text_of(families: &BTreeMap<String, Family>) -> String {
     let mut text = String::new();
     for (name, family) in families {
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::UpDownCounter | Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::UpDownCounter | MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let about = escaped(&family.about, false);
         // Writing into a String does not fail.
@@ -280,30 +280,35 @@ mod tests {
             (
                 "odeon.actor.busy_time",
                 "s",
-                Kind::Counter,
+                MetricKind::Counter,
                 "odeon_actor_busy_time_seconds_total",
             ),
             (
                 "process.memory.usage",
                 "By",
-                Kind::UpDownCounter,
+                MetricKind::UpDownCounter,
                 "process_memory_usage_bytes",
             ),
             (
                 "system.cpu.utilization",
                 "1",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 "system_cpu_utilization_ratio",
             ),
-            ("hw.status", "1", Kind::UpDownCounter, "hw_status"),
+            ("hw.status", "1", MetricKind::UpDownCounter, "hw_status"),
             (
                 "odeon.dead_letters",
                 "{message}",
-                Kind::Counter,
+                MetricKind::Counter,
                 "odeon_dead_letters_total",
             ),
-            ("rl.step time", "s", Kind::Gauge, "rl_step_time_seconds"),
-            ("4x", "", Kind::Gauge, "_4x"),
+            (
+                "rl.step time",
+                "s",
+                MetricKind::Gauge,
+                "rl_step_time_seconds",
+            ),
+            ("4x", "", MetricKind::Gauge, "_4x"),
         ] {
             assert_eq!(family_of(name, unit, kind), family);
         }

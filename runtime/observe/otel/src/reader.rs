@@ -23,7 +23,7 @@ use opentelemetry_semantic_conventions::SCHEMA_URL;
 
 use crate::attributes::{label, number, scope, text, yes};
 use crate::log;
-use crate::metric::Kind;
+use crate::metric::MetricKind;
 use crate::numbers::{By, OVERFLOW, Reading, Value, bounds_of_times, readings};
 use crate::outbox::Counts;
 use crate::resource::{self, Names};
@@ -414,8 +414,8 @@ fn add(own: &mut BTreeMap<String, Told>, reading: &Reading, start: Date, now: Da
     let point = NumberDataPoint {
         attributes,
         start_time_unix_nano: match metric.kind {
-            Kind::Gauge => 0,
-            Kind::Counter | Kind::UpDownCounter | Kind::Histogram => start.0,
+            MetricKind::Gauge => 0,
+            MetricKind::Counter | MetricKind::UpDownCounter | MetricKind::Histogram => start.0,
         },
         time_unix_nano: now.0,
         value: Some(value),
@@ -429,18 +429,18 @@ fn add(own: &mut BTreeMap<String, Told>, reading: &Reading, start: Date, now: Da
 }
 
 /// No points of a kind yet.
-fn nothing_of(kind: Kind) -> Data {
+fn nothing_of(kind: MetricKind) -> Data {
     let aggregation_temporality = AggregationTemporality::Cumulative.into();
     match kind {
-        Kind::Gauge => Data::Gauge(Gauge::default()),
-        Kind::Histogram => Data::Histogram(Histogram {
+        MetricKind::Gauge => Data::Gauge(Gauge::default()),
+        MetricKind::Histogram => Data::Histogram(Histogram {
             data_points: vec![],
             aggregation_temporality,
         }),
-        Kind::Counter | Kind::UpDownCounter => Data::Sum(Sum {
+        MetricKind::Counter | MetricKind::UpDownCounter => Data::Sum(Sum {
             data_points: vec![],
             aggregation_temporality,
-            is_monotonic: kind == Kind::Counter,
+            is_monotonic: kind == MetricKind::Counter,
         }),
     }
 }

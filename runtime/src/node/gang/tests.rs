@@ -156,7 +156,7 @@ fn a_report_that_names_ranks_that_are_none_is_not_believed() {
     let (far, _memory) = rank();
     opened(&far);
     let report = |ranks: Vec<usize>| {
-        let call = odeon_collective::Call {
+        let call = odeon_collective::CollectiveCall {
             operation: odeon_collective::Operation::Barrier,
             element: odeon_collective::ElementType::F32,
             reduce: None,

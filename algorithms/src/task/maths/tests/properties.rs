@@ -158,7 +158,7 @@ proptest! {
         let _ = final_answer(&a);
         let _ = boxed_answers(&a);
         prop_assert_eq!(same_answer(&a, &b), same_answer(&b, &a));
-        if Reference::parse(&a).is_ok() {
+        if ReferenceAnswer::parse(&a).is_ok() {
             prop_assert_eq!(same_answer(&a, &a), Equality::Equal);
         }
     }
@@ -173,7 +173,7 @@ proptest! {
     #[test]
     fn scraps_are_compared_alike_from_both_sides(a in scraps(), b in scraps()) {
         prop_assert_eq!(same_answer(&a, &b), same_answer(&b, &a), "{} ~ {}", a, b);
-        if let Ok(reference) = Reference::parse(&a) {
+        if let Ok(reference) = ReferenceAnswer::parse(&a) {
             prop_assert_eq!(reference.compare(&a), Equality::Equal, "{}", a);
         }
         let _ = judge(&b, &a, 0.0);
@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn a_text_without_words_is_answered_by_none(space in "[ \n\t$.]{0,20}") {
         prop_assert_eq!(final_answer(&space), None);
-        prop_assert_eq!(Reference::parse(&space), Err(ReferenceError::Empty));
+        prop_assert_eq!(ReferenceAnswer::parse(&space), Err(ReferenceError::Empty));
     }
 
     #[test]

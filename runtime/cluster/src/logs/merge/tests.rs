@@ -125,7 +125,7 @@ proptest! {
             read.extend(merged.lines.into_iter().map(|read| read.line));
             cursor = merged.next;
         }
-        let mut once: Vec<Place> = read.iter().map(LogLine::place).collect();
+        let mut once: Vec<LinePlace> = read.iter().map(LogLine::place).collect();
         once.sort_unstable();
         once.dedup();
         prop_assert_eq!(once.len(), read.len());

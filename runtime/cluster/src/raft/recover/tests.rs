@@ -22,7 +22,7 @@ fn command(id: u64) -> Command {
         fact: Fact::KeyMade {
             id: format!("hash {id}"),
             name: format!("key {id}"),
-            role: crate::access::Role::View,
+            role: crate::access::KeyRole::View,
             by: "ann".to_owned(),
         },
     }

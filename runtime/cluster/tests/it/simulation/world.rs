@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use odeon::Timestamp;
 use odeon_artifacts::Digest;
-use odeon_cluster::attempts::{Attempts, Step};
+use odeon_cluster::attempts::{AttemptStep, Attempts};
 use odeon_cluster::controller::Order;
 use odeon_cluster::controller::plan::{Rules, plan};
 use odeon_cluster::controller::silence::{Known, Silence};
@@ -900,11 +900,11 @@ impl World {
         }
     }
 
-    fn step(&mut self, node: usize, job: JobId, step: &Step) {
+    fn step(&mut self, node: usize, job: JobId, step: &AttemptStep) {
         let boot = self.nodes[node].boot;
         match *step {
-            Step::Nothing => {}
-            Step::Begin { attempt } => {
+            AttemptStep::Nothing => {}
+            AttemptStep::Begin { attempt } => {
                 let run = Run {
                     driver: false,
                     deaf: self.dice.once_in(5),
@@ -916,8 +916,8 @@ impl World {
                 let staging = self.dice.roll(3_000);
                 self.after(staging, What::Try(node, boot, attempt, Progress::Staged));
             }
-            Step::End { attempt, in_order } => self.end(node, (job, attempt), in_order),
-            Step::NeverRan { attempt } => {
+            AttemptStep::End { attempt, in_order } => self.end(node, (job, attempt), in_order),
+            AttemptStep::NeverRan { attempt } => {
                 let outcome = stopped();
                 self.tell_over(node, (job, attempt), outcome);
             }

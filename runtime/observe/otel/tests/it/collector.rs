@@ -14,7 +14,7 @@ use odeon::{
 };
 use odeon_devices::fake::{Fake, Model, Spec};
 use odeon_observe::Observer;
-use odeon_otel::{Exporter, Names, Settings, Signal, Source};
+use odeon_otel::{ExportSource, Exporter, Names, Settings, Signal};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -324,7 +324,7 @@ impl Exported {
     async fn start(settings: &Settings, sampling: Sampling) -> Self {
         let system = system(sampling).await;
         let observer = Observer::new("proof", 1);
-        let source = Source {
+        let source = ExportSource {
             observer: observer.clone(),
             names: Box::new(|| Names {
                 whole: "proof".to_owned(),
