@@ -3,6 +3,7 @@
 
 pub(crate) mod actor_type;
 pub(crate) mod cell;
+mod company;
 pub(crate) mod engine;
 pub(crate) mod envelope;
 pub mod foreign;

@@ -52,8 +52,8 @@
 //! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
 //! | `net/quic`, `net/quic/*`, `net/security` | connections between nodes: their sockets (`endpoint`), streams (`stream`) and ends (`end`), and their stand-in without the feature (`absent`); certificates |
-//! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`desk`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
-//! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning; names |
+//! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`server`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
+//! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/company`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning, near others or apart from them; names |
 //! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |
 //! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
 //! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |

@@ -1,4 +1,5 @@
-//! The needs of an actor: devices, processor time, memory, and the company it keeps.
+//! The needs of an actor: devices, processor time, memory, and the company it keeps, which
+//! `crate::actor::company` names.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use odeon_placement::{Affinity, Arrange, Demand, Isolation, Level, Resources, mi
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::NeedsError;
-use crate::base::id::{ActorId, ProcessId, Ref};
+use crate::base::id::{ActorId, ProcessId};
 
 /// `n` GiB in bytes: `.device_memory(gib(40))`.
 #[must_use]
@@ -170,38 +171,6 @@ impl Needs {
             Ok(milli) => self.demand.bundle = self.demand.bundle.custom_milli(name, milli),
             Err(error) => self.blame(&name, error.to_string()),
         }
-        self
-    }
-
-    /// On the node of this actor. A member of a gang stands for all of it.
-    pub fn near<A>(self, other: &Ref<A>) -> Self
-    where
-        A: crate::Actor,
-    {
-        self.near_at(other, Level::Node)
-    }
-
-    /// In the same group of a topology level as this actor, such as its rack or NVLink domain.
-    pub fn near_at<A: crate::Actor>(mut self, other: &Ref<A>, level: Level) -> Self {
-        self.company.push(Company {
-            actor: other.id,
-            name: A::NAME.to_owned(),
-            level,
-            apart: false,
-            wish: false,
-        });
-        self
-    }
-
-    /// On a node where this actor is not.
-    pub fn apart_from<A: crate::Actor>(mut self, other: &Ref<A>) -> Self {
-        self.company.push(Company {
-            actor: other.id,
-            name: A::NAME.to_owned(),
-            level: Level::Node,
-            apart: true,
-            wish: true,
-        });
         self
     }
 
