@@ -205,9 +205,11 @@ fn is_apart(path: &str) -> bool {
 /// The lines in front of the module of tests.
 fn without_tests(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.lines().collect();
+    // Those in a file of their own are declared at the top.
+    let begins = |line: &str| line.starts_with("mod tests") && line.ends_with('{');
     let tests = lines
         .windows(2)
-        .position(|two| two[0] == "#[cfg(test)]" && two[1].starts_with("mod tests"));
+        .position(|two| two[0] == "#[cfg(test)]" && begins(two[1]));
     lines[..tests.unwrap_or(lines.len())].to_vec()
 }
 
@@ -306,6 +308,16 @@ fn functions_fit_a_screen_or_two() {
         }
     }
     expect_none(&violations);
+}
+
+#[test]
+fn a_file_is_measured_up_to_its_tests() {
+    let text = "#[cfg(test)]\nmod tests;\n\nfn one() {}\n\n#[cfg(test)]\nmod tests {\n    fn two() {}\n}\n";
+    assert_eq!(without_tests(text).len(), 5);
+    assert_eq!(
+        without_tests("#[cfg(test)]\nmod tests;\nfn one() {}\n").len(),
+        3
+    );
 }
 
 #[test]
