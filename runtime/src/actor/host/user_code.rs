@@ -14,7 +14,7 @@ use crate::base::failure::{Failure, FailureKind};
 use crate::base::trace::SpanContext;
 
 /// A run of user code. Its panics are failures; what it sends and spawns comes from its actor.
-pub(super) struct UserCode<'a, T> {
+pub(super) struct UserCode<'a, T: 'a> {
     pub(super) future: BoxFuture<'a, T>,
     /// Put in place while it is polled.
     pub(super) surroundings: &'a mut Option<Current>,
@@ -36,6 +36,14 @@ impl<T> Future for UserCode<'_, T> {
             Ok(poll) => poll.map(Ok),
             Err(payload) => Poll::Ready(Err(Failure::from_panic(payload.as_ref(), this.place))),
         }
+    }
+}
+
+impl<'a, T: 'a> Drop for UserCode<'a, T> {
+    fn drop(&mut self) {
+        // What is logged while its values are dropped lies in its span, too.
+        let _logging = self.log.enter();
+        self.future = Box::pin(std::future::pending());
     }
 }
 
