@@ -270,7 +270,7 @@ impl<A: Registered> Spawn<A> {
     /// The arguments cannot travel, or the system is shutting down.
     pub fn start(mut self) -> Result<Ref<A>, SpawnError> {
         let (id, order) = self.plan.number()?;
-        self.begin(id, order).map(|(actor, _)| actor)
+        self.start_by(id, order)
     }
 
     /// Which process it needs; `None` for one that lives here.
@@ -284,33 +284,45 @@ impl<A: Registered> Spawn<A> {
         id: ActorId,
         order: Option<LaunchOrder>,
     ) -> Result<Ref<A>, SpawnError> {
-        self.begin(id, order).map(|(actor, _)| actor)
+        self.begin(id, order, |engine, row| engine.new_member(row, id))?;
+        Ok(Ref::from_id(id, 0))
     }
 
-    fn begin(
+    /// The same, for who waits for the start.
+    fn begin_awaited(
         self,
         id: ActorId,
         order: Option<LaunchOrder>,
     ) -> Result<(Ref<A>, Started), SpawnError> {
+        let engine = Arc::clone(&self.plan.engine);
+        let enter = |engine: &Engine, row: &NewRow| engine.new_awaited_member(row, id);
+        let here = self.begin(id, order, enter)?;
+        let started = here.unwrap_or_else(|| engine.when_started(id));
+        Ok((Ref::from_id(id, 0), started))
+    }
+
+    /// Hosts the actor here once `enter` has written its row, or has another process host it; gives
+    /// the answer of `enter`.
+    fn begin<T>(
+        self,
+        id: ActorId,
+        order: Option<LaunchOrder>,
+        enter: impl FnOnce(&Engine, &NewRow) -> T,
+    ) -> Result<Option<T>, SpawnError> {
         let engine = &self.plan.engine;
         if engine.is_closing() {
             return Err(SpawnError::ShuttingDown);
         }
-        let started = match order {
-            None => {
-                let _runtime = engine.enter();
-                let plan = &self.plan;
-                let started = engine.new_member(&plan.row(), id);
-                host::host::<A>(engine, plan.on, plan.cell(id), self.args);
-                started
-            }
-            Some(launch) => {
-                let args = self.encode_args()?;
-                self.plan.send(id, launch, args);
-                engine.when_started(id)
-            }
+        let Some(launch) = order else {
+            let _runtime = engine.enter();
+            let plan = &self.plan;
+            let entered = enter(engine, &plan.row());
+            host::host::<A>(engine, plan.on, plan.cell(id), self.args);
+            return Ok(Some(entered));
         };
-        Ok((Ref::from_id(id, 0), started))
+        let args = self.encode_args()?;
+        self.plan.send(id, launch, args);
+        Ok(None)
     }
 
     /// As it travels, to be carried out by a process that outlives this one.
@@ -384,7 +396,7 @@ impl Engine {
         };
         match order.away {
             None => {
-                drop(self.new_member(&new, id));
+                self.new_member(&new, id);
                 let _runtime = self.enter();
                 if let Err(failure) = host::host_order(self, actor, &host) {
                     let engine = Arc::clone(self);
@@ -456,7 +468,7 @@ impl<A: Registered> Future for Spawning<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(mut spawn) = self.spawn.take() {
             let (id, order) = spawn.plan.number()?;
-            self.start = Some(spawn.begin(id, order)?);
+            self.start = Some(spawn.begin_awaited(id, order)?);
         }
         let (actor, start) = self.start.as_mut().expect("a spawn is awaited once");
         let actor = *actor;

@@ -22,9 +22,19 @@ use crate::base::supervise::Verdict;
 impl Engine {
     // ---- birth ----
 
-    /// Writes the row of a new actor, which the caller then hosts here, and tells when it has started.
-    /// For one that lives in another process there is [`Engine::place`].
-    pub(crate) fn new_member(&self, new: &NewRow, id: ActorId) -> oneshot::Receiver<Started> {
+    /// Writes the row of a new actor, which the caller then hosts here. For one that lives in another
+    /// process there is [`Engine::place`].
+    pub(crate) fn new_member(&self, new: &NewRow, id: ActorId) {
+        let state = RowState::here(new.facts(id, false));
+        self.enter_row(new, Row::new(state, None));
+    }
+
+    /// The same for an actor whose start the caller waits for.
+    pub(crate) fn new_awaited_member(
+        &self,
+        new: &NewRow,
+        id: ActorId,
+    ) -> oneshot::Receiver<Started> {
         let state = RowState::here(new.facts(id, false));
         let mut row = Row::new(state, None);
         let started = row.await_start(false);
