@@ -172,14 +172,14 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             "/s",
             asks,
             ("echo over a quinn stream, mux client", mux),
-            Target::RatioAtLeast(0.5),
+            Target::RatioAtLeast(0.6),
         ),
         Row::against(
             "quic asks, 1000 tasks",
             "/s",
             asks_of_tasks,
             ("echo over a quinn stream, mux client", mux_of_tasks),
-            Target::RatioAtLeast(0.5),
+            Target::RatioAtLeast(0.6),
         ),
         Row::single("quic tells", "/s", tells, None),
         Row::single(

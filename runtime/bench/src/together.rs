@@ -1,5 +1,6 @@
 //! All-reduce between the members of a group: two processes of one node, against a copy of the same
-//! bytes in one process, and two processes of two nodes that are linked over the loopback device.
+//! bytes in one process, and two processes of two nodes that are linked over the loopback device, against
+//! a blob that crosses there.
 
 use std::time::Duration;
 
@@ -8,15 +9,17 @@ use odeon::collective::{Collective, Reduce};
 use odeon::group::{Communicator, Seat};
 use odeon::{Clock, Context, Failure, Group, Rank, System, mesh};
 
+use crate::bulk;
 use crate::quic::Nodes;
-use crate::row::{Row, median};
+use crate::row::{Row, Target, median};
 
 /// Bytes, and all-reduces in a lap.
 const SIZES: [(&str, usize, usize); 3] = [
     ("1 KiB", 1 << 10, 400),
     ("1 MiB", 1 << 20, 40),
-    ("64 MiB", 64 << 20, 2),
+    ("64 MiB", LARGEST, 2),
 ];
+const LARGEST: usize = 64 << 20;
 
 /// Takes a seat.
 #[derive(Clone)]
@@ -102,7 +105,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let nodes = Nodes::start().await?;
     let near = pair(&nodes.near, ["near", "near"]).await?;
     let far = pair(&nodes.near, ["near", "far"]).await?;
-    let mut rows = vec![];
+    let (mut rows, mut blobs) = (vec![], vec![]);
     for (name, bytes, times) in SIZES {
         let mut laps: [Vec<f64>; 3] = Default::default();
         // The first round finds cold memory.
@@ -113,6 +116,9 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
                 lap(&far, bytes, times).await?,
             ];
             if round > 0 {
+                if bytes == LARGEST {
+                    blobs.push(bulk::across(&nodes).await?);
+                }
                 for (all, one) in laps.iter_mut().zip(round_laps) {
                     all.push(one);
                 }
@@ -131,6 +137,17 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         let rate = bytes as f64 / median(far) / 1e3;
         if bytes >= 1 << 20 {
             rows.push(Row::single(name("2 nodes"), "GB/s", &[rate], None));
+        }
+        if bytes == LARGEST {
+            // Each of the two sends as many bytes as there are, and both ways share the processors.
+            let crossing: Vec<f64> = far.iter().map(|us| 2.0 * bytes as f64 / us / 1e3).collect();
+            rows.push(Row::against(
+                name("2 nodes, both ways"),
+                "GB/s",
+                &crossing,
+                ("blob of 256 MiB over quic", &blobs),
+                Target::RatioAtLeast(0.6),
+            ));
         }
     }
     nodes.near.shutdown().await;

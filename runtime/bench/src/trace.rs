@@ -114,7 +114,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let rows = [
         ("off, another time", 1, None),
         ("sampled", 2, Some(Target::RatioAtMost(1.03))),
-        ("all traced", 3, Some(Target::RatioAtMost(1.10))),
+        ("all traced", 3, Some(Target::RatioAtMost(1.05))),
     ];
     let (asks, tells) = &times[0];
     let row = |what: &str, ours: &[f64], floor: &[f64], target: Option<Target>| {

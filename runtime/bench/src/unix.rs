@@ -185,14 +185,14 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             "/s",
             asks,
             ("framed echo through a mux client", mux),
-            Target::RatioAtLeast(0.5),
+            Target::RatioAtLeast(0.6),
         ),
         Row::against(
             "unix asks, 1000 tasks",
             "/s",
             asks_of_tasks,
             ("framed echo through a mux client", mux_of_tasks),
-            Target::RatioAtLeast(0.5),
+            Target::RatioAtLeast(0.6),
         ),
         Row::single("unix tells", "/s", tells, None),
     ])
