@@ -91,6 +91,7 @@ async function browser() {
   const lanes = await Promise.all(Array.from({ length: Math.min(lanesMax, beside.length || 1) }, () => lane(real)));
   try {
     await Promise.all(lanes.map((each) => drain(each, beside, real)));
+    await Promise.all(lanes.splice(1).map((each) => each.close()));
     await drain(lanes[0], measured, real);
   } finally {
     await Promise.all(lanes.map((each) => each.close()));
