@@ -23,7 +23,7 @@
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
 //! | `rl/source`, `rl/relay`, `rl/relays` | the trainer's end of the chain of weights; a relay; the actor that watches over the relays |
 //! | `rl/chain`, `rl/handing` | how relays hand weights to each other (pure); a member of that chain with its bytes |
-//! | `rl/rollout`, `rl/rollout/*` | generating without a barrier; when newer weights are taken (`swapping`), what goes to the store for orders (`exchanging`), replies that wait for their rewards (`judging`) or for their tool (`calling`) |
+//! | `rl/rollout`, `rl/rollout/*` | generating without a barrier; when newer weights are taken (`swapping`), what goes to the store for orders (`store_exchange`), replies that wait for their rewards (`judging`) or for their tool (`calling`) |
 //! | `rl/repack`, `rl/packer` | which rollouts hand the rest of their work to others (pure); the actor that has them do it |
 //! | `rl/reward`, `rl/reward_model`, `rl/cost` | rewards by a checker or by a model that has learnt to judge; the price of harm |
 //! | `rl/referee`, `rl/judge` | judging a reply of any task; programs, so many at a time |

@@ -133,11 +133,6 @@ const CROWDED: &[(&str, usize, &str)] = &[
         "to be renamed with the spine of training: the write of a checkpoint, and two messages",
     ),
     (
-        "Seat",
-        3,
-        "to be renamed: of a rollout at a relay, of a member in collectives, of arguments that stay",
-    ),
-    (
         "Share",
         5,
         "to be renamed with the spine of training; and those of devices and of their memory with their layers",

@@ -16,8 +16,8 @@
 //! meanwhile the work goes on.
 
 mod calling;
-mod exchanging;
 mod judging;
+mod store_exchange;
 mod swapping;
 
 use std::collections::{HashMap, VecDeque};

@@ -12,8 +12,8 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use odeon::{AskError, Blob, Effect, Failure, Later, Shape, System};
 use odeon_cluster::Daemon;
+use odeon_cluster::local_only::LocalOnly;
 use odeon_cluster::node_directory::{self, Unreached};
-use odeon_cluster::seat::Seat;
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
@@ -70,7 +70,7 @@ fn name_of(node: &str) -> String {
 
 #[odeon::actor(name = "odeon.api.Door")]
 impl Door {
-    async fn start(parts: Seat<(System, Router)>) -> Result<Self, Failure> {
+    async fn start(parts: LocalOnly<(System, Router)>) -> Result<Self, Failure> {
         let (system, router) = parts.take()?;
         Ok(Self { system, router })
     }
@@ -176,7 +176,7 @@ impl Payload {
 /// Lets other nodes hand requests to this one.
 pub(crate) async fn open(daemon: &Daemon, router: Router) -> anyhow::Result<()> {
     let system = daemon.system();
-    let parts = Seat::new((system.clone(), router));
+    let parts = LocalOnly::new((system.clone(), router));
     let door = system.spawn::<Door>(parts).await?;
     node_directory::register(system, &name_of(daemon.name()), door).await?;
     Ok(())

@@ -3,8 +3,8 @@
 
 mod actor;
 mod driving;
-mod estate;
 pub(crate) mod giving;
+mod handoff;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,15 +19,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered};
 pub(crate) use self::actor::{keep, order_start, order_stop, order_upgrade};
 use self::driving::with_env;
-pub(crate) use self::estate::{Hold, TryEstate};
+pub(crate) use self::handoff::{AttemptHandoff, Hold};
 use crate::attempts::{AttemptStep, Attempts};
 use crate::catalog::{Catalog, WriteError};
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
 use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
+use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::orphan_processes;
-use crate::seat::Seat;
 use crate::staging::{Staging, StagingError};
 use crate::stale_drivers::StaleDrivers;
 use crate::tables::NodeState;
@@ -67,15 +67,15 @@ struct Book {
     attempts: Attempts,
     stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
     /// Tries whose driver runs.
-    driven: BTreeMap<(JobId, u32), TryEstate>,
+    driven: BTreeMap<(JobId, u32), AttemptHandoff>,
     /// The other nodes on which processes of a try may be, until those are ended.
     places: BTreeMap<(JobId, u32), BTreeSet<String>>,
 }
 
 impl Book {
     fn stop(&mut self, job: JobId, attempt: u32, in_order: bool) {
-        if let Some(estate) = self.driven.get_mut(&(job, attempt)) {
-            estate.end = Some(in_order);
+        if let Some(handoff) = self.driven.get_mut(&(job, attempt)) {
+            handoff.end = Some(in_order);
         }
         if let Some(stop) = self.stops.get(&(job, attempt)) {
             stop.send_replace(Some(in_order));
@@ -150,7 +150,9 @@ impl Agent {
             inner: Arc::new(inner),
         };
         let failed = |error: &dyn std::fmt::Display| Failure::error(error);
-        let actor = system.spawn::<AgentActor>(Seat::new(agent.clone())).await;
+        let actor = system
+            .spawn::<AgentActor>(LocalOnly::new(agent.clone()))
+            .await;
         let actor = actor.map_err(|error| failed(&error))?;
         let named = node_directory::register(system, &name_of(node), actor).await;
         named.map_err(|error| failed(&error))?;

@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use crate::fact::{Command, NamespaceQuota};
 use crate::job::{Job, JobId};
 use crate::json::Json;
+use crate::local_only::LocalOnly;
 use crate::node_directory::{self, Unreached};
 use crate::raft::TRY_PATIENCE;
 use crate::raft::disk::DiskError;
-use crate::seat::Seat;
 use crate::tables::{NodeRow, Tables};
 use picture::{Changes, Seen};
 use vote::{Vote, is_alone};
@@ -51,7 +51,7 @@ struct Inner {
 }
 
 /// The name of the actor at a voter that takes writes and questions.
-fn desk(node: &str) -> String {
+fn server(node: &str) -> String {
     format!("catalog@{node}")
 }
 
@@ -73,9 +73,11 @@ impl Catalog {
     /// Lets other nodes ask this one.
     pub(crate) async fn serve(&self) -> Result<(), CatalogError> {
         let system = &self.inner.system;
-        let spawned = system.spawn::<Desk>(Seat::new(self.clone())).await;
+        let spawned = system
+            .spawn::<CatalogServer>(LocalOnly::new(self.clone()))
+            .await;
         let spawned = spawned.map_err(|error| CatalogError::Raft(error.to_string()))?;
-        let named = node_directory::register(system, &desk(&self.inner.node), spawned).await;
+        let named = node_directory::register(system, &server(&self.inner.node), spawned).await;
         named.map_err(|error| CatalogError::Raft(error.to_string()))
     }
 
@@ -182,8 +184,8 @@ impl Catalog {
     }
 
     /// The actor that takes writes and questions at a node.
-    async fn desk(&self, node: &str) -> Result<Ref<Desk>, Unreached> {
-        node_directory::reach(&self.inner.system, node, &desk(node)).await
+    async fn server(&self, node: &str) -> Result<Ref<CatalogServer>, Unreached> {
+        node_directory::reach(&self.inner.system, node, &server(node)).await
     }
 
     /// A job, as a voter knows it.
@@ -197,7 +199,7 @@ impl Catalog {
         }
         let mut why = "no voter is known".to_owned();
         for voter in self.voters() {
-            let found = self.desk(&voter).await;
+            let found = self.server(&voter).await;
             let actor = match found {
                 Ok(actor) => actor,
                 Err(error) => {
@@ -238,8 +240,8 @@ impl Catalog {
             return self.inner.hindered.lock().clone();
         }
         let asked = async {
-            let desk = self.desk(&self.leader()?).await.ok()?;
-            let Json(hindered) = desk.ask(Hindered).timeout(LOOK_PATIENCE).await.ok()?;
+            let server = self.server(&self.leader()?).await.ok()?;
+            let Json(hindered) = server.ask(Hindered).timeout(LOOK_PATIENCE).await.ok()?;
             Some(hindered)
         };
         asked.await.unwrap_or_default()
@@ -252,7 +254,7 @@ impl Catalog {
             return Some(over);
         }
         for voter in self.voters() {
-            let found = self.desk(&voter).await;
+            let found = self.server(&voter).await;
             let tries = Json(tries.to_vec());
             if let Ok(actor) = found
                 && let Ok(Json(Some(over))) = actor.ask(Over { tries }).timeout(TRY_PATIENCE).await
@@ -269,7 +271,7 @@ impl Catalog {
             return Some(live);
         }
         for voter in self.voters() {
-            let found = self.desk(&voter).await;
+            let found = self.server(&voter).await;
             if let Ok(actor) = found
                 && let Ok(Json(Some(live))) = actor.ask(Live).timeout(TRY_PATIENCE).await
             {
@@ -288,7 +290,7 @@ impl Catalog {
         let links = self.inner.system.links().into_iter();
         let linked = links.filter(|link| !link.is_worker).map(|link| link.node);
         for node in self.voters().into_iter().chain(linked) {
-            let Ok(actor) = self.desk(&node).await else {
+            let Ok(actor) = self.server(&node).await else {
                 continue;
             };
             let known = Json(known.clone());
@@ -314,7 +316,7 @@ impl Catalog {
 
     /// Has a node say something, whatever.
     pub(crate) async fn call(&self, node: &str) {
-        if let Ok(actor) = self.desk(node).await {
+        if let Ok(actor) = self.server(node).await {
             let known = Json(Seen {
                 nodes: u64::MAX,
                 ..Seen::default()
@@ -389,13 +391,13 @@ impl From<DiskError> for CatalogError {
 
 /// The actor of a node that takes writes, if the node votes, and questions of other nodes.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct CatalogServer {
     catalog: Catalog,
 }
 
 #[odeon::actor(name = "odeon.cluster.Desk")]
-impl Desk {
-    async fn start(catalog: Seat<Catalog>) -> Result<Self, Failure> {
+impl CatalogServer {
+    async fn start(catalog: LocalOnly<Catalog>) -> Result<Self, Failure> {
         let catalog = catalog.take()?;
         Ok(Self { catalog })
     }

@@ -1,6 +1,6 @@
 //! A node of a cluster: the engine, the catalog, the agent, and what keeps them together.
 
-mod late;
+mod late_programs;
 mod mesh;
 mod start;
 
@@ -14,7 +14,7 @@ use odeon_artifacts::{Footprint, Store};
 use odeon_observe::Observer;
 use thiserror::Error;
 
-use self::late::Late;
+use self::late_programs::LatePrograms;
 use crate::admit::gate::Gatekeeper;
 use crate::agent::{self, Agent};
 use crate::catalog::{Catalog, CatalogError, WriteError};
@@ -134,7 +134,7 @@ pub struct Daemon {
     address: String,
     presence: Presence,
     bundle_bytes_max: u64,
-    programs: Arc<Late>,
+    programs: Arc<LatePrograms>,
     gate: Gatekeeper,
     forward: Forward,
     /// Number of programs that this life of the node has had before this one.
@@ -273,7 +273,7 @@ impl Daemon {
         self.catalog.close().await;
         let engine = succession.finish().await;
         let own = Own {
-            tries: self.agent.estate().await,
+            tries: self.agent.handoff().await,
             prints,
             upgrades: self.upgrades + 1,
         };

@@ -47,7 +47,7 @@ struct Outputs {
 
 /// The printed output that the next program of this process has to know of.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct PrintsEstate {
+pub(crate) struct OutputHandoff {
     queues: Vec<QueueEstate>,
     outputs: Vec<OutputEstate>,
 }
@@ -63,7 +63,7 @@ struct OutputEstate {
     unread: Vec<u8>,
 }
 
-impl PrintsEstate {
+impl OutputHandoff {
     /// The descriptors that must stay open.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         self.outputs.iter().map(|output| output.fd).collect()
@@ -115,8 +115,8 @@ impl Forward {
     }
 
     /// Goes on with what the program before this one in this process has left.
-    pub(crate) fn inherit(&self, estate: PrintsEstate) -> std::io::Result<()> {
-        let PrintsEstate { queues, outputs } = estate;
+    pub(crate) fn inherit(&self, handoff: OutputHandoff) -> std::io::Result<()> {
+        let OutputHandoff { queues, outputs } = handoff;
         self.waiting.lock().inherit(queues, Clock::now());
         for output in outputs {
             let source = Receiver::from_owned_fd(take_open(output.fd)?)?;
@@ -128,7 +128,7 @@ impl Forward {
     }
 
     /// Reads no more, and says what the next program of this process has to know.
-    pub(crate) async fn freeze(&self) -> PrintsEstate {
+    pub(crate) async fn freeze(&self) -> OutputHandoff {
         self.frozen.send_replace(true);
         loop {
             let (moved, settled) = (self.moved.notified(), {
@@ -142,8 +142,8 @@ impl Forward {
             let _ = Clock::timeout(STOP_PAUSE, moved).await;
         }
         let leaving = std::mem::take(&mut *self.leaving.lock());
-        PrintsEstate {
-            queues: self.waiting.lock().estate(&leaving),
+        OutputHandoff {
+            queues: self.waiting.lock().handoff(&leaving),
             outputs: std::mem::take(&mut self.outputs.lock().left),
         }
     }

@@ -30,19 +30,19 @@
 //! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
 //! | `submit` | taking a job in: its files, then its row |
-//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`estate`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
+//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
 //! | `staging` | bringing a job's files to a node |
-//! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`shown`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
+//! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`mounted`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
 //! | `admit`, `admit/gate`, `access` | taking new nodes in by token: making one, judging one; the rights of keys |
 //! | `forward`, `forward/waiting` | output of processes on its way; what waits, and who waits for that (pure) |
 //! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
 //! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |
 //! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
-//! | `daemon`, `daemon/*` | a node with all of that: its start, step by step (`start`), links to all others (`mesh`), programs of jobs before there is an agent (`late`) |
+//! | `daemon`, `daemon/*` | a node with all of that: its start, step by step (`start`), links to all others (`mesh`), programs of jobs before there is an agent (`late_programs`) |
 //! | `folder`, `stale_drivers` | what a node keeps between two starts; drivers that a killed daemon has left |
 //! | `orphan_processes` | processes of a try that have left its process groups |
 //! | `hollow` | nodes without a machine, to measure a head with |
-//! | `node_directory`, `json`, `seat`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
+//! | `node_directory`, `json`, `local_only`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
 
 #![forbid(unsafe_code)]
 
@@ -60,13 +60,13 @@ mod history;
 pub mod hollow;
 pub mod job;
 mod json;
+pub mod local_only;
 pub mod logs;
 pub mod node_directory;
 mod observer;
 mod orphan_processes;
 mod presence;
 mod raft;
-pub mod seat;
 mod staging;
 mod stale_drivers;
 pub mod submit;

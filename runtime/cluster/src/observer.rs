@@ -2,7 +2,7 @@
 //! asked.
 //!
 //! A voter looks all the time, so that there is a history when somebody asks for it. Another node does
-//! while somebody looks on there. Each node keeps what an onlooker has seen of it; an answer that got
+//! while somebody looks on there. Each node keeps what a subscriber has seen of it; an answer that got
 //! lost has it begin anew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,15 +19,15 @@ use parking_lot::Mutex;
 use crate::catalog::Catalog;
 use crate::history::History;
 use crate::job::JobId;
+use crate::local_only::LocalOnly;
 use crate::node_directory;
-use crate::seat::Seat;
 use crate::tables::{CatalogNews, NodeState};
 
 /// The longest time that processes of a node may take to show themselves.
 const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
 /// The longest time that a node may take.
 const NODE_PATIENCE: Duration = Duration::from_secs(2);
-/// Onlookers that a node keeps apart.
+/// Subscribers that a node keeps apart.
 const ONLOOKERS_MAX: usize = 8;
 /// The time for which it remembers one that stays away.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
@@ -46,12 +46,12 @@ fn name_of(node: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct View {
     system: System,
-    onlookers: Arc<Mutex<BTreeMap<u64, Onlooker>>>,
+    subscribers: Arc<Mutex<BTreeMap<u64, Subscriber>>>,
 }
 
 /// Somebody at another node.
 #[derive(Debug)]
-struct Onlooker {
+struct Subscriber {
     watch: Arc<tokio::sync::Mutex<Watch>>,
     answers: u64,
     last: Timestamp,
@@ -59,18 +59,18 @@ struct Onlooker {
 
 #[odeon::actor(name = "odeon.cluster.View")]
 impl View {
-    async fn start(system: Seat<System>) -> Result<Self, Failure> {
+    async fn start(system: LocalOnly<System>) -> Result<Self, Failure> {
         let system = system.take()?;
         Ok(Self {
             system,
-            onlookers: Arc::default(),
+            subscribers: Arc::default(),
         })
     }
 
-    /// The part of the view that is new to this onlooker, who has had so many answers.
+    /// The part of the view that is new to this subscriber, who has had so many answers.
     #[handler]
-    fn look(&mut self, onlooker: u64, seen: u64) -> Later<Result<Vec<u8>, String>> {
-        let watch = self.watch_of(onlooker, seen);
+    fn look(&mut self, subscriber: u64, seen: u64) -> Later<Result<Vec<u8>, String>> {
+        let watch = self.watch_of(subscriber, seen);
         Later::new(async move {
             let sight = watch.lock().await.look(PROCESS_PATIENCE).await;
             encoded(sight)
@@ -79,28 +79,30 @@ impl View {
 }
 
 impl View {
-    fn watch_of(&self, onlooker: u64, seen: u64) -> Arc<tokio::sync::Mutex<Watch>> {
+    fn watch_of(&self, subscriber: u64, seen: u64) -> Arc<tokio::sync::Mutex<Watch>> {
         let now = Clock::now();
-        let mut onlookers = self.onlookers.lock();
-        onlookers.retain(|_, it| now.since(it.last) < ABSENCE_MAX);
-        let known = onlookers.remove(&onlooker).filter(|it| it.answers == seen);
-        while onlookers.len() >= ONLOOKERS_MAX {
-            let longest = onlookers.iter().min_by_key(|(_, it)| it.last);
+        let mut subscribers = self.subscribers.lock();
+        subscribers.retain(|_, it| now.since(it.last) < ABSENCE_MAX);
+        let known = subscribers
+            .remove(&subscriber)
+            .filter(|it| it.answers == seen);
+        while subscribers.len() >= ONLOOKERS_MAX {
+            let longest = subscribers.iter().min_by_key(|(_, it)| it.last);
             let Some(longest) = longest.map(|(number, _)| *number) else {
                 break;
             };
-            onlookers.remove(&longest);
+            subscribers.remove(&longest);
         }
         let watch = match known {
             Some(known) => known.watch,
             None => Arc::new(self.system.watch().into()),
         };
-        let next = Onlooker {
+        let next = Subscriber {
             watch: Arc::clone(&watch),
             answers: seen + 1,
             last: now,
         };
-        onlookers.insert(onlooker, next);
+        subscribers.insert(subscriber, next);
         watch
     }
 }
@@ -126,7 +128,7 @@ fn encoded(mut sight: NodeSight) -> Result<Vec<u8>, String> {
 /// Shows this node to others.
 pub(crate) async fn serve(system: &System, node: &str) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::error(error);
-    let view = system.spawn::<View>(Seat::new(system.clone())).await;
+    let view = system.spawn::<View>(LocalOnly::new(system.clone())).await;
     let view: Ref<View> = view.map_err(|error| failed(&error))?;
     let named = node_directory::register(system, &name_of(node), view).await;
     named.map_err(|error| failed(&error)).map(drop)
@@ -143,7 +145,7 @@ pub(crate) async fn follow(
     let mut own = system.watch();
     let mut jobs = JobNews::new(&observer);
     let mut others = Others {
-        onlooker: rand::random(),
+        subscriber: rand::random(),
         seen: BTreeMap::new(),
     };
     loop {
@@ -272,7 +274,7 @@ fn clocks(system: &System) -> BTreeMap<odeon::ProcessId, (i64, Duration)> {
 
 /// The other nodes, as far as they were seen.
 struct Others {
-    onlooker: u64,
+    subscriber: u64,
     /// Number of answers that have come from each.
     seen: BTreeMap<String, u64>,
 }
@@ -283,11 +285,11 @@ impl Others {
         let up = nodes.filter(|row| matches!(row.state, NodeState::Up));
         let names: Vec<_> = up.map(|row| row.spec.name).filter(|it| it != own).collect();
         self.seen.retain(|name, _| names.contains(name));
-        let onlooker = self.onlooker;
+        let subscriber = self.subscriber;
         let looks = names.into_iter().map(|name| {
             let seen = self.seen.get(&name).copied().unwrap_or(0);
             async move {
-                let sight = ask(system, &name, onlooker, seen).await;
+                let sight = ask(system, &name, subscriber, seen).await;
                 (name, sight)
             }
         });
@@ -306,11 +308,11 @@ impl Others {
     }
 }
 
-async fn ask(system: &System, node: &str, onlooker: u64, seen: u64) -> Result<NodeSight, String> {
+async fn ask(system: &System, node: &str, subscriber: u64, seen: u64) -> Result<NodeSight, String> {
     let view: Ref<View> = node_directory::reach(system, node, &name_of(node))
         .await
         .map_err(|unreached| unreached.to_string())?;
-    let asked = view.ask(Look { onlooker, seen }).timeout(NODE_PATIENCE);
+    let asked = view.ask(Look { subscriber, seen }).timeout(NODE_PATIENCE);
     let bytes = asked.await.map_err(|error| error.to_string())??;
     codec::decode(&bytes).map_err(|error| error.to_string())
 }

@@ -21,15 +21,15 @@ mod arriving;
 pub(crate) mod demand;
 pub(crate) mod givers;
 mod mount;
+mod mounted;
 mod mounts;
-mod shown;
 mod stale;
 mod tree;
 
 use demand::{Holding, OnDemand};
 use givers::Givers;
+use mounted::NotMounted;
 use mounts::{Mounts, Try};
-use shown::NotShown;
 
 use crate::catalog::Catalog;
 use crate::job::JobId;
@@ -202,8 +202,8 @@ impl Staging {
             }
             match self.show(&bundle, &missing, &heat, of).await {
                 Ok(staged) => return Ok(staged),
-                Err(NotShown::Staging(error)) => return Err(error),
-                Err(NotShown::Mount(error)) => tracing::info!(
+                Err(NotMounted::Staging(error)) => return Err(error),
+                Err(NotMounted::Mount(error)) => tracing::info!(
                     job = %of.0, bytes = holding.missing, %error,
                     "nothing can be mounted here, so all files of a job are brought before it starts"
                 ),

@@ -20,8 +20,8 @@ use odeon_artifacts::{Executable, Manifest, Platform};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::agent::{TryEstate, UpgradeAnswer};
-use crate::forward::PrintsEstate;
+use crate::agent::{AttemptHandoff, UpgradeAnswer};
+use crate::forward::OutputHandoff;
 
 /// Why a node is not upgraded; it goes on as it was.
 #[derive(Debug, Error)]
@@ -66,8 +66,8 @@ pub struct Heritage {
 /// The daemon's own part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Own {
-    pub(crate) tries: Vec<TryEstate>,
-    pub(crate) prints: PrintsEstate,
+    pub(crate) tries: Vec<AttemptHandoff>,
+    pub(crate) prints: OutputHandoff,
     /// Number of programs that this life of the node has had before the next one.
     pub(crate) upgrades: u32,
 }

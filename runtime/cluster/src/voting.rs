@@ -13,10 +13,10 @@ use crate::admit::gate::Gatekeeper;
 use crate::catalog::{Catalog, CatalogError};
 use crate::controller::voters::{Change, Standing};
 use crate::folder::Folder;
+use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::presence::Presence;
 use crate::raft::disk::Disk;
-use crate::seat::Seat;
 
 /// The file with the log of the voters.
 pub(crate) const LOG_FILE: &str = "catalog.redb";
@@ -47,7 +47,9 @@ fn name_of(node: &str) -> String {
 impl Voting {
     /// Lets the leader enlist this node.
     pub(crate) async fn serve(&self, node: &str) -> Result<(), Failure> {
-        let spawned = self.system.spawn::<VotingActor>(Seat::new(self.clone()));
+        let spawned = self
+            .system
+            .spawn::<VotingActor>(LocalOnly::new(self.clone()));
         let actor = spawned.await.map_err(|error| Failure::error(&error))?;
         let named = node_directory::register(&self.system, &name_of(node), actor).await;
         named.map_err(|error| Failure::error(&error))
@@ -170,7 +172,7 @@ pub(crate) struct VotingActor {
 
 #[odeon::actor(name = "odeon.cluster.Voting")]
 impl VotingActor {
-    async fn start(voting: Seat<Voting>) -> Result<Self, Failure> {
+    async fn start(voting: LocalOnly<Voting>) -> Result<Self, Failure> {
         let voting = voting.take()?;
         Ok(Self { voting })
     }

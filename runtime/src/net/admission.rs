@@ -19,9 +19,9 @@
 //! The head keeps hashes of secrets only ([`Tokens`]), compares them in constant time, and lets an
 //! address try so many times a minute.
 
-mod desk;
 mod gate;
 mod newcomer;
+mod server;
 mod token;
 
 use std::fmt;
@@ -34,9 +34,9 @@ use thiserror::Error;
 
 use crate::base::error::SystemError;
 
-pub(crate) use desk::Desk;
 pub(crate) use gate::Gate;
 pub use newcomer::join;
+pub(crate) use server::AdmissionServer;
 pub use token::{BadToken, JoinToken, SecretHash, Tokens};
 
 /// A machine that wants to become a node. Whoever knows the secret may choose a name; nothing else

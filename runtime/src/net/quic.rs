@@ -37,7 +37,7 @@ use crate::base::error::SystemError;
 use crate::base::id::ProcessId;
 use crate::base::limits::Limits;
 use crate::base::random;
-use crate::net::admission::{Desk, Gate};
+use crate::net::admission::{AdmissionServer, Gate};
 use crate::net::link::owner::LinkOwner;
 use crate::net::link::{self, Dial, Ended, Greeted, Line, Link, Session, Way};
 use crate::net::security::{self, CLUSTER_NAME, JOIN_PROTOCOL, NodeIdentity, fingerprint_of};
@@ -88,14 +88,17 @@ pub(crate) struct Quic {
 struct Front {
     tls: Arc<QuicServerConfig>,
     /// Where newcomers are heard, if they are.
-    desk: Option<Arc<Desk>>,
+    server: Option<Arc<AdmissionServer>>,
 }
 
 impl Front {
-    fn new(identity: &NodeIdentity, desk: Option<Arc<Desk>>) -> Result<Self, SystemError> {
-        let tls = QuicServerConfig::try_from(identity.server_config(desk.is_some())?);
+    fn new(
+        identity: &NodeIdentity,
+        server: Option<Arc<AdmissionServer>>,
+    ) -> Result<Self, SystemError> {
+        let tls = QuicServerConfig::try_from(identity.server_config(server.is_some())?);
         let tls = Arc::new(tls.map_err(unusable)?);
-        Ok(Self { tls, desk })
+        Ok(Self { tls, server })
     }
 }
 
@@ -142,14 +145,14 @@ impl Quic {
     }
 
     /// Takes newcomers in from now on, or none any more.
-    pub(crate) fn admit(&self, desk: Option<Desk>) -> Result<(), SystemError> {
-        if let Some(desk) = &desk
-            && desk.cluster().authority()? != self.identity.authority_der()?
+    pub(crate) fn admit(&self, server: Option<AdmissionServer>) -> Result<(), SystemError> {
+        if let Some(server) = &server
+            && server.cluster().authority()? != self.identity.authority_der()?
         {
             let why = "this node's identity is of another cluster than it would admit to";
             return Err(SystemError::Security(why.to_owned()));
         }
-        *self.front.write() = Front::new(&self.identity, desk.map(Arc::new))?;
+        *self.front.write() = Front::new(&self.identity, server.map(Arc::new))?;
         Ok(())
     }
 
@@ -178,7 +181,7 @@ impl Quic {
                 }
                 let host = incoming.remote_address().ip();
                 // Where strangers come, one machine must not keep all others out.
-                let admits = quic.front.read().desk.is_some();
+                let admits = quic.front.read().server.is_some();
                 if admits && !quic.gate.lock().enter(host) {
                     incoming.refuse();
                     continue;
@@ -213,8 +216,8 @@ impl Quic {
         };
         let connection = self.in_time(from, "the handshake", handshake).await?;
         if is_newcomer(&connection) {
-            let outcome = match &front.desk {
-                Some(desk) => desk.serve(owner, &self.gate, &connection).await,
+            let outcome = match &front.server {
+                Some(server) => server.serve(owner, &self.gate, &connection).await,
                 None => Err(SystemError::Refused("nobody is admitted here".to_owned())),
             };
             return refused(&connection, outcome);

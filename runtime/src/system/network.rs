@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{System, SystemBuilder};
 use crate::base::error::SystemError;
 use crate::base::id::ProcessId;
-use crate::net::admission::{Admission, Desk};
+use crate::net::admission::{Admission, AdmissionServer};
 use crate::net::quic::{Listen, Quic};
 use crate::net::security::{ClusterIdentity, NodeIdentity};
 
@@ -37,7 +37,8 @@ impl System {
         cluster: ClusterIdentity,
         admission: impl Admission + 'static,
     ) -> Result<(), SystemError> {
-        self.network()?.admit(Some(Desk::new(cluster, admission)))
+        self.network()?
+            .admit(Some(AdmissionServer::new(cluster, admission)))
     }
 
     /// Takes no newcomers any more.

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use super::{Agent, name_of, try_of};
 use crate::job::{Job, JobId};
 use crate::json::Json;
+use crate::local_only::LocalOnly;
 use crate::node_directory::{self, Unreached};
 use crate::orphan_processes;
-use crate::seat::Seat;
 
 /// The longest time that a node may take to hear an order; it is told again later.
 pub(super) const ORDER_PATIENCE: Duration = Duration::from_secs(4);
@@ -28,7 +28,7 @@ pub(crate) struct AgentActor {
 
 #[odeon::actor(name = "odeon.cluster.Agent")]
 impl AgentActor {
-    async fn start(agent: Seat<Agent>) -> Result<Self, Failure> {
+    async fn start(agent: LocalOnly<Agent>) -> Result<Self, Failure> {
         let agent = agent.take()?;
         Ok(Self { agent })
     }

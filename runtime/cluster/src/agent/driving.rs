@@ -6,7 +6,7 @@ use std::time::Duration;
 use odeon::{DetachedActor, Driver, ProcessExit, WorkerCommand};
 use tokio::sync::{oneshot, watch};
 
-use super::estate::TryEstate;
+use super::handoff::AttemptHandoff;
 use super::{Agent, tag};
 use crate::job::{Event, Job, JobSpec, Outcome};
 use crate::orphan_processes;
@@ -79,7 +79,7 @@ impl Agent {
         };
         let pid = driver.pid().unwrap_or(0);
         self.inner.stale_drivers.note(pid, &self.mark(&tag));
-        let estate = TryEstate {
+        let handoff = AttemptHandoff {
             job: job.clone(),
             attempt,
             driver: driver.process(),
@@ -88,21 +88,21 @@ impl Agent {
             exit: None,
             places: BTreeSet::new(),
         };
-        self.drive(estate, driver, stop).await
+        self.drive(handoff, driver, stop).await
     }
 
     /// Follows the driver of a try to its end.
     pub(super) async fn drive(
         &self,
-        estate: TryEstate,
+        handoff: AttemptHandoff,
         mut driver: Driver,
         stop: watch::Receiver<Option<bool>>,
     ) -> Outcome {
-        let (of, pid, process) = (estate.of(), estate.pid, estate.driver);
-        let (job, attempt) = (estate.job.clone(), estate.attempt);
+        let (of, pid, process) = (handoff.of(), handoff.pid, handoff.driver);
+        let (job, attempt) = (handoff.job.clone(), handoff.attempt);
         let tag = tag(&job, attempt);
         let system = &self.inner.system;
-        self.inner.book.lock().driven.insert(of, estate);
+        self.inner.book.lock().driven.insert(of, handoff);
         let (over, is_over) = oneshot::channel::<()>();
         let started = async {
             if let Some(hosted) = &job.spec.hosts {
@@ -121,8 +121,8 @@ impl Agent {
                 let mut book = self.inner.book.lock();
                 if !*self.inner.passes.borrow() {
                     book.driven.remove(&of);
-                } else if let Some(estate) = book.driven.get_mut(&of) {
-                    estate.exit = Some(end.clone());
+                } else if let Some(handoff) = book.driven.get_mut(&of) {
+                    handoff.exit = Some(end.clone());
                 }
             }
             if *self.inner.passes.borrow() {

@@ -10,12 +10,12 @@ use openraft::{BasicNode, ChangeMembers, RaftMetrics, ServerState};
 
 use super::{Catalog, CatalogError};
 use crate::controller::voters::Standing;
+use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::raft::disk::{Closing, Disk};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::{self, Network, Voter};
 use crate::raft::{self, Batcher, Raft};
-use crate::seat::Seat;
 
 /// The longest time that a change of the voters may take.
 const TEACH_PATIENCE: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ impl Catalog {
         let system = &self.inner.system;
         let (log, votes) = network::names(&self.inner.node);
         for name in [log, votes] {
-            let seat = Seat::new(vote.raft.clone());
+            let seat = LocalOnly::new(vote.raft.clone());
             let voter = system.spawn::<Voter>(seat).await;
             let voter = voter.map_err(|error| CatalogError::Raft(error.to_string()))?;
             vote.actors.push(voter);

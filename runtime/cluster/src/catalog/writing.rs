@@ -208,7 +208,7 @@ impl Catalog {
         let mut why = "no other voter is known".to_owned();
         let mut may_be_taken = false;
         for voter in others {
-            let found = self.desk(&voter).await;
+            let found = self.server(&voter).await;
             let actor = match found {
                 Ok(actor) => actor,
                 Err(error) => {

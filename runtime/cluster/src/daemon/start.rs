@@ -11,12 +11,12 @@ use odeon_artifacts::{Footprint, Store};
 use odeon_observe::Observer;
 use tokio::task::JoinSet;
 
-use super::late::Late;
+use super::late_programs::LatePrograms;
 use super::mesh::{self, Mesh};
 use super::{Daemon, DaemonConfig, DaemonError, JOB, NodeEntry, host_name};
 use crate::admit::gate::Gatekeeper;
 use crate::agent::giving::Agents;
-use crate::agent::{Agent, TryEstate};
+use crate::agent::{Agent, AttemptHandoff};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::controller::Controller;
 use crate::folder::{Folder, NodeFile};
@@ -71,7 +71,7 @@ impl Daemon {
         if let Some(known) = known.as_ref().filter(|_| listen.port() == 0) {
             listen.set_port(known.listen.port());
         }
-        let programs = Arc::new(Late::default());
+        let programs = Arc::new(LatePrograms::default());
         let gate = Gatekeeper::default();
         let heritage = config.heritage.take();
         let (engine, own) = heritage.map(|it| (it.engine, it.own)).unzip();
@@ -87,7 +87,7 @@ impl Daemon {
             seat_alone(&folder, &mut node, &name).await?;
         }
         folder.set_node(&node)?;
-        let ground = Ground {
+        let starting = Starting {
             config: &config,
             folder: &folder,
             system: &system,
@@ -100,7 +100,7 @@ impl Daemon {
                 Picture::of_voters(node.voters.clone()),
             ),
         };
-        let started = Box::pin(ground.begin(own)).await;
+        let started = Box::pin(starting.begin(own)).await;
         if started.is_err() {
             drop(gate.catalog.lock().take());
             drop(programs.agent.lock().take());
@@ -114,17 +114,17 @@ impl Daemon {
 }
 
 /// The parts of a node that are there before all others.
-struct Ground<'a> {
+struct Starting<'a> {
     config: &'a DaemonConfig,
     folder: &'a Arc<Folder>,
     system: &'a System,
     node: &'a NodeFile,
-    programs: &'a Arc<Late>,
+    programs: &'a Arc<LatePrograms>,
     gate: &'a Gatekeeper,
     catalog: Catalog,
 }
 
-impl Ground<'_> {
+impl Starting<'_> {
     /// Begins the other parts. Where one fails, what was begun ends with this.
     async fn begin(self, heritage: Option<Own>) -> Result<Daemon, DaemonError> {
         let Self {
@@ -232,9 +232,9 @@ impl Ground<'_> {
         &self,
         staging: Staging,
         forward: &Forward,
-        tries: Vec<TryEstate>,
+        tries: Vec<AttemptHandoff>,
     ) -> Result<Agent, DaemonError> {
-        let drivers: Vec<u32> = tries.iter().map(TryEstate::pid).collect();
+        let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
         let stale_drivers = StaleDrivers::open(self.folder.part("drivers"), &drivers);
         let agent = Agent::begin(
             self.system,
@@ -393,7 +393,7 @@ async fn start_system(
     config: &mut DaemonConfig,
     identity: NodeIdentity,
     listen: SocketAddr,
-    programs: &Arc<Late>,
+    programs: &Arc<LatePrograms>,
     inherited: Option<Inheritance>,
 ) -> Result<System, SystemError> {
     let types: odeon::ActorTypes = &[];

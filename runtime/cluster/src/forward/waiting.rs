@@ -107,7 +107,7 @@ impl Waiting {
 
     /// The queues as the next program of this process has to know them, with the lines that were
     /// leaving and may not have been kept.
-    pub(super) fn estate(&self, leaving: &[(JobId, LogLine)]) -> Vec<QueueEstate> {
+    pub(super) fn handoff(&self, leaving: &[(JobId, LogLine)]) -> Vec<QueueEstate> {
         let queues = self.queues.iter().map(|(of, queue)| {
             let own = |it: &&(JobId, LogLine)| (it.0, it.1.attempt) == *of;
             let before = leaving.iter().filter(own).map(|(_, line)| line.clone());
@@ -124,13 +124,13 @@ impl Waiting {
 
     /// Goes on with what the program before this one in this process has left.
     pub(super) fn inherit(&mut self, queues: Vec<QueueEstate>, now: Timestamp) {
-        for estate in queues {
-            let queue = self.queues.entry(estate.of).or_default();
-            queue.bytes = estate.lines.iter().map(cost_of).sum();
-            queue.lines = estate.lines.into();
-            queue.next = estate.next;
-            queue.at = estate.at;
-            queue.said = estate.said;
+        for handoff in queues {
+            let queue = self.queues.entry(handoff.of).or_default();
+            queue.bytes = handoff.lines.iter().map(cost_of).sum();
+            queue.lines = handoff.lines.into();
+            queue.next = handoff.next;
+            queue.at = handoff.at;
+            queue.said = handoff.said;
             if !queue.lines.is_empty() {
                 self.unkept_since.get_or_insert(now);
             }

@@ -15,8 +15,8 @@ use super::{Cursor, LogLine, Logs, Merged, Page, merge};
 use crate::catalog::Catalog;
 use crate::job::JobId;
 use crate::json::Json;
+use crate::local_only::LocalOnly;
 use crate::node_directory;
-use crate::seat::Seat;
 
 /// See the module. Clones are the same archive.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Archive {
         catalog: &Catalog,
         logs: Arc<Logs>,
     ) -> Result<Self, Failure> {
-        let keeper = system.spawn::<LogKeeper>(Seat::new(Arc::clone(&logs)));
+        let keeper = system.spawn::<LogKeeper>(LocalOnly::new(Arc::clone(&logs)));
         let keeper = keeper.await.map_err(|error| Failure::error(&error))?;
         let named = node_directory::register(system, &name_of(node), keeper).await;
         named.map_err(|error| Failure::error(&error))?;
@@ -245,7 +245,7 @@ pub(crate) struct LogKeeper {
 
 #[odeon::actor(name = "odeon.cluster.LogKeeper")]
 impl LogKeeper {
-    async fn start(logs: Seat<Arc<Logs>>) -> Result<Self, Failure> {
+    async fn start(logs: LocalOnly<Arc<Logs>>) -> Result<Self, Failure> {
         let logs = logs.take()?;
         Ok(Self { logs })
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Raft, Types};
 use crate::json::Json;
-use crate::seat::Seat;
+use crate::local_only::LocalOnly;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
@@ -38,7 +38,7 @@ pub(crate) struct Voter {
 
 #[odeon::actor(name = "odeon.cluster.Voter")]
 impl Voter {
-    async fn start(raft: Seat<Raft>) -> Result<Self, Failure> {
+    async fn start(raft: LocalOnly<Raft>) -> Result<Self, Failure> {
         let raft = raft.take()?;
         Ok(Self { raft })
     }

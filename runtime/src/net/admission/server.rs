@@ -18,20 +18,20 @@ use crate::net::security::{self, ClusterIdentity};
 use crate::net::wire::{VERSION, codec};
 
 /// Where newcomers are heard.
-pub(crate) struct Desk {
+pub(crate) struct AdmissionServer {
     cluster: ClusterIdentity,
     admission: Box<dyn Admission>,
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for AdmissionServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk")
+        f.debug_struct("AdmissionServer")
             .field("cluster", &self.cluster)
             .finish_non_exhaustive()
     }
 }
 
-impl Desk {
+impl AdmissionServer {
     pub(crate) fn new(cluster: ClusterIdentity, admission: impl Admission + 'static) -> Self {
         Self {
             cluster,

@@ -1,5 +1,4 @@
-//! The seat of a daemon's actor: parts of its own process that it is made from, and that never
-//! travel.
+//! Arguments of a daemon's actor that never travel: parts of its own process.
 
 use std::fmt;
 
@@ -8,27 +7,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Arguments that stay in this process.
 #[derive(Clone)]
-pub struct Seat<T>(Option<T>);
+pub struct LocalOnly<T>(Option<T>);
 
-impl<T> fmt::Debug for Seat<T> {
+impl<T> fmt::Debug for LocalOnly<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").finish_non_exhaustive()
+        f.debug_struct("LocalOnly").finish_non_exhaustive()
     }
 }
 
-impl<T> Serialize for Seat<T> {
+impl<T> Serialize for LocalOnly<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_unit()
     }
 }
 
-impl<'de, T> Deserialize<'de> for Seat<T> {
+impl<'de, T> Deserialize<'de> for LocalOnly<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         <()>::deserialize(deserializer).map(|()| Self(None))
     }
 }
 
-impl<T> Seat<T> {
+impl<T> LocalOnly<T> {
     /// Of a part of this process.
     #[must_use]
     pub const fn new(part: T) -> Self {
@@ -45,6 +44,6 @@ impl<T> Seat<T> {
     }
 }
 
-impl<T> Shape for Seat<T> {
-    const SHAPE: u64 = shape::name("odeon.cluster.Seat");
+impl<T> Shape for LocalOnly<T> {
+    const SHAPE: u64 = shape::name("odeon.cluster.LocalOnly");
 }

@@ -13,7 +13,7 @@ use crate::job::{Job, JobId, Outcome};
 
 /// A try as the next program of this process has to know it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct TryEstate {
+pub(crate) struct AttemptHandoff {
     pub(super) job: Job,
     pub(super) attempt: u32,
     pub(super) driver: ProcessId,
@@ -26,7 +26,7 @@ pub(crate) struct TryEstate {
     pub(super) places: BTreeSet<String>,
 }
 
-impl TryEstate {
+impl AttemptHandoff {
     pub(super) const fn of(&self) -> (JobId, u32) {
         (self.job.id, self.attempt)
     }
@@ -51,31 +51,31 @@ impl Drop for Hold {
 
 impl Agent {
     /// Goes on with tries of this life of the node, which the program before this one has begun.
-    pub(crate) fn inherit(&self, tries: Vec<TryEstate>) {
-        for estate in tries {
-            let (job, attempt) = estate.of();
+    pub(crate) fn inherit(&self, tries: Vec<AttemptHandoff>) {
+        for handoff in tries {
+            let (job, attempt) = handoff.of();
             let mut book = self.inner.book.lock();
-            book.attempts.inherit(job, attempt, estate.end);
-            let (stop, stopped) = watch::channel(estate.end);
+            book.attempts.inherit(job, attempt, handoff.end);
+            let (stop, stopped) = watch::channel(handoff.end);
             book.stops.insert((job, attempt), stop);
-            book.places.insert((job, attempt), estate.places.clone());
+            book.places.insert((job, attempt), handoff.places.clone());
             drop(book);
             let mut specs = self.inner.specs.lock();
-            specs.insert(job, estate.job.spec.clone());
+            specs.insert(job, handoff.job.spec.clone());
             drop(specs);
             let agent = self.clone();
             tokio::spawn(async move {
-                let job = estate.job.clone();
+                let job = handoff.job.clone();
                 let outcome = match (
-                    &estate.exit,
-                    agent.inner.system.inherited_driver(estate.driver),
+                    &handoff.exit,
+                    agent.inner.system.inherited_driver(handoff.driver),
                 ) {
                     (Some((exit, was_asked)), _) => {
-                        Driver::end_group(estate.pid).await;
-                        agent.inner.stale_drivers.forget(estate.pid);
+                        Driver::end_group(handoff.pid).await;
+                        agent.inner.stale_drivers.forget(handoff.pid);
                         agent.outcome(&job, attempt, exit, *was_asked).await
                     }
-                    (None, Some(driver)) => agent.drive(estate, driver, stopped).await,
+                    (None, Some(driver)) => agent.drive(handoff, driver, stopped).await,
                     (None, None) => Outcome::Failed {
                         code: None,
                         why: "its end was not seen while the node was upgraded".to_owned(),
@@ -123,19 +123,19 @@ impl Agent {
 
     /// The tries that the next program of this process goes on with. The engine knows a driver, or this
     /// does how it ended.
-    pub(crate) async fn estate(&self) -> Vec<TryEstate> {
+    pub(crate) async fn handoff(&self) -> Vec<AttemptHandoff> {
         loop {
-            let tries: Vec<TryEstate> = {
+            let tries: Vec<AttemptHandoff> = {
                 let book = self.inner.book.lock();
-                let tries = book.driven.values().map(|estate| TryEstate {
-                    places: book.places.get(&estate.of()).cloned().unwrap_or_default(),
-                    ..estate.clone()
+                let tries = book.driven.values().map(|handoff| AttemptHandoff {
+                    places: book.places.get(&handoff.of()).cloned().unwrap_or_default(),
+                    ..handoff.clone()
                 });
                 tries.collect()
             };
             let processes = self.inner.system.processes();
-            let runs = |it: &TryEstate| processes.iter().any(|row| row.process == it.driver);
-            let is_known = |it: &TryEstate| it.exit.is_some() || runs(it);
+            let runs = |it: &AttemptHandoff| processes.iter().any(|row| row.process == it.driver);
+            let is_known = |it: &AttemptHandoff| it.exit.is_some() || runs(it);
             if tries.iter().all(is_known) {
                 return tries;
             }

@@ -9,11 +9,11 @@ use crate::agent::Agent;
 /// The programs of jobs, from an agent that comes a moment later than the engine, and goes before
 /// it: it holds the engine.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(super) struct LatePrograms {
     pub(super) agent: Mutex<Option<Agent>>,
 }
 
-impl Programs for Late {
+impl Programs for LatePrograms {
     fn worker<'a>(&'a self, job: &'a str) -> BoxFuture<'a, Result<WorkerCommand, String>> {
         let agent = self.agent.lock().clone();
         Box::pin(async move {

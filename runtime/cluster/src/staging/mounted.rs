@@ -17,14 +17,14 @@ use super::{Staged, Staging, StagingError, blocking, can_run};
 
 /// Why the files of a bundle are not read while they come.
 #[derive(Debug)]
-pub(super) enum NotShown {
+pub(super) enum NotMounted {
     /// Nothing can be mounted here.
     Mount(MountError),
     /// Something that stands in the way of the try.
     Staging(StagingError),
 }
 
-impl From<StagingError> for NotShown {
+impl From<StagingError> for NotMounted {
     fn from(error: StagingError) -> Self {
         Self::Staging(error)
     }
@@ -38,7 +38,7 @@ impl Staging {
         missing: &[Piece],
         heat: &Heat,
         of: Try,
-    ) -> Result<Staged, NotShown> {
+    ) -> Result<Staged, NotMounted> {
         let (hot, cold) = heat.split(bundle);
         let lacks: BTreeSet<Digest> = missing.iter().map(|it| it.digest).collect();
         let to_come = |pieces: Vec<Piece>| {
@@ -72,7 +72,7 @@ impl Staging {
         };
         let mounted = tokio::task::spawn_blocking(mounting).await;
         let mounted = mounted.map_err(|error| StagingError::Disk(error.to_string()))?;
-        let (place, learning) = mounted.map_err(NotShown::Mount)?;
+        let (place, learning) = mounted.map_err(NotMounted::Mount)?;
         tracing::info!(
             job = %of.0, bundle = %digest, hot = hot.len(), missing = missing.len(),
             "the files of a job are read while they come"
