@@ -19,7 +19,8 @@ use crate::print;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let path = &args.scenario;
-    let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("{} cannot be read", path.display()))?;
     let wrong = |error| match error {
         ScenarioError::Field { .. } => anyhow!("{}:{error}", path.display()),
         _ => anyhow!("{}: {error}", path.display()),
