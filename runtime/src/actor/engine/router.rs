@@ -82,6 +82,10 @@ pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Cell
         return Next::Here(cell);
     }
     let over = |link: Option<V::Link>, at, or| link.map_or(or, |link| Next::Link { link, at });
+    if leg.came.is_some() && leg.at == here && view.site(leg.to).is_none() {
+        // Its home sent the call here, perhaps back, where the actor has ended meanwhile.
+        return Next::Dead;
+    }
     if leg.came.is_some() && leg.from == here {
         // It came back: its home has named a host that is reached through this process.
         let onward = view.towards(leg.at).filter(|_| view.knows(leg.at));
@@ -95,10 +99,6 @@ pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Cell
             return over(view.towards(process), process, Next::Hold(Some(process)));
         }
         None => {}
-    }
-    if leg.came.is_some() && leg.at == here {
-        // Its home sent the call here, where the actor has ended meanwhile.
-        return Next::Dead;
     }
     if leg.came.is_some() && view.knows(leg.at) {
         // On the way from its home to the process that hosts it.
