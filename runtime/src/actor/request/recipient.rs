@@ -9,7 +9,7 @@ use crate::base::id::{ActorId, Incarnation};
 use crate::base::message::Message;
 use crate::base::shape::{self, Shape};
 
-/// A reference to any actor that handles `M`: what [`Ref::narrow`] gives. It hides the actor's
+/// A reference to any actor that handles `M`: what [`Ref::narrow`](crate::Ref::narrow) gives. It hides the actor's
 /// type, so that a consumer depends on the message and on nothing else.
 pub struct Recipient<M> {
     pub(super) id: ActorId,
@@ -64,12 +64,12 @@ impl<M: Message> Recipient<M> {
         self.id
     }
 
-    /// See [`Ref::ask`].
+    /// See [`Ref::ask`](crate::Ref::ask).
     pub fn ask(&self, message: M) -> Ask<M> {
         Ask::new(self.id, self.fence, message, by_method)
     }
 
-    /// See [`Ref::tell`].
+    /// See [`Ref::tell`](crate::Ref::tell).
     pub fn tell(&self, message: M) -> Tell<M> {
         Tell::new(self.id, self.fence, message, by_method)
     }
