@@ -21,14 +21,12 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
-use crate::actor::engine::Engine;
 use crate::actor::task_context::Apart;
 use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::limits::Limits;
 use crate::base::random;
 use crate::base::supervise::Supervision;
-use crate::net::link;
 use crate::node::device_manager::FakeDevices;
 use crate::node::program::WorkerMode;
 use crate::system::{Job, System};
@@ -241,19 +239,7 @@ impl World {
             let stream = network.dial(a, b, &far);
             async { stream }
         };
-        self.nodes[a].join_over(dial).await?;
-        // The other side may be a moment behind.
-        let (near, far) = (self.nodes[a].engine(), self.nodes[b].engine());
-        let kept = |here: &Arc<Engine>, there: &Arc<Engine>| {
-            link::session_with(&here.as_owner(), there.process)
-        };
-        let both = async {
-            while kept(near, far) != kept(far, near) {
-                Clock::sleep(self.network.shared.delays.0).await;
-            }
-        };
-        let joined = Clock::timeout(near.limits.link_idle_timeout, both).await;
-        joined.ok_or_else(|| SystemError::Refused("the other side did not link".to_owned()))
+        self.nodes[a].join_over(dial).await.map(drop)
     }
 }
 

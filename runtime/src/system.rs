@@ -448,9 +448,9 @@ impl System {
     }
 
     /// Links this system to another node over byte streams that `dial` makes and the caller trusts;
-    /// the other node takes each of them in with [`System::accept_stream`]. The link outlives a
-    /// stream that breaks or falls silent: `dial` then makes another. For tests, simulation and
-    /// transports of one's own.
+    /// the other node takes each of them in with [`System::accept_stream`]. When this returns, both
+    /// have the link. It outlives a stream that breaks or falls silent: `dial` then makes another. For
+    /// tests, simulation and transports of one's own.
     ///
     /// # Errors
     /// No stream could be made, or the other side is no node of the same job and version.
@@ -498,6 +498,7 @@ impl System {
         Succession::begin(&self.engine, patience).await
     }
 
+    #[cfg(test)]
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }

@@ -391,6 +391,11 @@ impl Link {
         }
     }
 
+    /// Returns true if the other side has ever beaten.
+    fn has_felt(&self) -> bool {
+        self.rhythm.lock().theirs != 0
+    }
+
     /// The link as counters show it.
     pub(crate) fn view(&self) -> LinkView {
         let estimate = self.rhythm.lock().offsets.estimate(Clock::now().0);

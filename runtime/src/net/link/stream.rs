@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::greeting::{Greeted, Heard, greet};
 use super::{
-    Dial, Reader, Session, Way, Writer, attach, attach_session, is_alive, knock, session_with,
+    Dial, Link, Reader, Session, Way, Writer, attach, attach_session, is_alive, knock, session_with,
 };
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::SystemError;
@@ -61,8 +61,13 @@ pub(crate) async fn join(
         let since = Clock::now();
         let Some(ours) = session_with(owner, peer) else {
             greeted.say(Opening::Carries, owner.limits()).await?;
-            let session = Session::new(session, Way::Dial(dial));
-            return Ok(attach_session(owner, greeted, session).peer);
+            let session = Session::new(session, Way::Dial(Arc::clone(&dial)));
+            let link = attach_session(owner, greeted, session);
+            if is_met(owner, &link).await {
+                return Ok(peer);
+            }
+            // The stream broke before the other side heard that it carries, so it has no link.
+            continue;
         };
         greeted.say(Opening::Kept, owner.limits()).await?;
         if kept == Passage::Begins(ours) {
@@ -73,6 +78,15 @@ pub(crate) async fn join(
             return Ok(peer);
         }
     }
+}
+
+/// Waits until the other side of a new link beats, so it has it too; returns false if the link ends
+/// before.
+async fn is_met(owner: &Arc<dyn LinkOwner>, link: &Link) -> bool {
+    while !link.is_closed() && !link.has_felt() {
+        Clock::sleep(owner.limits().sweep_interval).await;
+    }
+    !link.is_closed()
 }
 
 /// Waits until something comes over the link to a peer; returns false if it ends before.
