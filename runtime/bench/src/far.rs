@@ -56,31 +56,40 @@ impl Drop for Far {
 /// In a process that [`Far::serving`] started: lives until the near process is gone. `begin` gives
 /// what that has to know, and what lives as long.
 pub(crate) fn serve<N: DeserializeOwned, T: Serialize, K>(
+    runtime: fn() -> std::io::Result<Runtime>,
     begin: impl AsyncFnOnce(N) -> anyhow::Result<(T, K)>,
 ) -> ! {
     let serving = || {
-        let mut stdin = std::io::stdin().lock();
         let mut needs = String::new();
-        stdin.read_line(&mut needs)?;
-        let (runtime, needs) = (runtime()?, serde_json::from_str(&needs)?);
-        let begun = runtime.block_on(begin(needs));
-        let (begun, _kept) = match begun {
-            Ok((begun, kept)) => (Ok(begun), Some(kept)),
-            Err(error) => (Err(format!("{error:#}")), None),
-        };
-        write_line(&mut std::io::stdout(), &begun)?;
-        std::io::copy(&mut stdin, &mut std::io::sink())?;
-        anyhow::Ok(())
+        std::io::stdin().read_line(&mut needs)?;
+        let needs = serde_json::from_str(&needs)?;
+        runtime()?.block_on(async {
+            let (begun, _kept) = match begin(needs).await {
+                Ok((begun, kept)) => (Ok(begun), Some(kept)),
+                Err(error) => (Err(format!("{error:#}")), None),
+            };
+            write_line(&mut std::io::stdout(), &begun)?;
+            let gone = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            tokio::task::spawn_blocking(gone).await??;
+            anyhow::Ok(())
+        })
     };
     std::process::exit(i32::from(serving().is_err()));
 }
 
-/// The tokio runtime of every far process that serves.
-pub(crate) fn runtime() -> anyhow::Result<Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
+/// A tokio runtime of two threads, as nodes have it here.
+pub(crate) fn two_threads() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        .build()?)
+        .build()
+}
+
+/// A tokio runtime of the thread that drives it.
+pub(crate) fn one_thread() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 fn write_line(to: &mut impl Write, what: &impl Serialize) -> anyhow::Result<()> {

@@ -1,21 +1,51 @@
 //! The floor for remote asks: length-prefixed frames with an 8-byte id, echoed by another process.
 //! Nothing is decoded, supervised, traced or bounded.
+//!
+//! An echo comes in two forms, since which of them is quicker depends on where the system puts the two
+//! processes: one blocking thread at each end, and one runtime of one thread at each end. The quicker of
+//! both, round by round, is the floor.
 
-use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use parking_lot::Mutex;
+use odeon::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::far::{self, Far};
+use crate::pace::{Laps, SEQUENTIAL};
+use crate::row::median;
 
-const BUFFER: usize = 64 << 10;
+/// Bytes that are read at once.
+pub(crate) const BUFFER: usize = 64 << 10;
+
+/// The payload of an exchange: as long as an echoed message.
+pub(crate) const PAYLOAD: [u8; 64] = [7; 64];
+
+pub(crate) fn put_frame(out: &mut BytesMut, id: u64, payload: &[u8]) {
+    out.put_u32_le(8 + payload.len() as u32);
+    out.put_u64_le(id);
+    out.put_slice(payload);
+}
+
+pub(crate) fn take_frame(input: &mut BytesMut) -> Option<(u64, Bytes)> {
+    let length = u32::from_le_bytes(*input.first_chunk::<4>()?) as usize;
+    if input.len() < 4 + length {
+        return None;
+    }
+    input.advance(4);
+    let mut frame = input.split_to(length).freeze();
+    Some((frame.get_u64_le(), frame))
+}
+
+/// Moves the whole frames of what was read to what is written next.
+fn answer(input: &mut BytesMut, output: &mut BytesMut) {
+    while let Some((id, payload)) = take_frame(input) {
+        put_frame(output, id, &payload);
+    }
+}
 
 /// The echo server: answers everything that one read brought with one write.
 pub(crate) async fn echo(
@@ -28,61 +58,102 @@ pub(crate) async fn echo(
         if reader.read_buf(&mut input).await? == 0 {
             return Ok(());
         }
-        while let Some((id, payload)) = take_frame(&mut input) {
-            put_frame(&mut output, id, &payload);
-        }
+        answer(&mut input, &mut output);
         writer.write_all_buf(&mut output).await?;
         writer.flush().await?;
         output.clear();
     }
 }
 
-fn put_frame(out: &mut BytesMut, id: u64, payload: &[u8]) {
-    out.put_u32_le(8 + payload.len() as u32);
-    out.put_u64_le(id);
-    out.put_slice(payload);
-}
-
-fn take_frame(input: &mut BytesMut) -> Option<(u64, Bytes)> {
-    let length = u32::from_le_bytes(*input.first_chunk::<4>()?) as usize;
-    if input.len() < 4 + length {
-        return None;
+/// The same by a thread that waits for the socket.
+fn echo_blocking(mut socket: UnixStream) -> std::io::Result<()> {
+    let (mut read, mut input, mut output) = (vec![0; BUFFER], BytesMut::new(), BytesMut::new());
+    loop {
+        let bytes = socket.read(&mut read)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        input.put_slice(&read[..bytes]);
+        answer(&mut input, &mut output);
+        socket.write_all(&output)?;
+        output.clear();
     }
-    input.advance(4);
-    let mut frame = input.split_to(length).freeze();
-    Some((frame.get_u64_le(), frame))
 }
 
-/// Serves as the echo process; the socket is standard input.
-pub(crate) fn serve() -> ! {
-    let served = with_stdin_socket(|socket| {
-        far::runtime()?.block_on(async {
-            let (reader, writer) = UnixStream::from_std(socket)?.into_split();
-            tokio::spawn(echo(reader, writer)).await??;
-            anyhow::Ok(())
-        })
-    });
-    std::process::exit(i32::from(served.is_err()));
+/// Serves as the echo process of a role; the socket is standard input.
+pub(crate) fn serve(echoing: Echoing) -> ! {
+    let serving = || {
+        let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        match echoing {
+            Echoing::Blocking => echo_blocking(socket)?,
+            Echoing::OneThread => {
+                socket.set_nonblocking(true)?;
+                far::one_thread()?.block_on(async {
+                    let (reader, writer) = tokio::net::UnixStream::from_std(socket)?.into_split();
+                    echo(reader, writer).await
+                })?;
+            }
+        }
+        anyhow::Ok(())
+    };
+    std::process::exit(i32::from(serving().is_err()));
 }
 
-fn with_stdin_socket(
-    serve: impl FnOnce(std::os::unix::net::UnixStream) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let socket = std::os::unix::net::UnixStream::from(socket);
-    socket.set_nonblocking(true)?;
-    serve(socket)
+/// A form of the echo process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Echoing {
+    /// A thread that waits for its socket.
+    Blocking,
+    /// A tokio runtime of one thread.
+    OneThread,
 }
 
-/// Starts an echo process and connects to it.
-pub(crate) fn echo_process() -> anyhow::Result<(Far, UnixStream)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    let far = Far::start("echo", OwnedFd::from(theirs).into(), Stdio::inherit())?;
-    ours.set_nonblocking(true)?;
-    Ok((far, UnixStream::from_std(ours)?))
+impl Echoing {
+    /// The role of its process.
+    const fn role(self) -> &'static str {
+        match self {
+            Self::Blocking => "echo, blocking",
+            Self::OneThread => "echo, one thread",
+        }
+    }
+
+    /// The form whose process has this role.
+    pub(crate) fn of_role(role: &str) -> Option<Self> {
+        let forms = [Self::Blocking, Self::OneThread];
+        forms.into_iter().find(|form| form.role() == role)
+    }
+
+    /// Starts an echo process and connects to it.
+    pub(crate) fn start(self) -> anyhow::Result<(Far, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let far = Far::start(self.role(), OwnedFd::from(theirs).into(), Stdio::inherit())?;
+        Ok((far, ours))
+    }
+
+    /// Starts one, and connects a socket of tokio to it.
+    pub(crate) fn start_async(self) -> anyhow::Result<(Far, tokio::net::UnixStream)> {
+        let (far, socket) = self.start()?;
+        socket.set_nonblocking(true)?;
+        Ok((far, tokio::net::UnixStream::from_std(socket)?))
+    }
 }
 
-/// One exchange after the other, written and read by the caller's own task.
+/// The median time of an exchange in microseconds, by a thread that waits for the socket.
+pub(crate) fn blocking_round_trip(socket: &UnixStream) -> anyhow::Result<f64> {
+    let (mut socket, mut frame) = (socket, BytesMut::new());
+    put_frame(&mut frame, 1, &PAYLOAD);
+    let (mut reply, mut laps) = (vec![0; frame.len()], Laps::default());
+    for _ in 0..SEQUENTIAL {
+        let begun = Clock::now();
+        socket.write_all(&frame)?;
+        socket.read_exact(&mut reply)?;
+        laps.add(begun);
+    }
+    anyhow::ensure!(reply == frame, "the echo came back changed");
+    Ok(median(&laps.0))
+}
+
+/// One exchange after the other, written and read by one task.
 pub(crate) struct Direct<R, W> {
     reader: R,
     writer: W,
@@ -100,8 +171,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direct<R, W> {
         }
     }
 
-    pub(crate) async fn exchange(&mut self, payload: &[u8]) -> anyhow::Result<Bytes> {
-        put_frame(&mut self.output, 1, payload);
+    async fn exchange(&mut self) -> anyhow::Result<Bytes> {
+        put_frame(&mut self.output, 1, &PAYLOAD);
         self.writer.write_all_buf(&mut self.output).await?;
         self.writer.flush().await?;
         loop {
@@ -115,67 +186,15 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direct<R, W> {
             );
         }
     }
-}
 
-/// Many exchanges at once: a writer task, a reader task and a table of who waits, which is the
-/// least that a runtime needs.
-#[derive(Clone)]
-pub(crate) struct Mux {
-    waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Bytes>>>>,
-    queue: mpsc::UnboundedSender<(u64, Bytes)>,
-    next: Arc<AtomicU64>,
-}
-
-impl Mux {
-    pub(crate) fn new(
-        mut reader: impl AsyncRead + Unpin + Send + 'static,
-        mut writer: impl AsyncWrite + Unpin + Send + 'static,
-    ) -> Self {
-        let waiting = Arc::new(Mutex::new(HashMap::<u64, oneshot::Sender<Bytes>>::new()));
-        let (queue, mut queued) = mpsc::unbounded_channel::<(u64, Bytes)>();
-        tokio::spawn(async move {
-            let (mut batch, mut output) = (Vec::new(), BytesMut::new());
-            while queued.recv_many(&mut batch, 256).await > 0 {
-                // Tasks that are ready to send come first, as they do in a link.
-                tokio::task::yield_now().await;
-                while let Ok(next) = queued.try_recv() {
-                    batch.push(next);
-                }
-                for (id, payload) in batch.drain(..) {
-                    put_frame(&mut output, id, &payload);
-                }
-                if writer.write_all_buf(&mut output).await.is_err() {
-                    return;
-                }
-                // A stream that fails here fails at the next write.
-                let _ = writer.flush().await;
-            }
-        });
-        let table = Arc::clone(&waiting);
-        tokio::spawn(async move {
-            let mut input = BytesMut::with_capacity(BUFFER);
-            while let Ok(1..) = reader.read_buf(&mut input).await {
-                while let Some((id, payload)) = take_frame(&mut input) {
-                    if let Some(waiting) = table.lock().remove(&id) {
-                        // Whoever asked may have stopped waiting.
-                        let _ = waiting.send(payload);
-                    }
-                }
-                input.reserve(BUFFER);
-            }
-        });
-        Self {
-            waiting,
-            queue,
-            next: Arc::default(),
+    /// The median time of an exchange in microseconds.
+    pub(crate) async fn round_trip(&mut self) -> anyhow::Result<f64> {
+        let mut laps = Laps::default();
+        for _ in 0..SEQUENTIAL {
+            let begun = Clock::now();
+            self.exchange().await?;
+            laps.add(begun);
         }
-    }
-
-    pub(crate) async fn exchange(&self, payload: Bytes) -> anyhow::Result<Bytes> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (tell, told) = oneshot::channel();
-        self.waiting.lock().insert(id, tell);
-        self.queue.send((id, payload))?;
-        Ok(told.await?)
+        Ok(median(&laps.0))
     }
 }

@@ -12,21 +12,29 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `subject`, `far`, `floor` | the actor that is measured; its process at the far end; the framed echo that is the floor |
+//! | `subject`, `far`, `nodes` | the actor that is measured; processes at the far end; two nodes that are linked over QUIC |
+//! | `floor`, `mux`, `bare_quinn`, `alone` | the framed echo that is the floor of remote asks; many exchanges over one stream; a quinn connection without the runtime; a runtime of one thread beside that of the runs |
+//! | `pace` | how long an exchange takes, and how many end in a second |
 //! | `local`, `unix`, `quic` | asks and tells: in a process, over a unix socket, over QUIC |
 //! | `spawn`, `bulk`, `together`, `trace` | spawning; blobs; all-reduce; the cost of being looked at |
-//! | `row` | one line of the report, and how rounds make it |
+//! | `turns`, `row` | rounds, in which subjects take turns; one line of the report, and how rounds make it |
 
+mod alone;
+mod bare_quinn;
 mod bulk;
 mod far;
 mod floor;
 mod local;
+mod mux;
+mod nodes;
+mod pace;
 mod quic;
 mod row;
 mod spawn;
 mod subject;
 mod together;
 mod trace;
+mod turns;
 mod unix;
 
 pub use row::{Filter, Row, Target, json_lines, table};
@@ -71,9 +79,14 @@ pub fn groups() -> impl Iterator<Item = &'static str> {
 pub fn serve_if_child() {
     match std::env::var(far::ROLE).as_deref() {
         Ok("worker") => job().serve_if_worker(),
-        Ok("echo") => floor::serve(),
-        Ok("quinn echo") => far::serve(quic::begin_echo),
-        Ok("node") => far::serve(quic::begin_node),
-        _ => {}
+        Ok(bare_quinn::ECHO) => far::serve(far::two_threads, bare_quinn::begin_echo),
+        Ok(bare_quinn::LONE_ECHO) => far::serve(far::one_thread, bare_quinn::begin_echo),
+        Ok(nodes::NODE) => far::serve(far::two_threads, nodes::begin_node),
+        Ok(role) => {
+            if let Some(echoing) = floor::Echoing::of_role(role) {
+                floor::serve(echoing);
+            }
+        }
+        Err(_) => {}
     }
 }

@@ -6,6 +6,7 @@ use odeon::{Clock, Ref};
 
 use crate::row::{Row, Target};
 use crate::subject::{self, Add, Subject};
+use crate::turns::{in_turns, measured};
 
 const MESSAGES: u64 = 40_000;
 
@@ -85,17 +86,14 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let actor = system.spawn::<Subject>(()).await?;
     // As many messages as our mailbox holds.
     let bare = Bare::spawn_with_mailbox(Bare(0), mailbox::bounded(1024));
-    let mut times: [Vec<f64>; 6] = Default::default();
-    for _ in 0..rounds {
-        times[0].push(per_message(bare_ask(bare.clone())).await?);
-        times[1].push(per_message(ask(actor)).await?);
-        times[2].push(per_message(bare_ask_send(bare.clone())).await?);
-        times[3].push(per_message(bare_tell(bare.clone())).await?);
-        times[4].push(per_message(tell(actor)).await?);
-        times[5].push(per_message(bare_tell_send(bare.clone())).await?);
-    }
-    system.shutdown().await;
-    let (asked, told) = (Target::RatioAtMost(1.2), Target::RatioAtMost(1.3));
+    let subjects = [
+        measured(|| per_message(bare_ask(bare.clone()))),
+        measured(|| per_message(ask(actor))),
+        measured(|| per_message(bare_ask_send(bare.clone()))),
+        measured(|| per_message(bare_tell(bare.clone()))),
+        measured(|| per_message(tell(actor))),
+        measured(|| per_message(bare_tell_send(bare.clone()))),
+    ];
     let [
         bare_ask,
         ask,
@@ -103,7 +101,9 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         bare_tell,
         tell,
         bare_tell_send,
-    ] = &times;
+    ] = &in_turns(rounds, subjects).await?;
+    system.shutdown().await;
+    let (asked, told) = (Target::RatioAtMost(1.2), Target::RatioAtMost(1.3));
     let row = |name, ours, floor, target| Row::against(name, "ns", ours, floor, target);
     Ok(vec![
         row("local ask", ask, ("kameo ask(m).await", bare_ask), asked),

@@ -63,7 +63,7 @@ pub struct Row {
     /// Its unit.
     pub unit: &'static str,
     /// The name of the floor.
-    pub against: &'static str,
+    pub against: String,
     /// The floor's median.
     pub floor: Option<f64>,
     /// The median of the rounds' ratios.
@@ -88,7 +88,7 @@ impl Row {
             name: name.into(),
             value,
             unit,
-            against: "",
+            against: String::new(),
             floor: None,
             ratio: None,
             target,
@@ -113,12 +113,36 @@ impl Row {
             name: name.into(),
             value,
             unit,
-            against,
+            against: against.to_owned(),
             floor: Some(median(floor)),
             ratio: Some(ratio),
             target,
             pass: target.map(|target| target.met(value, Some(ratio))),
         }
+    }
+}
+
+impl Row {
+    /// One over a floor that nothing can be quicker than. When it is beaten it is none, and the row says so
+    /// and fails.
+    pub(crate) fn on_floor(
+        name: impl Into<String>,
+        unit: &'static str,
+        ours: &[f64],
+        (against, floor): (&'static str, &[f64]),
+        target: Target,
+    ) -> Self {
+        let mut row = Self::against(name, unit, ours, (against, floor), target);
+        let beaten = match target {
+            Target::RatioAtMost(_) => row.ratio < Some(1.0),
+            Target::RatioAtLeast(_) => row.ratio > Some(1.0),
+            Target::AtMost(_) | Target::AtLeast(_) => false,
+        };
+        if beaten {
+            row.against = format!("no floor, since it is beaten: {against}");
+            row.pass = Some(false);
+        }
+        row
     }
 }
 
@@ -168,7 +192,7 @@ pub fn table(rows: &[Row]) -> String {
                 row.pass
                     .map_or("-", |pass| if pass { "met" } else { "MISSED" })
                     .to_owned(),
-                row.against.to_owned(),
+                row.against.clone(),
             ]
         })
         .collect();
@@ -216,6 +240,23 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_floor_that_is_beaten_is_none() {
+        let row = |ours, target| Row::on_floor("x", "us", &[ours], ("echo", &[10.0]), target);
+        for (ours, target, pass) in [
+            (12.0, Target::RatioAtMost(1.3), true),
+            (14.0, Target::RatioAtMost(1.3), false),
+            (9.0, Target::RatioAtMost(1.3), false),
+            (7.0, Target::RatioAtLeast(0.6), true),
+            (5.0, Target::RatioAtLeast(0.6), false),
+            (11.0, Target::RatioAtLeast(0.6), false),
+        ] {
+            assert_eq!(row(ours, target).pass, Some(pass), "{ours} {target:?}");
+        }
+        let beaten = row(9.0, Target::RatioAtMost(1.3));
+        assert!(beaten.against.starts_with("no floor"), "{}", beaten.against);
+    }
 
     #[test]
     fn a_ratio_is_paired_by_round() {

@@ -10,7 +10,7 @@ use odeon::group::{Communicator, Seat};
 use odeon::{Clock, Context, Failure, Group, Rank, System, mesh};
 
 use crate::bulk;
-use crate::quic::Nodes;
+use crate::nodes::Nodes;
 use crate::row::{Row, Target, median};
 
 /// Bytes, and all-reduces in a lap.

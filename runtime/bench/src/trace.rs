@@ -1,5 +1,6 @@
-//! The cost of being looked at: local messages of four systems side by side, two with tracing off,
-//! one sampled as usual, and one of everything, while somebody looks at each four times a second.
+//! The cost of tracing and of being looked at: local messages of five systems side by side. Three have
+//! tracing off, one is sampled as usual, and one of everything; somebody looks at each four times a second,
+//! save at one.
 
 use std::time::Duration;
 
@@ -17,29 +18,29 @@ const LOOK: Duration = Duration::from_millis(250);
 struct Traced {
     system: System,
     actor: Ref<Subject>,
-    looking: tokio::task::JoinHandle<()>,
+    looking: Option<tokio::task::JoinHandle<()>>,
     asks: Vec<f64>,
     tells: Vec<f64>,
 }
 
 impl Traced {
-    async fn start(sampling: Sampling) -> anyhow::Result<Self> {
+    async fn start(sampling: Sampling, looked_at: bool) -> anyhow::Result<Self> {
         let mut limits = Limits::default();
         limits.trace_sampling = sampling;
         let builder = System::builder().job(subject::job()).limits(limits);
         let system = builder.start().await?;
         let actor = system.spawn::<Subject>(()).await?;
         let mut watch = system.watch();
-        let looking = tokio::spawn(async move {
+        let looking = async move {
             loop {
                 drop(watch.look(LOOK).await);
                 Clock::sleep(LOOK).await;
             }
-        });
+        };
         Ok(Self {
             system,
             actor,
-            looking,
+            looking: looked_at.then(|| tokio::spawn(looking)),
             asks: vec![],
             tells: vec![],
         })
@@ -68,7 +69,9 @@ impl Traced {
     }
 
     async fn end(self) -> (Vec<f64>, Vec<f64>) {
-        self.looking.abort();
+        if let Some(looking) = self.looking {
+            looking.abort();
+        }
         self.system.shutdown().await;
         (self.asks, self.tells)
     }
@@ -90,15 +93,16 @@ async fn per_message(
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     // The first is the floor. The second is another of the same: what it differs from the first is what
     // two systems differ anyway.
-    let tracings = [
-        Sampling::Off,
-        Sampling::Off,
-        Sampling::default(),
-        Sampling::All,
+    let systems = [
+        (Sampling::Off, true),
+        (Sampling::Off, true),
+        (Sampling::default(), true),
+        (Sampling::All, true),
+        (Sampling::Off, false),
     ];
     let mut traced = vec![];
-    for tracing in tracings {
-        traced.push(Traced::start(tracing).await?);
+    for (tracing, looked_at) in systems {
+        traced.push(Traced::start(tracing, looked_at).await?);
     }
     for round in 0..rounds {
         // Nobody is always behind the same one.
@@ -117,6 +121,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
         ("all traced", 3, Some(Target::RatioAtMost(1.05))),
     ];
     let (asks, tells) = &times[0];
+    let (unseen_asks, unseen_tells) = &times[4];
     let row = |what: &str, ours: &[f64], floor: &[f64], target: Option<Target>| {
         Row::against(what, "ns", ours, ("tracing off", floor), target)
     };
@@ -127,5 +132,13 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             row(&format!("tell, {what}"), own_tells, tells, target),
         ]
     });
-    Ok(rows.collect())
+    let looked_at = [
+        ("ask, looked at", asks, unseen_asks),
+        ("tell, looked at", tells, unseen_tells),
+    ];
+    let looked_at = looked_at.into_iter().map(|(what, ours, floor)| {
+        let target = Target::RatioAtMost(1.02);
+        Row::against(what, "ns", ours, ("nobody looks", floor), target)
+    });
+    Ok(rows.chain(looked_at).collect())
 }

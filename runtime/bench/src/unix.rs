@@ -1,89 +1,19 @@
 //! Remote asks over a unix socket to a worker process, against a framed echo over the same kind of
 //! socket to another process.
 
-use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
-use odeon::{Clock, Ref, Timestamp};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::JoinSet;
+use std::sync::Arc;
 
-use crate::floor::{Direct, Mux, echo_process};
+use odeon::{Clock, Ref};
+use tokio::sync::Mutex;
+
+use crate::alone::Alone;
+use crate::far::Far;
+use crate::floor::{Direct, Echoing, blocking_round_trip};
+use crate::mux::Mux;
+use crate::pace::{Laps, PIPELINED, SEQUENTIAL, rate, rate_of_tasks};
 use crate::row::{Row, Target, median};
 use crate::subject::{self, Echo, Note, Subject};
-
-const SEQUENTIAL: usize = 4_000;
-const PIPELINED: usize = 100_000;
-/// Asks under way at once.
-pub(crate) const OUTSTANDING: usize = 1_000;
-
-/// The times of single exchanges, in microseconds.
-#[derive(Default)]
-struct Laps(Vec<f64>);
-
-impl Laps {
-    fn add(&mut self, begun: Timestamp) {
-        self.0
-            .push(Clock::now().since(begun).as_nanos() as f64 / 1e3);
-    }
-}
-
-/// The median time of an exchange, written and read by one task.
-pub(crate) async fn direct_round_trip<R, W>(
-    mut direct: Direct<R, W>,
-) -> anyhow::Result<(f64, Direct<R, W>)>
-where
-    R: AsyncRead + Unpin + Send + 'static,
-    W: AsyncWrite + Unpin + Send + 'static,
-{
-    tokio::spawn(async move {
-        let mut laps = Laps::default();
-        for _ in 0..SEQUENTIAL {
-            let begun = Clock::now();
-            direct.exchange(&[7; 64]).await?;
-            laps.add(begun);
-        }
-        Ok((median(&laps.0), direct))
-    })
-    .await?
-}
-
-/// Exchanges per second, `OUTSTANDING` at a time from one task. It runs without tokio's cooperative
-/// budget, which else parks a task that drives many futures and would hide what a link can do.
-pub(crate) async fn rate<F: Future<Output = anyhow::Result<()>>>(
-    exchange: impl Fn() -> F,
-) -> anyhow::Result<f64> {
-    tokio::task::unconstrained(async move {
-        let begun = Clock::now();
-        let mut running: FuturesUnordered<F> = (0..OUTSTANDING).map(|_| exchange()).collect();
-        let mut started = OUTSTANDING;
-        while let Some(done) = running.next().await {
-            done?;
-            if started < PIPELINED {
-                started += 1;
-                running.push(exchange());
-            }
-        }
-        Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
-    })
-    .await
-}
-
-/// Exchanges per second of `OUTSTANDING` tasks, each with one exchange under way. `many` makes so
-/// many exchanges, one after the other.
-async fn rate_of_tasks<F>(many: impl Fn(usize) -> F) -> anyhow::Result<f64>
-where
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
-    let begun = Clock::now();
-    let mut tasks: JoinSet<_> = (0..OUTSTANDING)
-        .map(|_| many(PIPELINED / OUTSTANDING))
-        .collect();
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
-}
+use crate::turns::{higher, in_turns, lower, measured};
 
 /// The median time of an ask.
 pub(crate) async fn ask_round_trip(actor: Ref<Subject>) -> anyhow::Result<f64> {
@@ -126,74 +56,87 @@ pub(crate) async fn tell_rate(actor: Ref<Subject>) -> anyhow::Result<f64> {
     Ok(PIPELINED as f64 / Clock::now().since(begun).as_secs_f64())
 }
 
-pub(crate) async fn mux_rate(mux: Mux) -> anyhow::Result<f64> {
-    let payload = Bytes::from_static(&[7; 64]);
-    tokio::spawn(rate(move || {
-        let (mux, payload) = (mux.clone(), payload.clone());
-        async move { mux.exchange(payload).await.map(drop) }
-    }))
-    .await?
-}
-
-pub(crate) async fn mux_rate_of_tasks(mux: &Mux) -> anyhow::Result<f64> {
-    let payload = Bytes::from_static(&[7; 64]);
-    rate_of_tasks(|count| {
-        let (mux, payload) = (mux.clone(), payload.clone());
-        async move {
-            for _ in 0..count {
-                mux.exchange(payload.clone()).await?;
-            }
-            Ok(())
-        }
-    })
-    .await
+/// A mux over a new echo process, by tasks of the present runtime.
+async fn mux() -> anyhow::Result<(Far, Mux)> {
+    let (far, stream) = Echoing::Blocking.start_async()?;
+    let (reader, writer) = stream.into_split();
+    Ok((far, Mux::new(reader, writer)))
 }
 
 pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
     let system = subject::system().await?;
     let actor = system.spawn::<Subject>(()).isolated().await?;
-    let (_direct, stream) = echo_process()?;
-    let (reader, writer) = stream.into_split();
-    let mut direct = Direct::new(reader, writer);
-    let (_mux, stream) = echo_process()?;
-    let (reader, writer) = stream.into_split();
-    let mux = Mux::new(reader, writer);
-    let mut times: [Vec<f64>; 7] = Default::default();
-    for _ in 0..rounds {
-        let (time, back) = direct_round_trip(direct).await?;
-        direct = back;
-        times[0].push(time);
-        times[1].push(tokio::spawn(ask_round_trip(actor)).await??);
-        times[2].push(mux_rate(mux.clone()).await?);
-        times[3].push(tokio::spawn(ask_rate(actor)).await??);
-        times[4].push(mux_rate_of_tasks(&mux).await?);
-        times[5].push(ask_rate_of_tasks(actor).await?);
-        times[6].push(tokio::spawn(tell_rate(actor)).await??);
-    }
+    let alone = Alone::start()?;
+    let (_blocking, socket) = Echoing::Blocking.start()?;
+    let socket = Arc::new(socket);
+    let (_direct, direct) = alone
+        .run(async {
+            let (far, stream) = Echoing::OneThread.start_async()?;
+            let (reader, writer) = stream.into_split();
+            Ok((far, Arc::new(Mutex::new(Direct::new(reader, writer)))))
+        })
+        .await?;
+    let (_shared, shared) = mux().await?;
+    let (_lone, lone) = alone.run(mux()).await?;
+    let subjects = [
+        measured(|| async {
+            let socket = Arc::clone(&socket);
+            tokio::task::spawn_blocking(move || blocking_round_trip(&socket)).await?
+        }),
+        measured(|| {
+            let direct = Arc::clone(&direct);
+            alone.run(async move { direct.lock().await.round_trip().await })
+        }),
+        measured(|| async { tokio::spawn(ask_round_trip(actor)).await? }),
+        measured(|| async { tokio::spawn(shared.clone().rate()).await? }),
+        measured(|| alone.run(lone.clone().rate())),
+        measured(|| async { tokio::spawn(ask_rate(actor)).await? }),
+        measured(|| shared.clone().rate_of_tasks()),
+        measured(|| alone.run(lone.clone().rate_of_tasks())),
+        measured(|| ask_rate_of_tasks(actor)),
+        measured(|| async { tokio::spawn(tell_rate(actor)).await? }),
+    ];
+    let [
+        blocking,
+        direct,
+        ask,
+        mux,
+        lone_mux,
+        asks,
+        mux_of_tasks,
+        lone_mux_of_tasks,
+        asks_of_tasks,
+        tells,
+    ] = in_turns(rounds, subjects).await?;
     system.shutdown().await;
-    let [direct, ask, mux, asks, mux_of_tasks, asks_of_tasks, tells] = &times;
     Ok(vec![
-        Row::against(
+        Row::on_floor(
             "unix ask p50",
             "us",
-            ask,
-            ("framed echo, one at a time", direct),
+            &ask,
+            (
+                "framed echo, one at a time, the quicker of blocking threads and one-thread runtimes",
+                &lower(&blocking, &direct),
+            ),
             Target::RatioAtMost(1.3),
         ),
-        Row::against(
+        Row::on_floor(
             "unix asks, 1000 outstanding",
             "/s",
-            asks,
-            ("framed echo through a mux client", mux),
+            &asks,
+            (MUX, &higher(&mux, &lone_mux)),
             Target::RatioAtLeast(0.6),
         ),
-        Row::against(
+        Row::on_floor(
             "unix asks, 1000 tasks",
             "/s",
-            asks_of_tasks,
-            ("framed echo through a mux client", mux_of_tasks),
+            &asks_of_tasks,
+            (MUX, &higher(&mux_of_tasks, &lone_mux_of_tasks)),
             Target::RatioAtLeast(0.6),
         ),
-        Row::single("unix tells", "/s", tells, None),
+        Row::single("unix tells", "/s", &tells, None),
     ])
 }
+
+/// The floor of many asks.
+const MUX: &str = "framed echo through a mux, the quicker of a shared and a one-thread runtime";
