@@ -210,6 +210,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_route_is_described_by_what_it_does() {
+        for (path, item) in description().paths.paths {
+            let ways = [&item.get, &item.put, &item.post, &item.delete];
+            for way in ways.into_iter().flatten() {
+                let summary = way.summary.as_deref().unwrap_or_default();
+                let is_sentence = summary.starts_with(char::is_uppercase) && summary.ends_with('.');
+                assert!(is_sentence, "{path}: {summary}");
+            }
+        }
+    }
+
     /// The description that clients are written by. `ODEON_WRITE_GOLDEN=1` writes it anew.
     #[test]
     fn the_description_is_the_published_one() {

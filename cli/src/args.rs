@@ -1,5 +1,6 @@
 //! Every flag, once.
 
+pub(crate) mod mistyped;
 pub(crate) mod words;
 
 use std::net::SocketAddr;

@@ -4,20 +4,22 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `args/words`, `command`, `command/*` | every flag, once; the words that some take; the commands, one a file |
+//! | `args`, `args/words`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; the answer to a command that does not exist; the commands, one a file |
 //! | `demos` | the recordings in the binary |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
-//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages, as they are told by `inspect/dto` |
+//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
+//! | `inspect/dto` | what is seen as records of the API, of which the pages are made |
 //! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |
 //! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
 //! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
 //! | `inspect/standalone`, `inspect/output_log`, `inspect/event_log`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
 //! | `inspect/record`, `inspect/replay`, `inspect/recorded_catalog`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
 //! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
-//! | `plot`, `figures`, `print` | figures as SVG; numbers as people read them; output |
+//! | `plot`, `plot/*` | figures as SVG: `lines` and `bars` in one `frame` with its axes (`axis`), out of elements with one style (`svg`) |
+//! | `figures`, `print` | numbers as people read them; output |
 //! | `waiter` | a runtime that a command waits on |
 //!
 //! The pages are `cli/ui`: modules that a browser reads as they are, without a build. `cli/demo` holds
@@ -38,9 +40,7 @@ mod waiter;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Args, Command};
+use crate::args::{Command, mistyped};
 
 fn main() -> ExitCode {
     let job = odeon_actors::job();
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     command::bench::serve_if_hollow();
     // The same binary is every worker process of a run.
     job.serve_if_worker();
-    let outcome = match Args::parse().command {
+    let outcome = match mistyped::read_arguments().command {
         Command::Run(args) => command::run::run(job, &args),
         Command::Eval(args) => done(command::eval::run(&args)),
         Command::Generate(args) => done(command::generate::run(&args)),

@@ -129,9 +129,11 @@ pub enum Reason {
     Busy {
         /// The resource that there is too little of.
         resource: Resource,
-        /// The amount that one bundle needs.
+        /// The amount that is needed: by one bundle, or, where a device set is held already, by all
+        /// bundles that must lie on this node with it.
         asked: u64,
-        /// The amount that is free, after the bundles that fit.
+        /// The amount that is free: after the bundles that fit, or, where a device set is held
+        /// already, before any of them.
         free: u64,
         /// All that the node has.
         capacity: u64,

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::types::NewJob;
 
-/// See the module.
+/// A job that is ready to be submitted, with the places of its files on this machine.
 #[derive(Clone, Debug)]
 pub struct Submission {
     program: PathBuf,

@@ -11,7 +11,7 @@ use odeon_cluster::unix::Unix;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// See the module.
+/// The open file to which each change is appended.
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-/// See the module.
+/// Counts requests, and says how long a key or address that sends too many has to wait.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     keys: DefaultKeyedRateLimiter<String>,

@@ -115,10 +115,21 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
         .token
         .clone()
         .or_else(|| std::env::var(TOKEN_VARIABLE).ok());
+    // What is wrong with the command line is told before anything is started.
+    let through = resolve(&args.address)?;
+    let was_member = is_member(&folder);
+    if !was_member {
+        let given = token.as_deref().with_context(|| {
+            format!(
+                "{} is not yet the folder of a node, so a token is needed (--token TOKEN); {JOINING}",
+                folder.display()
+            )
+        })?;
+        given.parse::<odeon::JoinToken>()?;
+    }
     if args.foreground {
-        let through = resolve(&args.address)?;
         let identity = match token {
-            Some(_) if is_member(&folder) => {
+            Some(_) if was_member => {
                 tracing::info!("the node has joined already, so its token is not used");
                 None
             }
@@ -128,7 +139,6 @@ pub(crate) fn join(args: &JoinArgs) -> Result<ExitCode> {
         let entry = NodeEntry::Join { through, identity };
         return run(&args.node, &folder, entry, None, false);
     }
-    let was_member = is_member(&folder);
     let mut own = vec!["join".to_owned(), args.address.clone()];
     own.push("--foreground".to_owned());
     own.extend(passed_on(&args.node, &folder));
@@ -156,14 +166,29 @@ fn check_own_name(args: &NodeArgs) -> Result<()> {
     })
 }
 
-/// Where a host is, by its name or address.
-fn resolve(host: &str) -> Result<SocketAddr> {
-    let found = host.to_socket_addrs();
-    let found =
-        found.with_context(|| format!("`{host}` is no address with a port, and no name of one"))?;
-    let (four, six): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv4);
-    let first = four.into_iter().chain(six).next();
-    first.with_context(|| format!("`{host}` has no address"))
+/// Where the words to join with come from.
+const JOINING: &str =
+    "`odeon token`, on a node of the cluster, prints the whole command to join with";
+
+/// Where a node is, by the name or address of its host and its port.
+fn resolve(address: &str) -> Result<SocketAddr> {
+    let is_without_port = address.parse::<IpAddr>().is_ok();
+    let parts = address.rsplit_once(':').filter(|_| !is_without_port);
+    let Some((host, port)) = parts.filter(|(host, _)| !host.is_empty()) else {
+        bail!("`{address}` is not HOST:PORT, as in 10.0.0.1:7432 or [fd00::1]:7432; {JOINING}");
+    };
+    if port.parse::<u16>().is_ok_and(|port| port > 0) {
+        let found = address.to_socket_addrs().map_err(|error| {
+            anyhow!(
+                "`{address}`: this machine finds no host `{host}` ({error}): correct the name or give \
+                 an IP address; {JOINING}"
+            )
+        })?;
+        let (four, six): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv4);
+        let first = four.into_iter().chain(six).next();
+        return first.with_context(|| format!("`{address}`: the host `{host}` has no address"));
+    }
+    bail!("`{address}`: `{port}` is no port, which is a number from 1 to 65535; {JOINING}")
 }
 
 /// Starts other nodes of this machine, several at the same time.

@@ -41,6 +41,11 @@ pub(crate) async fn play(replay: &Replay, args: &PlayArgs) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let pages = Standalone::replay(replay, args.port).await?;
     if let Some(url) = pages.connection().map(ui::address_of) {
+        let next = match args.open {
+            true => "a browser opens this address",
+            false => "open this address in a browser",
+        };
+        print::say(format!("{next}; Ctrl-C ends the replay:"));
         print::line(&url)?;
         if args.open {
             ui::open(&url);

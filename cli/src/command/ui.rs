@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
-use odeon_client::{CONNECTION_FILE, Connection, Inspector, default_folder};
+use anyhow::{Result, anyhow};
+use odeon_client::{CONNECTION_FILE, ClientError, Connection, Inspector, default_folder};
 
 use super::watched::Watched;
 use crate::args::UiArgs;
@@ -16,12 +16,7 @@ pub(crate) fn run(args: &UiArgs) -> Result<()> {
         // The daemon's own: the pages of another cluster cannot be told from a connection to it.
         Watched::Cluster(folder) => {
             let folder = folder.clone().unwrap_or_else(default_folder);
-            Connection::read(&folder.join(CONNECTION_FILE)).with_context(|| {
-                format!(
-                    "{}: no daemon of yours keeps its connection there",
-                    folder.display()
-                )
-            })?
+            Connection::read(&folder.join(CONNECTION_FILE)).map_err(no_daemon)?
         }
         watched => watched.connection()?,
     };
@@ -38,6 +33,18 @@ pub(crate) fn run(args: &UiArgs) -> Result<()> {
         open(&url);
     }
     Ok(())
+}
+
+/// Why there is no daemon whose pages could be shown.
+fn no_daemon(error: ClientError) -> anyhow::Error {
+    match error {
+        ClientError::NoCluster { path, source } => anyhow!(
+            "no daemon of yours has left an address in {}: {source}; start a cluster with `odeon up`, \
+             give the folder of its daemon with --dir, or name a run: `odeon ui RUN`",
+            path.display()
+        ),
+        error => error.into(),
+    }
 }
 
 /// Where the pages of a daemon or a run are, with the key.

@@ -134,7 +134,7 @@ fn chrome(shown: &Shown<'_>, from: Date, to: Date) -> Value {
 struct Stack(Vec<Date>);
 
 impl Stack {
-    /// Puts a span on it that begins no earlier than the last. Whether it has a place here.
+    /// Puts a span on it that begins no earlier than the last. Returns true if it has a place here.
     fn put(&mut self, start: Date, end: Date) -> bool {
         while self.0.pop_if(|top| *top <= start).is_some() {}
         let fits = self.0.last().is_none_or(|top| end <= *top);

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use super::journal::Journal;
 use crate::print;
 
-/// See the module. Clones share what is kept.
+/// The kept lines of a run. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputLog(Arc<Shared>);
 

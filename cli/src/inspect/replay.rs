@@ -1,16 +1,17 @@
 //! A recording that is shown: where it is, how fast it goes, and who steers it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use odeon::inspect::MethodView;
 use odeon::{ActorId, Clock, Timestamp};
 use odeon_client::inspect as told;
-use odeon_observe::recording::{End, Frame, Frames};
+use odeon_observe::recording::{End, Frame, Frames, RecordingError};
 use odeon_observe::{Date, Observer, Recording};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -55,12 +56,31 @@ struct Feed {
     told: Date,
 }
 
+/// Why a file cannot be shown, and where recordings come from when it is none.
+fn not_opened(path: &Path, error: RecordingError) -> anyhow::Error {
+    let what = match &error {
+        RecordingError::Unread(why) if why.kind() == ErrorKind::NotFound => "there is no such file",
+        RecordingError::Unread(why) if why.kind() == ErrorKind::IsADirectory => {
+            "this is a folder, and a recording is a file"
+        }
+        _ => return anyhow::Error::new(error).context(path.display().to_string()),
+    };
+    anyhow!(
+        "{}: {what}; `odeon run RECIPE --record FILE` records a run, `odeon record FILE` a cluster, and \
+         `odeon demo` shows recordings that come with the command",
+        path.display()
+    )
+}
+
 /// A change of a recording's pace or place.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Steer {
+    /// True to stand still, false to go on.
     paused: Option<bool>,
+    /// The speed, as a multiple of the recorded one.
     speed: Option<f64>,
+    /// The place to go to, in milliseconds since 1970.
     at: Option<f64>,
 }
 
@@ -76,7 +96,7 @@ const VIEWERS_MAX: usize = 16;
 impl Replay {
     /// Reads a file.
     pub(crate) fn open(path: &Path, speed: f64, loops: bool) -> Result<Self> {
-        let recording = Recording::open(path).with_context(|| path.display().to_string())?;
+        let recording = Recording::open(path).map_err(|error| not_opened(path, error))?;
         let name = path.file_stem().map(|it| it.to_string_lossy().into_owned());
         Self::of(recording, &name.unwrap_or_default(), speed, loops)
     }
@@ -274,9 +294,8 @@ impl Replay {
     }
 }
 
-/// `POST /replay`.
 /// Steers a recording that is shown.
-#[utoipa::path(post, operation_id = "inspect_steer", path = "/api/v1/inspect/replay", request_body = Steer, responses((status = 200, body = serde_json::Value)))]
+#[utoipa::path(post, operation_id = "inspect_steer", path = "/api/v1/inspect/replay", request_body = Steer, responses((status = 200, body = told::Replay)))]
 pub(super) async fn steer(
     State(inspect): State<Inspect>,
     wish: Result<axum::Json<Steer>, JsonRejection>,

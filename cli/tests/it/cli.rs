@@ -9,6 +9,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
 use odeon::Clock;
+use odeon_skip::{Need, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -54,7 +55,7 @@ impl Place {
         text
     }
 
-    /// What a command says as soon as it says this.
+    /// The output of a command that is repeated until it says this.
     fn soon(&self, args: &[&str], says: impl Fn(&str) -> bool) -> String {
         let begun = Clock::now();
         loop {
@@ -320,6 +321,60 @@ fn options_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_command_that_does_not_exist_is_answered_with_one_that_does() {
+    let place = Place::new();
+    for (word, tip) in [
+        ("frobnicate", "'odeon --help' lists all commands"),
+        ("rn", "a similar subcommand exists: 'run'"),
+    ] {
+        let output = place.odeon(&[word]);
+        let told = talk(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(tip), "{told}");
+    }
+}
+
+#[test]
+fn a_recording_that_is_not_there_is_named_with_how_one_is_made() {
+    let place = Place::new();
+    place.write("text.odr", "no recording");
+    for (name, why) in [
+        ("nofile.odr", "nofile.odr: there is no such file; "),
+        (".", ".: this is a folder, and a recording is a file; "),
+        ("text.odr", "text.odr: this is no recording of odeon"),
+    ] {
+        let error = place.error(&["replay", name]);
+        assert!(error.contains(why), "{error}");
+        assert!(error.contains("--record FILE"), "{error}");
+        assert!(!error.contains("written"), "{error}");
+    }
+}
+
+#[test]
+fn a_demo_says_what_its_address_is_for_and_how_it_ends() {
+    let place = Place::new();
+    let mut playing = Running::start(&place, &["demo", "deadlock"]);
+    playing.until("open this address in a browser; Ctrl-C ends the replay:");
+    // Programs read the address alone.
+    let shown = playing.child.stdout.take().unwrap();
+    let address = BufReader::new(shown).lines().next().unwrap().unwrap();
+    assert!(address.starts_with("http://127.0.0.1:"), "{address}");
+    playing.signal(Signal::INT);
+    assert_eq!(playing.end().1, Some(0));
+}
+
+#[test]
+fn pages_of_no_cluster_are_said_to_be_none_once() {
+    let place = Place::new();
+    let folder = place.path().join("none");
+    let error = place.error(&["ui", "--dir", folder.to_str().unwrap()]);
+    for words in ["no daemon of yours", "none/api.json", "`odeon up`"] {
+        assert_eq!(error.matches(words).count(), 1, "{words}: {error}");
+    }
+    assert!(!error.contains("no cluster is known"), "{error}");
+}
+
+#[test]
 fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
@@ -552,7 +607,7 @@ fn fresh_removes_only_a_run() {
 
 const KILLED_STEPS: u64 = 100;
 
-/// How long the machine may take for what a run does in a moment.
+/// The longest time that the machine may take for what a run does in a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run of [`KILLED_STEPS`] steps with real engines, in the middle of which the process of a role is
@@ -688,9 +743,8 @@ fn a_run_on_programs_makes_its_steps_and_is_evaluated() {
     let told = talk(&output);
     if told.contains("does not let programs be isolated") {
         // What a machine forbids is said in words, and nothing is run without.
-        println!("skipped: {told}");
         assert_eq!(output.status.code(), Some(1), "{told}");
-        return;
+        return skip(Need::Namespaces, told);
     }
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("step 5"), "{told}");
@@ -835,6 +889,7 @@ fn a_run_survives_a_killed_rollout_is_locked_and_stops_in_order_on_an_interrupt(
     assert!(told.contains("is there"), "{told}");
 }
 
+/// SEMANTICS 70.
 #[test]
 fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
     let place = Place::new();

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use odeon::Clock;
+use odeon_skip::{Need, skip};
 
-use crate::nodes::text;
+use crate::nodes::{eventually, found, text};
 
 /// A cluster of this machine, in a folder of its own; it ends with the test.
 struct Cluster {
@@ -64,13 +65,17 @@ impl Cluster {
 
     /// The process of a job's driver, once it runs.
     fn driver(&self, job: &str) -> u32 {
-        loop {
+        found("a driver", || {
             let shown = self.ok(&["job", "show", job, "--json"]);
             let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-            if let Some(pid) = shown["pid"].as_u64() {
-                return pid as u32;
-            }
-        }
+            shown["pid"].as_u64().map(|pid| pid as u32)
+        })
+    }
+
+    /// Waits until a job has printed that it has begun.
+    fn begun(&self, job: &str) {
+        let begun = || self.ok(&["logs", job]).contains("begun");
+        eventually("the job's begin", begun);
     }
 
     /// The processes of its daemons.
@@ -92,7 +97,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a process runs; one that has ended and that nobody has reaped does not.
+/// Returns true if a process runs; one that has ended and that nobody has reaped does not.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned());
@@ -186,7 +191,7 @@ fn a_job_is_stopped_and_leaves_nothing() {
         "sleep 1000 & sleep 1000 & echo begun; wait",
     );
     cluster.ok(&["submit", "/bin/sh", "--file", &script, "--", "work.sh"]);
-    while !cluster.ok(&["logs", "j1"]).contains("begun") {}
+    cluster.begun("j1");
     let group = cluster.driver("j1");
     let said = cluster.ok(&["stop", "j1"]);
     assert!(said.contains("j1 stopped by owner"), "{said}");
@@ -206,7 +211,7 @@ fn a_job_is_stopped_and_leaves_nothing() {
     let polite = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done";
     let script = shell(&cluster, "polite.sh", polite);
     cluster.ok(&["submit", "/bin/sh", "--file", &script, "--", "polite.sh"]);
-    while !cluster.ok(&["logs", "j2"]).contains("begun") {}
+    cluster.begun("j2");
     let said = cluster.ok(&["stop", "j2"]);
     assert!(said.contains("j2 stopped by owner"), "{said}");
 }
@@ -244,10 +249,8 @@ fn several_nodes_run_on_one_machine_and_all_end() {
         "submit", "/bin/sh", "--file", &script, "--node", "node-3", "--", "where.sh",
     ];
     cluster.ok(&again);
-    while !cluster
-        .ok(&["jobs"])
-        .contains("it must run on node `node-3`, which is drained")
-    {}
+    let refusal = "it must run on node `node-3`, which is drained";
+    eventually(refusal, || cluster.ok(&["jobs"]).contains(refusal));
     let said = cluster.ok(&["cancel", "j2"]);
     assert!(said.contains("j2 cancelled by owner"), "{said}");
     assert!(cluster.ok(&["down"]).contains("3 nodes down"));
@@ -606,9 +609,11 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
         let words = row.unwrap_or("").split_whitespace().map(str::to_owned);
         words.collect::<Vec<_>>()
     };
-    while row() != ["ann", "1", "1", "1", "job"] {}
+    eventually("a job that waits", || {
+        row() == ["ann", "1", "1", "1", "job"]
+    });
     cluster.ok(&["namespace", "rm", "ann"]);
-    while row() != ["ann", "2", "0", "-"] {}
+    eventually("its start", || row() == ["ann", "2", "0", "-"]);
     let said = cluster.ok(&[
         "namespace",
         "set",
@@ -631,7 +636,8 @@ fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
     assert!(why.contains("is up: stop it first"), "{why}");
     let second = cluster.dir().join("nodes/node-2");
     cluster.ok(&["down", "--dir", second.to_str().unwrap()]);
-    while !cluster.ok(&["status"]).contains("node-2  left") {}
+    let left = || cluster.ok(&["status"]).contains("node-2  left");
+    eventually("the leave of a node", left);
     cluster.ok(&["forget", "node-2"]);
     assert!(!cluster.ok(&["status"]).contains("node-2"));
     let why = cluster.fails(&["forget", "node-2"]);
@@ -721,7 +727,9 @@ fn a_machine_that_comes_with_an_expired_token_is_told_so() {
     let (status, answer) = http(&cluster, &head, "{\"uses\":1,\"valid_s\":1}");
     assert_eq!(status, 200, "{answer}");
     let token: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    while Clock::unix_time().as_millis() as u64 <= token["until_ms"].as_u64().unwrap() {}
+    let until = token["until_ms"].as_u64().unwrap();
+    let over = || Clock::unix_time().as_millis() as u64 > until;
+    eventually("the end of a token", over);
     let folder = tempfile::tempdir().unwrap();
     let (address, token) = (token["address"].as_str(), token["token"].as_str());
     let joined = odeon()
@@ -788,13 +796,45 @@ fn a_machine_joins_with_a_token_and_no_other() {
     assert!(down(&folder).status.success());
 }
 
+#[test]
+fn what_is_wrong_with_joining_is_told_before_anything_is_started() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("node");
+    for (address, token, why) in [
+        (
+            "nohost.invalid:1234",
+            Some("x"),
+            "no host `nohost.invalid` (",
+        ),
+        ("10.0.0.1", Some("x"), "`10.0.0.1` is not HOST:PORT"),
+        ("::1", Some("x"), "`::1` is not HOST:PORT"),
+        (":7432", Some("x"), "`:7432` is not HOST:PORT"),
+        ("10.0.0.1:70000", Some("x"), "`70000` is no port"),
+        ("10.0.0.1:0", Some("x"), "`0` is no port"),
+        ("127.0.0.1:1", Some("x"), "this is no token"),
+        ("127.0.0.1:1", None, "a token is needed (--token TOKEN)"),
+    ] {
+        let mut command = odeon();
+        command.args(["join", address, "--dir"]).arg(&folder);
+        command.args(token.map(|token| format!("--token={token}")));
+        let output = command.env_remove("ODEON_TOKEN").output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{address}: {told}");
+        assert!(told.contains(why), "{address}: {told}");
+        let advised = told.contains("`odeon token`") || told.contains("copy all of it");
+        assert!(advised && told.lines().count() == 1, "{address}: {told}");
+        assert!(!told.contains("daemon did not start"), "{address}: {told}");
+        assert!(!folder.exists(), "{address}: nothing was started");
+    }
+}
+
 fn kill_9(pid: u32) {
     let killed = Command::new("kill")
         .args(["-9", &pid.to_string()])
         .status()
         .unwrap();
     assert!(killed.success());
-    while is_alive(pid) {}
+    eventually("the end of a process", || !is_alive(pid));
 }
 
 /// SEMANTICS 54.
@@ -814,13 +854,14 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
     ];
     cluster.ok(&["submit", "/bin/true", "--wait"]);
     cluster.ok(&submit);
-    while !cluster.ok(&["logs", "j2"]).contains("begun") {}
+    cluster.begun("j2");
     let driver = cluster.driver("j2");
     kill_9(cluster.daemons()[0]);
     cluster.ok(&["up", "--api", "127.0.0.1:0"]);
     let jobs = cluster.ok(&["jobs", "--all"]);
     assert!(jobs.contains("j1") && jobs.contains("succeeded"), "{jobs}");
-    while !cluster.ok(&["job", "show", "j2"]).contains("running") {}
+    let runs = || cluster.ok(&["job", "show", "j2"]).contains("running");
+    eventually("a job that runs again", runs);
     let shown = cluster.ok(&["job", "show", "j2"]);
     assert!(
         shown.contains("try 1") && shown.contains("lost with node `head`"),
@@ -846,10 +887,9 @@ fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back() {
         table.contains(&*mounts.to_string_lossy())
     };
     cluster.ok(&["submit", "/bin/sh", "--", "-c", "echo begun; sleep 1000"]);
-    while !cluster.ok(&["logs", "j1"]).contains("begun") {}
+    cluster.begun("j1");
     if !mounted() {
-        eprintln!("skipped: a killed daemon leaves no mount where nothing can be mounted");
-        return;
+        return skip(Need::Mounts, "the daemon has mounted nothing");
     }
     let driver = cluster.driver("j1");
     kill_9(cluster.daemons()[0]);
@@ -897,12 +937,12 @@ fn a_gang_is_submitted_and_its_ranks_meet_across_nodes() {
         .output()
         .is_ok_and(|output| output.status.success())
     {
-        println!("skipped: there is no python3 here");
-        return;
+        return skip(Need::Python, "there is no python3 here");
     }
     let cluster = Cluster::up(&["--nodes", "2"]);
     let script = "
-import os, socket, sys
+import os, socket, sys, time
+socket.setdefaulttimeout(60)
 rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
 at = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))
 if rank == 0:
@@ -912,12 +952,14 @@ if rank == 0:
     for peer in peers:
         peer.sendall(b'%d' % total)
 else:
+    begun = time.monotonic()
     while True:
         try:
             peer = socket.create_connection(at)
             break
         except ConnectionRefusedError:
-            pass
+            if time.monotonic() - begun > 60:
+                raise
     peer.sendall(b'%d' % (rank + 1))
     total = int(peer.recv(64))
 print('sum', total, 'group', os.environ['GROUP_RANK'], 'of', os.environ['GROUP_WORLD_SIZE'],

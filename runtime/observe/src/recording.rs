@@ -156,9 +156,12 @@ pub enum End {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The disk did not take or give it.
-    #[error("the recording cannot be read or written: {0}")]
+    /// The disk did not take it.
+    #[error("the recording cannot be written: {0}")]
     Io(#[from] io::Error),
+    /// Its file is not there, or cannot be read.
+    #[error("the file cannot be read: {0}")]
+    Unread(#[source] io::Error),
     /// It is another kind of file.
     #[error(
         "this is no recording of odeon: it does not begin as one; `odeon run --record FILE` makes them"

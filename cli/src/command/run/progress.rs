@@ -32,7 +32,7 @@ struct Phase {
     parts: Vec<String>,
 }
 
-/// See the module.
+/// A run as it is shown: its bar, its lines, and the numbers of its table.
 pub(super) struct Display {
     terminal: bool,
     warmup_steps: u64,

@@ -14,7 +14,7 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    /// A life begins here. Whether so many have begun here that none will come further.
+    /// A life begins here. Returns true if so many have begun here that none will come further.
     #[must_use]
     pub(super) fn begin(&mut self, from: Progress) -> bool {
         if self.from == Some(from) {

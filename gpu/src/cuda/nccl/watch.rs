@@ -22,11 +22,14 @@ use odeon_collective::{
     Trouble,
 };
 
-/// The interval at which the thread looks while something is under way, and while nothing is.
+/// The longest that the thread sleeps while a call is under way.
 const BUSY: Duration = Duration::from_millis(1);
+/// The longest that it sleeps while none is; the interval, too, at which it asks the transport whether
+/// all ranks are there and tells them of new calls.
 const IDLE: Duration = Duration::from_millis(10);
-/// Of a deadline, what is left for asking who is late, and the most of it.
+/// The part of a deadline, one in so many, that is kept at its end to ask the ranks who is late.
 const GRACE_SHARE: u32 = 4;
+/// The longest time that is kept for that.
 const GRACE_MAX: Duration = Duration::from_millis(500);
 
 /// The state that the caller and the thread share.
@@ -248,7 +251,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
         }
     }
 
-    /// Looks at everything once. Whether there is more to look at.
+    /// Looks at everything once. Returns true if there is more to look at.
     fn step(&mut self, now: Instant) -> Result<bool, Trouble> {
         let heard = self.hear(now);
         let shared = Arc::clone(&self.shared);

@@ -28,12 +28,14 @@ impl Recording {
     /// # Errors
     /// It cannot be read, is no recording, is of a newer release, or has nothing whole in it.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let length = std::fs::metadata(path)?.len();
+        let length = std::fs::metadata(path)
+            .map_err(RecordingError::Unread)?
+            .len();
         // A little more than a recorder ever writes.
         if length > BYTES_MAX + (1 << 20) {
             return Err(RecordingError::Foreign);
         }
-        Self::of(std::fs::read(path)?.into())
+        Self::of(std::fs::read(path).map_err(RecordingError::Unread)?.into())
     }
 
     /// Reads what a file holds.
