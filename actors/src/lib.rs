@@ -17,24 +17,27 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `rl/run`, `rl/run/roles` | the graph of a run; its actors, each spawned with its arguments. Every role is a file of its own in `rl` |
+//! | `rl`, `rl/run`, `rl/run/roles` | the types of actors that a run has; their graph; each of them spawned with its arguments. Every role is a file of its own in `rl` |
 //! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
 //! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
 //! | `rl/source`, `rl/relay`, `rl/relays` | the trainer's end of the chain of weights; a relay; the actor that watches over the relays |
-//! | `rl/chain`, `rl/handing` | how relays hand weights to each other (pure); a member of that chain with its bytes |
+//! | `rl/chain`, `rl/chain/*` | the chain along which relays hand weights on: one of its members (`member`), with the weights that it has (`inbox`) and sends (`forwarding`); weights in chunks with checksums (`manifest`), of the best length (`chunks`), some of them as changes (`delta`); a new relay at the head (`election`). Pure |
+//! | `rl/handing` | a member of that chain with its bytes |
 //! | `rl/rollout`, `rl/rollout/*` | generating without a barrier; when newer weights are taken (`swapping`), what goes to the store for orders (`store_exchange`), replies that wait for their rewards (`judging`) or for their tool (`calling`) |
-//! | `rl/repack`, `rl/packer` | which rollouts hand the rest of their work to others (pure); the actor that has them do it |
+//! | `rl/repack`, `rl/repack/*` | which rollouts hand the rest of their work to others: when to plan that (`trigger`), how many requests keep a device busy (`roofline`), the check of a move right before it is made (`fit`). Pure |
+//! | `rl/packer` | the actor that has them do it |
 //! | `rl/reward`, `rl/reward_model`, `rl/cost` | rewards by a checker or by a model that has learnt to judge; the price of harm |
 //! | `rl/referee`, `rl/judge` | judging a reply of any task; programs, so many at a time |
 //! | `rl/tools`, `rl/toolbox` | the actor that answers calls of replies; what it runs for them |
 //! | `engine` | the traits between roles and arithmetic |
-//! | `engine/compute` | real models |
-//! | `engine/scripted`, `engine/modelled` | a clockwork in their place; costs in their place, under virtual time |
-//! | `engine/served` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
+//! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`) with its files (`checkpoint`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); how fast a device can be (`peak`) |
+//! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
+//! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |
+//! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
 //! | `packed`, `trajectory` | rows in shared memory; data that travels between roles |
-//! | `hybrid` | the same algorithms as one program over groups of workers: what it does in a step (`program`), its calls and workers, `rows` by reference, `resharding` between training and generation |
-//! | `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
+//! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), the ranks of one model as one trainer (`peers`), `rows` by reference, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
+//! | `pretrain`, `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
 //! | `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | who encodes which picture and where its features are (pure); the state that is saved; what a run tells |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), sources, tools, sandbox, and the check of it all |
 //! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`) |

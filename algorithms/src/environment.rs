@@ -57,7 +57,7 @@ pub struct EnvironmentConfig {
     pub call_max: Duration,
 }
 
-/// See the module.
+/// A tool as the tokens of replies see it: where a call ends, and how its answer is written.
 #[derive(Clone, Debug)]
 pub struct Environment {
     config: EnvironmentConfig,

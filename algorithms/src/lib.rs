@@ -5,18 +5,19 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `model`, `model/*` | decoder-only transformers over the fused operations; `model/vision` encodes pictures as a pass of its own, `model/arithmetic` counts what a batch costs |
-//! | `train` | gradients over packed batches, applied with AdamW or Muon |
+//! | `train`, `train/*` | gradients over packed batches, applied with AdamW or Muon; learning rates over time (`schedule`); a trainer as bytes, for checkpoints (`state`) |
 //! | `generate`, `generate/*` | sampling with continuous batching; `blocks` of keys and values that sequences share, and `slots`: who gets rows and who waits for blocks, both pure |
-//! | `objective` | losses with their gradients, advantages and rewards. Pure |
+//! | `objective`, `objective/*` | losses with their gradients: of the `policy`, of the critic (`value`), over pairs of replies (`preference`), and their sum over a step (`reduction`); advantages (`advantage`), rewards as training sees them (`shaping`), the distance from a reference (`divergence`). Pure |
 //! | `signs` | what steps show of a run that goes wrong. Pure |
 //! | `task`, `task/*` | problems with exact checkers: a `task/source` gives each `task/problem` and its `task/verdict`; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
 //! | `environment` | turns in which a reply calls a tool. Pure |
-//! | `tokenizer` | text to token ids and back |
-//! | `weights`, `weights/merge` | model files; the weighted sum of several models |
+//! | `tokenizer`, `tokenizer/*` | text to token ids and back: by byte (`bytes`), by character (`chars`), by pairs of bytes (`bpe`; `bpe/words` looks up words that were met before); a conversation as one text (`chat`) |
+//! | `weights`, `weights/*` | model files: GGUF (`gguf`, with the names of its tensors in `gguf_llama` and their encodings in `quantised`) and Hugging Face directories (`safetensors`, with their `config.json` in `fields`), both read as parameters by name (`loaded`), of which models are made (`model`); the weighted sum of several models (`merge`) |
 //! | `fetch` | published models and data sets, pinned by checksum |
-//! | `parallel` | how a model is cut over ranks, and the copies from one layout to another. Pure |
-//! | `balance` | items of known cost into bins, so that the largest is small. Pure |
-//! | `cost`, `workload` | how long engines take on cards that are not here; how long their work is, for simulation |
+//! | `parallel`, `parallel/*` | how a model is cut over ranks, and the copies from one layout to another. Tensors and how each may be cut (`spec`, `llama`), ranks (`layout`, `grouping`), the parts that a rank has (`shard`) as boxes (`region`) in a buffer (`window`); from training to generation (`reshard`), from anything to anything (`between`), copy by copy (`transfer`). Pure |
+//! | `balance`, `balance/*` | items of known cost into bins, so that the largest is small: the longest first (`greedy`), or by differences (`differencing`). Pure |
+//! | `cost`, `cost/*` | how long engines take on cards that are not here: a `card`, the shape of a model (`model_size`) and the part of it on one card (`shard`); what generates (`replica`), trains (`trainer`) and carries weights (`transfer`). Pure |
+//! | `workload`, `workload/*` | how long the work of engines is, for simulation, from one distribution (`heavy_tail`). Pure |
 
 pub mod balance;
 pub mod cost;

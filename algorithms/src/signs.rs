@@ -155,7 +155,7 @@ impl fmt::Display for Sign {
     }
 }
 
-/// See the module.
+/// Looks out for the signs in the steps of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
     /// Steps of a window.

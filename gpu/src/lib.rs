@@ -40,7 +40,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `backend`, `tape`, `layout`, `muon` | the operations that every device implements; a step's recording with its planned memory; views into flat buffers; an optimiser |
+//! | `backend`, `layout`, `muon` | the operations that every device implements; views into flat buffers; an optimiser |
+//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`) |
 //! | `cpu`, `cpu/*` | the processor back-end |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |

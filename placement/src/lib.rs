@@ -44,7 +44,7 @@
 //! | --- | --- |
 //! | `resources`, `device`, `demand` | quantities; devices as individuals, topology levels; what is asked for, and what cannot be meant |
 //! | `view`, `view/node` | the cluster at one moment, with what is free kept beside what is held |
-//! | `solve` | a demand's places: `room` counts what fits on each node and says what stops the next bundle, `arrange` chooses nodes, `lay` devices and processes, `device_set` roles that take turns |
+//! | `solve`, `solve/*` | a demand's places: `room` counts what fits on each node and says what stops the next bundle, `arrange` chooses nodes, `lay` devices and processes, `device_set` roles that take turns |
 //! | `refusal` | why not, in types and in words |
 //! | `preempt`, `what_if`, `fragmentation` | whom to move, the effect of a change, how much room is lost |
 //! | `standby` | how many spares are enough |

@@ -39,7 +39,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `system`, `context`, `group`, `group/*` | the calls of users: the way in; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
+//! | `base`, `net`, `actor`, `node` | the four floors: the modules of each |
+//! | `system`, `system/network`, `context`, `group`, `group/*` | the calls of users: the way in; a system among other nodes; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
 //! | `services` | the list of services that engines have for each other, and the components of an engine |
 //! | `simulation` | several engines in one thread, with faults |
 //! | `base/clock`, `base/clock/offset`, `base/random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
@@ -47,22 +48,22 @@
 //! | `base/supervise`, `base/needs` | the verdict over a failure (pure); the needs of an actor |
 //! | `base/trace`, `base/trace/*` | spans and their contexts, what they are about (`label`), and which are kept, in rings that threads do not share (`tracer`) |
 //! | `base/limits`, `base/failure`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
-//! | `net/wire`, `net/wire/codec` | frames; the byte format of messages |
+//! | `net/wire`, `net/wire/codec`, `net/wire/draw` | frames; the byte format of messages; frames from a seed, for tests |
 //! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
 //! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
 //! | `net/quic`, `net/quic/*`, `net/security` | connections between nodes: their sockets (`endpoint`), streams (`stream`) and ends (`end`), and their stand-in without the feature (`absent`); certificates |
 //! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`server`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |
-//! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/company`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning, near others or apart from them; names |
+//! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/spawn/protocol`, `actor/company`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning, also in another process; near others or apart from them; names |
 //! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |
 //! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
 //! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |
 //! | `actor/cell`, `actor/cell/mailbox`, `actor/stats` | the part of an actor that others reach: orders, mailbox, counters |
 //! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the code of users while it runs (`user_code`); the kameo host and the actix host around it; the watchdogs over handlers that hang |
-//! | `actor/engine` | one process: its links, ways, cells and obituaries; `component` what the floors above add, `owner` what links need of it |
+//! | `actor/engine`, `actor/engine/component`, `actor/engine/owner` | one process: its links, ways, cells and obituaries; what the floors above add; what links need of it |
 //! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
 //! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
-//! | `actor/engine/supervisor`, `actor/engine/place`, `actor/engine/lives` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
+//! | `actor/engine/supervisor`, `actor/engine/place`, `actor/engine/lives`, `actor/engine/lives/service` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
 //! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |

@@ -351,8 +351,8 @@ impl System {
         self.engine.device_manager().quotas().clone()
     }
 
-    /// Puts a device of this node back into service after somebody has seen to it. Whether it was
-    /// out.
+    /// Puts a device of this node back into service after somebody has seen to it. Returns true if
+    /// it was out.
     #[odeon_macros::boxed]
     pub async fn repair_device(&self, device: u32) -> bool {
         self.engine.repair_device(device).await

@@ -123,7 +123,7 @@ impl Peer {
         self.talk.lock().await.orders = None;
     }
 
-    /// Waits for its end. Whether that was in order.
+    /// Waits for its end. Returns true if that was in order.
     pub fn wait(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }

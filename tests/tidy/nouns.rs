@@ -169,7 +169,7 @@ const CROWDED: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// What a noun may name.
+/// The kinds of items that a noun may name.
 const KINDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 
 /// Returns true for files of tests, benchmarks and examples, whose types are nobody else's.

@@ -1,10 +1,11 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
 //! code, leftovers, docs, and papers that are short and cite what exists. `circles` has those about what
-//! files import, `floors` those about what lies above what in the runtime, `sizes` those about how long files
-//! are, `nouns` those about what types are called.
+//! files import, `floors` those about what lies above what in the runtime, `maps` those about the files that
+//! the docs of a crate name, `sizes` those about how long files are, `nouns` those about what types are called.
 
 mod circles;
 mod floors;
+mod maps;
 mod nouns;
 mod sizes;
 
@@ -229,9 +230,6 @@ const SHORT_PAPERS: &[(&str, usize, usize, &str)] = &[
         "what goes deeper belongs into docs, with a link here",
     ),
 ];
-
-/// The head of a map of files in the docs of a crate.
-const MAP: &str = "//! | file | holds |";
 
 /// First words that make a question of a doc.
 const QUESTIONS: &[&str] = &["What", "Who", "Whether", "How"];
@@ -713,35 +711,6 @@ fn papers_stay_short() {
                     "{path}:{}: {columns} columns, {columns_max} at most: break the line",
                     line + 1
                 ));
-            }
-        }
-    }
-    expect_none(&violations);
-}
-
-#[test]
-fn maps_of_files_name_files_that_exist() {
-    let mut violations = vec![];
-    for (path, text) in sources() {
-        let folder = root().join(&path).parent().unwrap().to_owned();
-        let map = text
-            .lines()
-            .enumerate()
-            .skip_while(|(_, line)| *line != MAP)
-            .take_while(|(_, line)| line.starts_with("//! |"));
-        for (line, row) in map {
-            let names = row.split('|').nth(1).unwrap_or_default();
-            for name in names.split('`').skip(1).step_by(2) {
-                let exists = match name.strip_suffix("/*") {
-                    Some(parts) => folder.join(parts).is_dir(),
-                    None => folder.join(name).with_extension("rs").exists(),
-                };
-                if !exists {
-                    violations.push(format!(
-                        "{path}:{}: there is no file `{name}`: correct the map",
-                        line + 1
-                    ));
-                }
             }
         }
     }

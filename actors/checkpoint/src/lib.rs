@@ -15,6 +15,10 @@
 //! checkpoint is there when its [`manifest`] is. [`Checkpointer::load`] has each byte read by one
 //! rank, checked, and given to all that want it.
 //!
+//! Not here: actors, collectives, devices. Boxes are those of [`odeon_algorithms::parallel`].
+//!
+//! # Files
+//!
 //! | file | holds |
 //! | --- | --- |
 //! | `checkpointer` | a rank's end |
@@ -30,8 +34,6 @@
 //! | [`loader_state`] | readers of data loaders that become more or fewer. Pure |
 //! | [`peers`] | checkpoints in the memory of neighbours |
 //! | [`recovery`] | what failures cost. Pure |
-//!
-//! Not here: actors, collectives, devices. Boxes are those of [`odeon_algorithms::parallel`].
 //!
 //! # Example
 //!

@@ -92,7 +92,7 @@ pub struct ClientCounts {
 #[derive(Clone, Debug)]
 struct Brought;
 
-/// See the module.
+/// The actor beside a rank that has its next batches ready, also for the ranks behind it.
 #[derive(Debug)]
 pub struct DataClient {
     me: Recipient<Brought>,

@@ -222,7 +222,7 @@ enum Wanted {
     Share(u32, oneshot::Sender<Result<Share, Failure>>),
 }
 
-/// See the module.
+/// The actor that builds batches for some ranks, ahead of need, and serves them.
 #[derive(Debug)]
 pub struct DataConstructor {
     args: ConstructorArgs,

@@ -176,7 +176,7 @@ pub struct SourceWork {
     pub busy_seconds: f64,
 }
 
-/// See the module.
+/// The actor that reads cells of sources and hands out their samples.
 #[derive(Debug)]
 pub struct SourceLoader {
     shelf: Shelf,

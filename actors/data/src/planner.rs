@@ -242,7 +242,7 @@ enum Waiter {
     State(u64, oneshot::Sender<Result<PlanState, Failure>>),
 }
 
-/// See the module.
+/// The actor that plans steps ahead and serves each constructor its part of them.
 #[derive(Debug)]
 pub struct Planner {
     args: PlannerArgs,

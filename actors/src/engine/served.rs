@@ -126,7 +126,7 @@ enum Server {
     Restoring(u64, AbortHandle),
 }
 
-/// See the [module](self).
+/// A rollout's engine that has a server of somebody else generate.
 #[derive(Debug)]
 pub struct Served {
     spec: ServedSpec,

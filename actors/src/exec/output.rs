@@ -95,7 +95,7 @@ async fn write<W: Write + Send + 'static>(
     written.await.unwrap_or_else(lost)
 }
 
-/// Adds a line with its end, or a part of one that is too long. Whether there was any.
+/// Adds a line with its end, or a part of one that is too long. Returns true if there was any.
 async fn read_line(
     source: &mut (impl AsyncBufReadExt + Unpin),
     line: &mut Vec<u8>,

@@ -9,7 +9,7 @@ use odeon::group::Communicator;
 
 use crate::engine::Peers;
 
-/// See the module.
+/// A rank of a worker group, with the communicator over which it adds up numbers.
 pub(crate) struct Gang {
     rank: usize,
     comm: Mutex<Communicator>,

@@ -57,7 +57,7 @@ pub struct Collect {
     pub from: u32,
 }
 
-/// See the module.
+/// The actor that keeps the letters for one rank until it collects them.
 #[derive(Debug, Default)]
 pub struct Courier {
     life: u32,

@@ -243,7 +243,7 @@ struct Work {
 
 type Coming = JoinHandle<Result<Work, Failure>>;
 
-/// See the module.
+/// The actor that computes its part of each step, and updates its copy of the weights.
 pub struct PretrainRank {
     args: RankArgs,
     place: ComputePlace,

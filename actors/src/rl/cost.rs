@@ -40,7 +40,7 @@ impl Harm {
 #[derive(Debug)]
 pub struct Weigh(pub Trajectory);
 
-/// See the module.
+/// The actor that gives each reply its cost.
 #[derive(Debug)]
 pub struct Cost {
     args: CostArgs,

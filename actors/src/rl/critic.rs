@@ -47,7 +47,7 @@ pub struct Learn {
 #[derive(Debug)]
 pub struct SaveCritic(pub Version);
 
-/// See the module.
+/// The actor that estimates the value of each token, and learns from the rewards that came.
 pub struct Critic {
     args: CriticArgs,
     /// Made again for the next step when it went back to before its first checkpoint.

@@ -87,7 +87,7 @@ const ON_THE_WAY_MAX: u32 = 3;
 /// of a run it is the time of several chunks, of 64 MiB at most.
 const STALLED_AFTER: u32 = 10;
 
-/// See the module.
+/// A member of the chain together with the bytes that it takes in and hands on.
 #[derive(Debug)]
 pub(super) struct Handing {
     me: Peer,
@@ -329,7 +329,8 @@ impl Handing {
         (*known == version).then_some(writer)
     }
 
-    /// A chunk has come. What to say to who is before, and the version that is complete with it.
+    /// A chunk has come. Returns what to say to who is before, and the version that is complete
+    /// with it.
     async fn arrived(
         &mut self,
         key: LinkKey,

@@ -115,7 +115,7 @@ pub enum Admission {
     Stale,
 }
 
-/// See the module.
+/// The orders and trajectories of one run, with the state of each.
 #[derive(Debug)]
 pub struct Ledger {
     config: LedgerConfig,
@@ -279,8 +279,8 @@ impl Ledger {
     }
 
     /// A rollout works on a sample that it was given by the book before this one, or has it judged.
-    /// Whether it is the rollout's, and counts when it is reported: not when it is used, too old,
-    /// another's, or there already.
+    /// Returns true if it is the rollout's, and counts when it is reported: not when it is used,
+    /// too old, another's, or there already.
     pub fn adopt(&mut self, rollout: u64, id: SampleId, begun: Partial) -> bool {
         self.begun_before = self.begun_before.max(id.group + 1);
         let orders = self.config.orders();

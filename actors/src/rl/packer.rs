@@ -60,7 +60,7 @@ pub struct PackerCounts {
 /// step is looked at the next time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The actor that moves replies between rollouts, so that some can take newer weights.
 #[derive(Debug)]
 pub struct Packer {
     args: PackerArgs,
@@ -156,7 +156,8 @@ impl Packer {
         }
     }
 
-    /// Has a rollout hand in what it has, and another ask for it. How many replies that were.
+    /// Has a rollout hand in what it has, and another ask for it. Returns the number of replies
+    /// that were handed in; `None` if that failed.
     async fn hand_over(&self, planned: Move) -> Option<u32> {
         let (source, destination) = (
             self.rollout(planned.source),

@@ -79,7 +79,7 @@ pub enum RefereeError {
     Simulated,
 }
 
-/// See the module. Clones are the same.
+/// The judge of the replies to one task. Clones are the same.
 #[derive(Clone)]
 pub struct Referee {
     task: Arc<dyn Task>,

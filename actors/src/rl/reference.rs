@@ -19,7 +19,7 @@ pub struct ReferenceArgs {
 #[derive(Debug)]
 pub struct LogProbs(pub PackedBatch);
 
-/// See the module.
+/// The actor that says how likely replies were to the policy before the reinforcement.
 pub struct Reference {
     spec: EngineSpec,
     /// Made for the first batch: the supervised steps before it belong to the reference too.

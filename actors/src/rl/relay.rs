@@ -106,7 +106,7 @@ pub struct RelayArgs {
     pub forms: Forms,
 }
 
-/// See the module.
+/// The actor that has the newest weights on a node, for its rollouts and the next relay.
 #[derive(Debug)]
 pub struct Relay {
     args: RelayArgs,

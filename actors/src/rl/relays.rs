@@ -69,7 +69,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Number of terms that a life has: a change each millisecond for a month.
 const TERMS_OF_A_LIFE: u64 = 1 << 32;
 
-/// See the module.
+/// The actor that knows which relays live, and in what order they stand.
 #[derive(Debug)]
 pub struct Relays {
     chain: Chain,

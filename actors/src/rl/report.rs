@@ -162,7 +162,7 @@ impl Stages {
         stages
     }
 
-    /// A stage is over, and the next begins. How long it took, in seconds.
+    /// A stage is over, and the next begins. Returns the seconds that it took.
     pub(super) fn end(&mut self, stage: &'static str) -> f64 {
         self.end_at(stage, Clock::now())
     }

@@ -32,7 +32,7 @@ pub struct RewardArgs {
 #[derive(Debug)]
 pub struct Judge(pub Trajectory);
 
-/// See the module.
+/// The actor that gives each reply its reward by the exact checker.
 #[derive(Debug)]
 pub struct Reward {
     bench: Arc<Bench>,

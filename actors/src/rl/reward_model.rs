@@ -48,7 +48,7 @@ pub struct Rate(pub Trajectory);
 #[derive(Debug)]
 pub struct Turn;
 
-/// See the module.
+/// The actor that rates replies by a learnt model, many at a time.
 pub struct RewardModel {
     engine: Box<dyn RewardEngine>,
     args: RewardModelArgs,

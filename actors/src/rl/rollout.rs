@@ -165,7 +165,7 @@ impl UnderWay {
     }
 }
 
-/// See the module.
+/// The actor that generates replies with an engine of its own.
 pub struct Rollout {
     engine: Box<dyn RolloutEngine>,
     args: RolloutArgs,

@@ -48,7 +48,7 @@ const PACE: Pace = Pace {
     seconds_per_byte: 1.0 / 2e9,
 };
 
-/// See the module.
+/// The actor beside the trainer that hands its newest weights to the first relay.
 #[derive(Debug)]
 pub struct Source {
     args: SourceArgs,

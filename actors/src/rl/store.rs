@@ -215,7 +215,7 @@ impl Open {
     }
 }
 
-/// See the module.
+/// The actor that gives orders to rollouts and complete batches to the trainer.
 pub struct SampleStore {
     task: Box<dyn Task>,
     seed: u64,
@@ -527,7 +527,7 @@ impl SampleStore {
         }
     }
 
-    /// A rollout's orders are open again. How many.
+    /// A rollout's orders are open again. Returns how many.
     fn lose(&mut self, rollout: ActorId) -> usize {
         self.idle.remove(&key(rollout));
         self.forget_holds(rollout);

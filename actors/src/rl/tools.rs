@@ -59,7 +59,7 @@ pub struct ToolCounts {
 
 type Answer = Shared<BoxFuture<'static, Result<String, Failure>>>;
 
-/// See the module.
+/// The actor that runs the calls of replies, each of them once.
 #[derive(Debug)]
 pub struct Tools {
     toolbox: Toolbox,

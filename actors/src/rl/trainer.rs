@@ -104,7 +104,7 @@ const WARMUP_CHECKPOINTS_MAX: u64 = 20;
 /// Losses of a critic or reference during one question, after which it is the trainer that fails.
 const LOSSES_MAX: u32 = 3;
 
-/// See the module.
+/// The actor that trains the policy, publishes its weights and saves its checkpoints.
 pub struct Trainer {
     engine: Box<dyn TrainEngine>,
     args: TrainerArgs,
@@ -247,7 +247,7 @@ impl Trainer {
         }
     }
 
-    /// One turn. Whether another can follow at once.
+    /// Takes one turn. Returns true if another can follow at once.
     async fn advance(&mut self, me: Ref<Self>) -> Result<bool, Failure> {
         if self.halted {
             return Ok(false);

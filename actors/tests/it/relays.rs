@@ -331,7 +331,8 @@ async fn weights_come_to_all_when_two_relays_are_killed_at_once() {
 }
 
 /// SEMANTICS 80.
-/// What was half handed over gives way to what the next life makes, though its number is no higher.
+/// Weights that were half handed over give way to those of the next life, though their number is no
+/// higher.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_of_a_trainer_that_was_killed_in_the_middle_give_way_to_those_of_its_next_life() {
     let world = World::begin().await.relays().await;

@@ -51,7 +51,7 @@ struct Block {
     kept: u64,
 }
 
-/// See the module.
+/// The blocks of a cache, the tokens that each holds, and the order in which they are given up.
 #[derive(Debug)]
 pub(super) struct Blocks {
     /// Tokens of a block.

@@ -9,7 +9,7 @@ use super::weights::PackedModel;
 use super::{Finish, Sampled};
 use crate::model::ModelConfig;
 
-/// See the module.
+/// One part of the batch that is computed by itself, with its caches and activations.
 #[derive(Debug)]
 pub(super) struct Lane<B: Backend> {
     slots: Slots,

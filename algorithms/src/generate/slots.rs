@@ -28,7 +28,7 @@ pub(super) struct Running {
     waits: bool,
 }
 
-/// See the module.
+/// The places of a lane for sequences, with the blocks and the age of each sequence.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Option<Running>>,

@@ -45,21 +45,12 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `lib` | the trait; a back-end brings its own kind of buffer |
 //! | `communicator`, `run`, `board` | a rank's end: numbers of calls, the first fault; a schedule over messages; rounds over windows |
 //! | `schedule`, `cost` | ring, tree, direct and hierarchical as steps for each rank; the choice among them. Pure |
-//! | `transport`, `queue`, `stream` | the traits that move bytes; in a process, over byte streams |
+//! | `transport`, `queue`, `stream` | the traits that move bytes; in a process, over byte streams. Shared memory is `gang` in `runtime/shm/src` |
 //! | `element`, `arguments`, `error` | reductions; refusals before anything moves; calls, faults and how they travel |
 //! | `conformance` | the suites of every transport and back-end |
-//!
-//! # Files
-//!
-//! | file | holds |
-//! | --- | --- |
-//! | `lib` | the trait; a back-end brings its own kind of buffer |
-//! | `communicator`, `run`, `board` | a rank's end: arguments, numbers, the first fault; a schedule over messages; rounds over windows |
-//! | `schedule`, `cost` | ring, tree, direct and hierarchical as steps for each rank; which to take. Pure |
-//! | `transport`, `queue`, `stream` | what moves bytes: in a process, over byte streams. Shared memory is `gang` in `runtime/shm/src` |
-//! | `element`, `arguments`, `error`, `conformance` | reductions; what is refused before anything moves; calls, faults and how they travel; what every transport and back-end must make true |
 
 mod arguments;
 mod board;

@@ -165,7 +165,7 @@ impl Head {
         self.got == HEADER_BYTES
     }
 
-    /// Takes what has arrived. Whether there was any.
+    /// Takes what has arrived. Returns true if there was any.
     fn fill(&mut self, transport: &mut impl Transport, from: usize) -> Result<bool, Trouble> {
         let got = transport.receive_some(from, &mut self.bytes[self.got..])?;
         self.got += got;
@@ -310,7 +310,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
         self.hello_out == HEADER_BYTES && self.hello_in.is_whole()
     }
 
-    /// Goes on with the empty messages to and from the neighbours. Whether anything moved.
+    /// Goes on with the empty messages to and from the neighbours. Returns true if anything moved.
     fn greet(&mut self) -> Result<bool, Trouble> {
         let (next, before) = self.neighbours();
         let mut progress = false;

@@ -94,8 +94,8 @@ impl Fake {
     }
 
     /// A person replaces or resets a device: its own faults are gone, its speed is back, memory
-    /// that was taken from outside is free. Processes whose contexts broke stay broken. Whether
-    /// there is a device of this name.
+    /// that was taken from outside is free. Processes whose contexts broke stay broken. Returns
+    /// true if there is a device of this name.
     #[must_use = "nothing happens when there is no such device"]
     pub fn repair(&self, device: &str) -> bool {
         self.world.lock().repair(device)

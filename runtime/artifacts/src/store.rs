@@ -280,7 +280,7 @@ impl Store {
     }
 
     /// Reads all pieces of a bundle that are here, and removes the damaged ones, so that they are
-    /// missing and can be brought again. How many those were.
+    /// missing and can be brought again. Returns how many those were.
     ///
     /// # Errors
     /// When the disk fails.

@@ -35,7 +35,7 @@ use crate::tables::NodeState;
 /// Where whoever has asked for an upgrade hears that it begins, or why it does not.
 pub(crate) type UpgradeAnswer = oneshot::Sender<Result<(), String>>;
 
-/// See the module. Clones are the same agent.
+/// The part of a node that starts, follows and ends tries. Clones are the same agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     inner: Arc<Inner>,

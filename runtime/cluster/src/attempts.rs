@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::job::{Job, JobId, State};
 
-/// See the module.
+/// The running tries of one node, and the last of each job that is over here.
 #[derive(Clone, Debug)]
 pub struct Attempts {
     node: String,
@@ -125,8 +125,8 @@ impl Attempts {
         AttemptStep::NeverRan { attempt }
     }
 
-    /// None of the processes of a try is left. Whether the catalog has to hear of it; of those that
-    /// end as the node leaves it hears when the node has left.
+    /// None of the processes of a try is left. Returns true if the catalog has to hear of it; of
+    /// those that end as the node leaves it hears when the node has left.
     #[must_use]
     pub fn ended(&mut self, job: JobId, attempt: u32) -> bool {
         let runs = self.running.get(&job).map(|known| known.number);

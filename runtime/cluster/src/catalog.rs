@@ -34,7 +34,7 @@ pub use writing::WriteError;
 /// The longest time that the leader may take to say what people only like to know.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module. Clones are the same catalog.
+/// Reads and writes the catalog for one node. Clones are the same catalog.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     inner: Arc<Inner>,
@@ -281,7 +281,8 @@ impl Catalog {
         None
     }
 
-    /// Fetches a new picture from a voter, or else from any node. Whether one answered.
+    /// Fetches a new picture from a voter, or else from any node. Returns true if one answered, or
+    /// if this node votes and needs none.
     pub(crate) async fn look_around(&self) -> bool {
         if self.is_voter() {
             return true;

@@ -31,7 +31,7 @@ const RESTS: u32 = 4;
 /// The time that a node has to act on an order before it is told again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The part of a node that gives orders to the others while it leads.
 #[derive(Debug)]
 pub(crate) struct Controller {
     system: System,
@@ -99,7 +99,7 @@ impl Controller {
         }
     }
 
-    /// Looks, and has done what is to be done. How long the look took.
+    /// Looks, and has done what is to be done. Returns the time that the look took.
     async fn act(&mut self) -> Duration {
         let now = Clock::now();
         let Some(silent) = self.look(now) else {

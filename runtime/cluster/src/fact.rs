@@ -83,7 +83,7 @@ pub struct NodeSpec {
     pub upgrades: u32,
 }
 
-/// See the module.
+/// A change that the catalog is told of, as its writer states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Fact {

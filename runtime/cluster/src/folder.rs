@@ -24,7 +24,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// See the module. The folder is this daemon's while this lives.
+/// The open folder of a node, which is this daemon's while this lives.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,

@@ -22,7 +22,7 @@ use waiting::{DRIVER, Printed, QueueEstate, Waiting};
 
 pub(crate) use waiting::Try;
 
-/// See the module. Clones share what waits.
+/// Reads what processes print and brings it to the voters. Clones share what waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Forward {
     waiting: Arc<Mutex<Waiting>>,
@@ -320,7 +320,7 @@ async fn stopped(frozen: &mut watch::Receiver<bool>) {
     let _ = frozen.wait_for(|frozen| *frozen).await;
 }
 
-/// Reads one line without its end, cut when it is too long. Whether there was one.
+/// Reads one line without its end, cut when it is too long. Returns true if there was one.
 async fn read_line(
     reader: &mut (impl AsyncBufReadExt + Unpin),
     text: &mut Vec<u8>,

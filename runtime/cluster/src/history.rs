@@ -28,7 +28,7 @@ const HEARD: TableDefinition<'_, u64, u64> = TableDefinition::new("heard");
 const CACHE_BYTES: usize = 1 << 20;
 const FILE: &str = "history.redb";
 
-/// See the module.
+/// The file of a node's events; none where the disk does not take them.
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,

@@ -17,7 +17,7 @@ use crate::job::{DEFAULT_NAMESPACE, Event, Hosted, JobId, JobSpec};
 /// The pause between two looks of a node, as a real one has it.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A pretended node: up and linked, without work.
 #[derive(Debug)]
 pub struct Hollow {
     name: String,

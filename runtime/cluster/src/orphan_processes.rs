@@ -51,7 +51,8 @@ enum Left {
     Some,
 }
 
-/// Kills those that live, and reaps those that have become this process's own. What there was.
+/// Kills those that live, and reaps those that have become this process's own. Returns what there
+/// was.
 fn kill_all(mark: &str, killed: &mut BTreeSet<i32>) -> Left {
     let entry = format!("{VARIABLE}={mark}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -12,7 +12,7 @@ use crate::fact::{Fact, NodeSpec, RefusalKind};
 use crate::folder::NodeFile;
 use crate::tables::NodeState;
 
-/// See the module. Clones are the same node.
+/// Writes what a node says of itself. Clones are the same node.
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     catalog: Catalog,

@@ -36,7 +36,7 @@ use crate::job::JobId;
 use crate::tables::NodeState;
 use crate::unix::Unix;
 
-/// See the module. Clones share the store.
+/// Brings files of jobs to one node and keeps them. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Staging {
     system: System,

@@ -27,7 +27,7 @@ const TEND_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that a node may take to open or close its disk for the log.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// Gives one node its vote and takes it back, as the leader says.
 #[derive(Clone, Debug)]
 pub(crate) struct Voting {
     pub(crate) system: System,
@@ -55,7 +55,7 @@ impl Voting {
         named.map_err(|error| Failure::error(&error))
     }
 
-    /// Opens the disk for the log, unless it is open. Whether it is a new one.
+    /// Opens the disk for the log, unless it is open. Returns true if it is a new one.
     async fn begin(&self, number: u64, authority_key: &str) -> Result<bool, String> {
         let _turn = self.turn.lock().await;
         let words = |error: &dyn std::fmt::Display| error.to_string();
@@ -143,7 +143,7 @@ impl Voting {
         }
     }
 
-    /// Opens the disk of a node that has a seat. Whether it has one.
+    /// Opens the disk of a node that has a seat. Returns true if it has one.
     async fn reopen(&self) -> Result<bool, String> {
         let known = self.folder.node().map_err(|error| error.to_string())?;
         let Some(number) = known.and_then(|known| known.votes_as) else {
@@ -177,7 +177,7 @@ impl VotingActor {
         Ok(Self { voting })
     }
 
-    /// Begins to take the log. Whether its disk for that is a new one.
+    /// Begins to take the log. Returns true if its disk for that is a new one.
     #[handler]
     async fn enlist(&mut self, number: u64, authority_key: String) -> Result<bool, String> {
         self.voting.begin(number, &authority_key).await

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | `actor`, `handler` | `#[actor]`, and each of its handlers |
 //! | `message`, `params` | `#[message]`; the parameters of a method |
-//! | `shape` | `#[derive(Shape)]` |
+//! | `shape`, `boxed` | `#[derive(Shape)]`; `#[boxed]` |
 
 #![forbid(unsafe_code)]
 

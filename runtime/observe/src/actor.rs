@@ -243,7 +243,7 @@ impl Actor {
         }
     }
 
-    /// Works out state and rates. Whether anything people see has changed.
+    /// Works out state and rates. Returns true if anything that people see has changed.
     fn settle(&mut self, now: Date, waits: bool) -> bool {
         let before = (self.state, self.rate, self.busy);
         let state = self.state_now(waits);

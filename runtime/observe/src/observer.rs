@@ -16,7 +16,7 @@ use crate::date::Date;
 use crate::event::Event;
 use crate::recording::{Frame, Recorder, RecordingError};
 
-/// See the module.
+/// A view of a cluster that many look at. Clones are the same.
 #[derive(Clone)]
 pub struct Observer(Arc<Shared>);
 

@@ -69,7 +69,7 @@ pub(crate) struct NewCell {
     pub(crate) hang_after: Option<Duration>,
 }
 
-/// See the module.
+/// The part of an actor that stays over its lives in a process.
 pub(crate) struct ActorCell {
     pub(crate) id: ActorId,
     pub(crate) parent: ActorId,

@@ -56,7 +56,7 @@ pub(crate) use members::{Life, Members, NewRow, Placing};
 use requests::Requests;
 use serving::Serving;
 
-/// See the module.
+/// All that a process keeps to host actors and to reach those of others.
 pub(crate) struct Engine {
     me: Weak<Self>,
     pub(crate) process: ProcessId,

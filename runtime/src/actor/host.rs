@@ -214,7 +214,7 @@ impl ActorLoop {
         self.busy_since = None;
     }
 
-    /// Obeys orders and starts until the actor runs or is over. Whether it runs.
+    /// Obeys orders and starts until the actor runs or is over. Returns true if it runs.
     pub(crate) async fn settle(&mut self) -> bool {
         self.rested();
         loop {

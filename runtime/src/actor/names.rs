@@ -175,7 +175,8 @@ impl Names {
         rows.filter_map(|rows| rows.first().cloned()).collect()
     }
 
-    /// Somebody is said to have a name. Whether that is news.
+    /// Somebody is said to have a name. Returns true if the name was free, so that it is theirs
+    /// now.
     fn claim(&mut self, row: &NameRow) -> bool {
         let key = (row.job.clone(), row.name.clone());
         let rows = self.rows.entry(key).or_default();
@@ -190,7 +191,7 @@ impl Names {
         has_it
     }
 
-    /// These are gone. Who had a name, and who has it now.
+    /// These are gone. Returns who had a name, and who has it now.
     fn free(&mut self, gone: impl Fn(&NameRow) -> bool) -> Vec<Freed> {
         let mut freed = vec![];
         self.rows.retain(|_, rows| {

@@ -321,7 +321,8 @@ impl Pending {
         Some(ended)
     }
 
-    /// Notes which neighbour the call was written to, or that it was not. Whether it still waits.
+    /// Notes which neighbour the call was written to, or that it was not. Returns true if it still
+    /// waits.
     pub(crate) fn sent_via(&self, key: u64, via: Option<ProcessId>) -> bool {
         let (shard_index, index, generation) = parts(key);
         let mut table = self.shards[shard_index].table.lock();

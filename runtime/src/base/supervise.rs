@@ -201,7 +201,7 @@ impl Family {
         self.children.insert(child, restart);
     }
 
-    /// Forgets a child. Whether it was one.
+    /// Forgets a child. Returns true if it was one.
     pub fn remove(&mut self, child: ActorId) -> bool {
         self.children.remove(&child).is_some()
     }

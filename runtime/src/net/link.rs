@@ -491,8 +491,8 @@ impl Link {
         }
     }
 
-    /// Waits until so many questions, facts and notices of the other side are taken in. Whether they
-    /// have, before the connection ended.
+    /// Waits until so many questions, facts and notices of the other side are taken in. Returns
+    /// true if they were, before the connection ended.
     async fn heed(&self, after: u64, carrier: &Ending) -> bool {
         let mut heeded = self.heeded.subscribe();
         tokio::select! {

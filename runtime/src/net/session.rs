@@ -140,7 +140,8 @@ impl Incoming {
         self.taken
     }
 
-    /// Whole frames have been taken in. Whether it is time to say so, with `every` so many bytes.
+    /// Whole frames have been taken in. Returns true if it is time to say so, with `every` so many
+    /// bytes.
     pub(crate) const fn take(&mut self, bytes: u64, every: u64) -> bool {
         self.taken += bytes;
         self.taken - self.said >= every

@@ -71,7 +71,8 @@ pub(crate) struct Offer {
     pub(crate) quotas: BTreeMap<String, Quota>,
 }
 
-/// See the module. A node that nobody asks for anything never looks at its devices.
+/// Grants devices and memory of a node to actors, and keeps those waiting that find no room. A node
+/// that nobody asks for anything never looks at its devices.
 pub(crate) struct DeviceManager {
     offer: Offer,
     /// The most that jobs may hold whose actors this node places.
@@ -458,7 +459,7 @@ impl Engine {
         self.room_changed();
     }
 
-    /// Writes a parked process to the actor that takes it over. Whether it lives.
+    /// Writes a parked process to the actor that takes it over. Returns true if it lives.
     pub(crate) async fn hand_over_here(self: &Arc<Self>, order: &HandOver) -> bool {
         let HandOver {
             lease,
@@ -538,7 +539,7 @@ impl Engine {
         }
     }
 
-    /// Puts a device of this node back into service. Whether it was out.
+    /// Puts a device of this node back into service. Returns true if it was out.
     pub(crate) async fn repair_device(self: &Arc<Self>, device: u32) -> bool {
         let repaired = self.parts().await.leases.lock().repair(device);
         if repaired {

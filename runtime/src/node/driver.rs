@@ -11,7 +11,7 @@ use crate::base::failure::ProcessExit;
 use crate::base::id::ProcessId;
 use crate::node::worker;
 
-/// See the module. Dropping it does not end the process.
+/// A handle by which a node follows and ends a job's driver. Dropping it does not end the process.
 #[derive(Debug)]
 pub struct Driver {
     process: ProcessId,

@@ -34,7 +34,7 @@ struct Made {
 type Opened = Shared<BoxFuture<'static, Result<Arc<Source>, LoadFault>>>;
 type Making = Shared<BoxFuture<'static, Result<Arc<Cell>, LoadFault>>>;
 
-/// See the module.
+/// The cells that one loader is to have, with how far each is.
 pub(super) struct Shelf {
     args: Arc<LoaderArgs>,
     me: Recipient<Ended>,

@@ -30,7 +30,7 @@ use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
 use crate::trajectory::Trajectory;
 
-/// See the module.
+/// A reward model that first learns from pairs of replies, and then rates replies.
 pub struct RewardModel {
     spec: ComputeSpec,
     plan: RewardModelSpec,

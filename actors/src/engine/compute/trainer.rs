@@ -19,7 +19,7 @@ use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory};
 
-/// See the module.
+/// The policy while it is trained, with its optimizer and its task.
 pub struct Trainer {
     spec: ComputeSpec,
     task: Box<dyn Task>,

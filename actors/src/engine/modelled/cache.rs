@@ -54,7 +54,7 @@ impl Cache {
         }
     }
 
-    /// Takes one in. How many tokens of its prompt were there already.
+    /// Takes one in. Returns the number of tokens of its prompt that were there already.
     pub(super) fn enter(&mut self, part: Part) -> u64 {
         let needs = self.needs(part);
         self.tokens += needs;

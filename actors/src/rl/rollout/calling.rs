@@ -41,7 +41,7 @@ pub struct Tooling {
     pub response_max: usize,
 }
 
-/// See the module.
+/// The calls of one rollout that are under way, and the replies that have their answers.
 pub(super) struct Calling {
     tooling: Option<(Tooling, Environment)>,
     under_way: HashMap<SampleId, UnderWay>,
@@ -161,8 +161,8 @@ impl Calling {
         Ok(Some((id, outcome?, waited)))
     }
 
-    /// Writes an answer into a reply that goes on. Whether there is room for that and more: where there
-    /// is not, the reply ends with what it says.
+    /// Writes an answer into a reply that goes on. Returns true if there is room for that and more;
+    /// where there is not, the reply ends with what it says.
     pub(super) fn observe(&mut self, id: SampleId, partial: &mut Partial, answer: &str) -> bool {
         let Some((tooling, environment)) = &self.tooling else {
             return false;

@@ -143,7 +143,8 @@ impl Card {
         }
     }
 
-    /// A process dies; its memory stays held. Whether it was here, if only by its memory.
+    /// A process dies; its memory stays held. Returns true if it was here, if only by its memory,
+    /// and not dead yet.
     pub(super) fn kill(&mut self, process: u32) -> bool {
         let here = self.processes.contains_key(&process) || self.space.holds(process);
         if !here || self.is_killed(process) {

@@ -168,8 +168,8 @@ mod tests {
 
     const WAITED: Duration = Duration::from_secs(2);
 
-    /// Each rank's calls, whether it waits in the last, and whether it leaves; `None` does not
-    /// answer. What rank 0 makes of it.
+    /// The verdict of rank 0 on each rank's calls, whether it waits in the last, and whether it
+    /// leaves; a rank that is `None` does not answer.
     fn judged(ranks: &[Option<(&[CollectiveCall], bool, bool)>]) -> Option<Fault> {
         let mut ours = Log::new(ranks.len());
         let mut stuck = None;

@@ -4,6 +4,15 @@
 //! Each round measures each subject in turn. A library in Rust gets two fresh processes of this
 //! executable: a client that asks and a server with the actor that answers. Ray and Monarch get a
 //! fresh process of their script, which starts what it asks. All end with the round.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `subject`, `subject/*` | the libraries that are measured; each one in Rust has a file, with an actor that answers and a client that asks |
+//! | `script` | the scripts that measure libraries in Python |
+//! | `server` | the process that answers, as its client starts and ends it |
+//! | `figures`, `report` | what is measured of each; the tables of all rounds |
 
 mod figures;
 mod report;

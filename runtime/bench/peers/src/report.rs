@@ -76,7 +76,7 @@ pub(crate) fn tables(measured: &[Measured]) -> String {
     format!("{short}\n{all}\n{compared}\n{others}")
 }
 
-/// How long processes take to start, and to start again.
+/// The times that processes take to start, and to start again.
 fn processes(subject: Subject, rounds: &[Option<Figures>]) -> [String; 2] {
     let start = || seconds(all(rounds).filter_map(|figures| figures.start));
     let restart = || seconds(all(rounds).filter_map(|figures| figures.restart));

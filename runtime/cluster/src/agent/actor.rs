@@ -45,7 +45,8 @@ impl AgentActor {
         self.agent.stop(JobId(job), attempt, in_order);
     }
 
-    /// Another node is about to have processes of a try whose driver runs here. Whether it may.
+    /// Another node is about to have processes of a try whose driver runs here. Returns true if it
+    /// may.
     #[handler]
     pub(super) async fn join_try(&mut self, job: u64, attempt: u32, node: String) -> bool {
         let mut book = self.agent.inner.book.lock();

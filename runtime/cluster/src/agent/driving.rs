@@ -154,7 +154,8 @@ impl Agent {
     }
 }
 
-/// Follows a driver to its end, and brings that about when it is asked for. Whether it was.
+/// Follows a driver to its end, and brings that about when it is asked for. Returns its exit, and
+/// true if it was asked for.
 async fn follow(
     driver: &mut Driver,
     mut stop: watch::Receiver<Option<bool>>,

@@ -14,7 +14,7 @@ use crate::staging::givers::{Given, Givers};
 /// than wait.
 const HEAT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The agents of other nodes, as they are asked for files.
 #[derive(Clone, Debug)]
 pub(crate) struct Agents {
     pub(crate) system: System,

@@ -11,7 +11,7 @@ use odeon::Timestamp;
 
 use crate::unix::Unix;
 
-/// See the module.
+/// The time of the last sign of each node that says it is up.
 #[derive(Debug)]
 pub struct Silence {
     /// A longer pause between two looks was none of the nodes'.

@@ -27,7 +27,7 @@ pub(crate) struct Printed {
     pub(crate) text: String,
 }
 
-/// See the module.
+/// The queues of lines, one for each try, which take turns.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     node: String,

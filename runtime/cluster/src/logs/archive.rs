@@ -18,7 +18,7 @@ use crate::json::Json;
 use crate::local_only::LocalOnly;
 use crate::node_directory;
 
-/// See the module. Clones are the same archive.
+/// The logs of jobs at all voters, read as one. Clones are the same archive.
 #[derive(Clone, Debug)]
 pub struct Archive {
     system: System,
@@ -250,7 +250,7 @@ impl LogKeeper {
         Ok(Self { logs })
     }
 
-    /// Keeps lines of jobs. Whether it could.
+    /// Keeps lines of jobs. Returns true if it could.
     #[handler]
     async fn keep(&mut self, lines: String) -> bool {
         let logs = Arc::clone(&self.logs);

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::line::{LineSource, LogLine};
 
-/// See the module.
+/// A place in a log from which a reader goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Tries below this one are read, but for the sources that are named.

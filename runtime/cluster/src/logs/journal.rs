@@ -18,7 +18,7 @@ use super::line::{LineSource, LogLine};
 use super::merge::Page;
 use crate::unix::Unix;
 
-/// See the module.
+/// The log of one job here: its open segment, those before, and how far each source is.
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
@@ -331,7 +331,8 @@ fn head_of(path: &Path) -> io::Result<Option<Head>> {
     Ok(serde_json::from_slice(&line).ok())
 }
 
-/// Reads the next line, with its end. Whether there is one: what has no end was half written.
+/// Reads the next line, with its end. Returns true if there is one; one that has no end was half
+/// written.
 fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     source.read_until(b'\n', line)?;

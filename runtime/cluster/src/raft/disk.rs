@@ -29,7 +29,7 @@ const PURGED: &str = "purged";
 pub(super) const SNAPSHOT: &str = "snapshot";
 const SNAPSHOT_AT: &str = "snapshot_at";
 
-/// See the module. Clones share the file.
+/// The open file with a voter's log, vote and last snapshot. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     file: Arc<OpenFile>,

@@ -52,7 +52,7 @@ impl Shared {
     }
 }
 
-/// See the module.
+/// Applies committed entries to the tables, and takes snapshots of them.
 #[derive(Debug)]
 pub(crate) struct Machine {
     disk: Disk,

@@ -11,8 +11,8 @@ use super::machine::Kept;
 use super::{LogId, Membership, Vote};
 use crate::tables::Tables;
 
-/// Makes a voter the only one, with all that its disk holds: also what it was sent and does not know
-/// whether the others had it. How many entries that were, behind the last snapshot.
+/// Makes a voter the only one, with all that its disk holds: also what it was sent and does not
+/// know whether the others had it. Returns the number of entries behind the last snapshot.
 pub(crate) async fn alone(disk: &Disk, number: u64, node: &str) -> Result<usize, DiskError> {
     let kept: Option<Kept> = disk.fact(SNAPSHOT).await?;
     let (mut tables, mut last) = match kept {

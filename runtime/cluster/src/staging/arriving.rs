@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::{Staging, StagingError, blocking, moment};
 
-/// See the module.
+/// A mounted bundle whose pieces are still being brought.
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub(super) staging: Staging,
@@ -190,7 +190,8 @@ impl Arriving {
         self.arrivals.failed(&digest, why);
     }
 
-    /// Begins to put the files together, from which later tries start, if all are here. Whether so.
+    /// Begins to put the files together, from which later tries start, if all are here. Returns
+    /// true if they are.
     async fn put_together(&self) -> bool {
         let missing = self.staging.missing(&self.bundle).await;
         if !missing.is_ok_and(|missing| missing.is_empty()) {

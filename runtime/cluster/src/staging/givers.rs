@@ -9,7 +9,7 @@ use odeon_artifacts::Digest;
 /// The answer of another node; or why there is none.
 pub(crate) type Given<'a, T> = BoxFuture<'a, Result<T, String>>;
 
-/// See the module. A node gives what it has.
+/// Nodes that can be asked for files. Each gives what it has.
 pub(crate) trait Givers: fmt::Debug + Send + Sync {
     /// Asks a node what a bundle consists of.
     fn bundle<'a>(&'a self, node: &'a str, digest: Digest) -> Given<'a, Option<Blob>>;

@@ -16,7 +16,7 @@ use crate::job::JobId;
 /// A try of a job.
 pub(super) type Try = (JobId, u32);
 
-/// See the module.
+/// The live mounts below one folder, each with the tries that use it.
 #[derive(Debug)]
 pub(super) struct Mounts {
     folder: PathBuf,

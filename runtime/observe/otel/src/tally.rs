@@ -42,7 +42,7 @@ struct Last {
     sums: Sums,
 }
 
-/// See the module.
+/// Sums over actors by type: of each process while it is told of, and of each node and job.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     last: HashMap<ActorId, Last>,

@@ -153,7 +153,7 @@ fn push_actix(
     sent.map_err(|(Closed(Parcel(mail)) | Full(Parcel(mail)))| mail)
 }
 
-/// What lies in an actix mailbox.
+/// A message as it lies in an actix mailbox.
 #[cfg(feature = "actix")]
 pub(crate) struct Parcel(pub(crate) Box<dyn Mail>);
 

@@ -345,8 +345,9 @@ impl Engine {
         self.happen(id, Event::ProcessGone { process, reason });
     }
 
-    /// Ends the present life of an actor and waits until it is over. Whether it is: a handler that
-    /// blocks its thread cannot be ended, unless it has a process of its own, which then is.
+    /// Ends the present life of an actor and waits until it is over. Returns true if it is: a
+    /// handler that blocks its thread cannot be ended, unless it has a process of its own, which
+    /// then is.
     pub(super) async fn halt(
         self: &Arc<Self>,
         id: ActorId,
@@ -400,7 +401,7 @@ impl Engine {
         over
     }
 
-    /// Ends the life of an actor that this process hosts. Whether it has ended.
+    /// Ends the life of an actor that this process hosts. Returns true if it has ended.
     pub(super) async fn halt_here(
         &self,
         cell: &ActorCell,

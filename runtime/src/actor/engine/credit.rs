@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::base::id::{ActorId, ProcessId};
 use crate::base::id_map::IdMap;
 
-/// See the module.
+/// The room that is left for messages to actors of other processes.
 pub(crate) struct Credits {
     most: usize,
     rows: IdMap<ActorId, Arc<Credit>>,

@@ -279,7 +279,7 @@ impl Members {
         }
     }
 
-    /// The way to the process of an actor has closed. Whether the actor was there.
+    /// The way to the process of an actor has closed. Returns true if the actor was there.
     pub(super) fn lose(&self, id: ActorId, process: ProcessId) -> bool {
         let Some(mut row) = self.rows.get_mut(&id) else {
             return false;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::net::service::Question;
 
-/// See the module.
+/// The questions of others that this engine is answering or holds back.
 #[derive(Debug)]
 pub(crate) struct Serving {
     held: AtomicBool,

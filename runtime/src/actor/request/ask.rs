@@ -230,7 +230,7 @@ impl Sent {
     }
 }
 
-/// What an ask takes along, by its way.
+/// An ask made ready for its way.
 enum Prepared {
     Run(Run),
     Payload(Bytes),

@@ -196,7 +196,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Nobody joins with this token any more. Whether it was known.
+    /// Nobody joins with this token any more. Returns true if it was known.
     pub fn revoke(&self, token: &JoinToken) -> bool {
         let secret = token.secret_hash();
         let issued = &mut self.book.lock().issued;

@@ -96,8 +96,8 @@ impl Queue {
         }
     }
 
-    /// Hands the next batch to an idle sink: what has to be sent again, then control first. Whether
-    /// there was any.
+    /// Hands the next batch to an idle sink: what has to be sent again, then control first. Returns
+    /// true if there was any.
     fn load(&mut self, sink: &mut Sink) -> bool {
         if !self.passing.is_empty() {
             std::mem::swap(&mut sink.writing, &mut self.passing);
@@ -308,8 +308,8 @@ impl Pipe {
         }
     }
 
-    /// Writes one batch from the caller's own thread. Whether nothing waits now, so that nobody has
-    /// to tend the queue.
+    /// Writes one batch from the caller's own thread. Returns true if nothing waits now, so that
+    /// nobody has to tend the queue.
     fn write_one(&self) -> bool {
         let Some(mut sink) = self.sink.try_lock() else {
             return false;
@@ -320,7 +320,8 @@ impl Pipe {
         began && matches!(sink.poll_write(&mut cx), Poll::Ready(Ok(()))) && self.rest(&sink)
     }
 
-    /// Hands the next batch to the sink. Whether there was any; if not, nobody tends the queue now.
+    /// Hands the next batch to the sink. Returns true if there was any; if not, nobody tends the
+    /// queue now.
     fn load(&self, sink: &mut Sink) -> bool {
         let mut queue = self.queue.lock();
         let loaded = queue.load(sink);
@@ -345,7 +346,7 @@ impl Pipe {
         !queue.tended
     }
 
-    /// Writes one batch. Whether more waits.
+    /// Writes one batch. Returns true if more waits.
     pub(super) fn poll_batch(&self, cx: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
         let mut sink = self.sink.lock();
         if sink.stands {

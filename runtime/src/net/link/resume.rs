@@ -118,7 +118,8 @@ impl Session {
         *self.broken.lock() = Some(why);
     }
 
-    /// Takes a connection that the other side has made, unless a later one is here. Whether it has.
+    /// Takes a connection that the other side has made, unless a later one is here. Returns true if
+    /// it was taken.
     fn offer(&self, knock: Knock) -> bool {
         let mut waiting = self.knock.lock();
         let newest = waiting.as_ref().map(|knock| knock.resumption.attempt);

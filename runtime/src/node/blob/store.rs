@@ -25,7 +25,7 @@ use crate::base::limits::Limits;
 use crate::net::wire::Chunk;
 use crate::net::wire::codec;
 
-/// See the module.
+/// The blobs that a process owns, and those of others that it has open.
 pub(crate) struct Store {
     process: ProcessId,
     transit: Duration,

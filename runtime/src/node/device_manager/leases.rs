@@ -23,7 +23,7 @@ use crate::base::id::{ActorId, ProcessId};
 /// grows and shrinks.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// See the module.
+/// The leases that a node has granted, and the devices that are out of service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Leases {
     /// The node's resources, without leases and workers.
@@ -413,7 +413,7 @@ impl Leases {
         seat.map(|seat| seat.devices.clone()).unwrap_or_default()
     }
 
-    /// Takes a device out of service. Whether it was in.
+    /// Takes a device out of service. Returns true if it was in.
     pub(super) fn quarantine(&mut self, device: u32, why: String) -> bool {
         if self.quarantine.contains_key(&device) {
             return false;
@@ -423,7 +423,7 @@ impl Leases {
         true
     }
 
-    /// Puts a device back into service. Whether it was out.
+    /// Puts a device back into service. Returns true if it was out.
     pub(super) fn repair(&mut self, device: u32) -> bool {
         let was = self.quarantine.remove(&device).is_some();
         self.version += u64::from(was);

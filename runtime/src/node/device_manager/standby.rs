@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Writes the lease of a spare to an actor. Whether the spare lives.
+    /// Writes the lease of a spare to an actor. Returns true if the spare lives.
     async fn hand_over(self: &Arc<Self>, spare: &Launched, ask: &Ask) -> bool {
         let (Some(granted), Some((actor, rank))) = (spare.lease, ask.actors.first().copied())
         else {

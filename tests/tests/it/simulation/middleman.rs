@@ -27,7 +27,7 @@ pub(crate) enum Flaw {
     Swapped,
     /// An answer is lost.
     Unanswered,
-    /// What a lost process held is not answered.
+    /// Requests that a lost process held are not answered.
     Unmourned,
     /// An answer is replaced by an error without effect.
     Disowned,
@@ -97,7 +97,7 @@ enum Passage {
     Unknown,
 }
 
-/// See the module.
+/// A relay that watches one link and may falsify it. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Middleman(Arc<Mutex<State>>);
 
@@ -106,7 +106,7 @@ struct State {
     dice: Dice,
     /// Ends of streams that were opened.
     ends: usize,
-    /// What the link carries from each node.
+    /// The traffic of the link from each node.
     ways: [Way; 2],
     /// The node whose next frame is damaged.
     damage: Option<usize>,
@@ -121,7 +121,8 @@ struct Way {
     /// Bytes that were sent, and those that went on.
     sent: u64,
     passed: u64,
-    /// How many were sent when so many had gone on, at each place where that is not as before.
+    /// Bytes that had gone on, and those that were sent by then, at each place where their
+    /// difference changed.
     places: Vec<(u64, u64)>,
     /// Bytes that were ever sent.
     furthest: u64,

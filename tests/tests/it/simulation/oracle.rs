@@ -92,7 +92,7 @@ pub(crate) enum Happening {
 
 use Happening as H;
 
-/// What has to happen in stories with trouble of either kind.
+/// Happenings that must come in some story, whatever the trouble.
 const ALWAYS: &[Happening] = &[
     H::AskAnswered,
     H::AskRefused,
@@ -117,7 +117,7 @@ const ALWAYS: &[Happening] = &[
     H::LinkWentOn,
 ];
 
-/// What has to happen besides where processes, handlers and links are lost.
+/// Happenings that must come too where processes, handlers and links are lost.
 const LOSSES: &[Happening] = &[
     H::AskLost,
     H::AskOfTheDead,
@@ -132,7 +132,7 @@ const LOSSES: &[Happening] = &[
     H::LifeSkipped,
 ];
 
-/// How often each of it happened.
+/// The number of times that each of it happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally(BTreeMap<Happening, u64>);
 
@@ -155,7 +155,7 @@ impl Tally {
         }
     }
 
-    /// What should have happened and never did.
+    /// Happenings that must come and never did.
     pub(crate) fn missing(&self, trouble: Trouble) -> Vec<Happening> {
         let losses = match trouble {
             Trouble::Anything => LOSSES,

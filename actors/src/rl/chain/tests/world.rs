@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Lets time pass up to the next event, and past it. Whether there was one.
+    /// Lets time pass up to the next event, and past it. Returns true if there was one.
     pub(super) fn step(&mut self) -> bool {
         let Some(((now, _), (peer, life, event))) = self.events.pop_first() else {
             return false;

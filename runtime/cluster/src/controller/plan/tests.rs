@@ -109,7 +109,7 @@ impl Writes {
         self.event(job, Event::Stop { by, in_order });
     }
 
-    /// Writes the facts that were ordered. Whether there were any.
+    /// Writes the facts that were ordered. Returns true if there were any.
     fn carry_out(&mut self, orders: &[Order]) -> bool {
         let mut any = false;
         for order in orders {

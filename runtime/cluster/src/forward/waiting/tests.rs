@@ -21,7 +21,7 @@ fn printed(bytes: usize) -> Printed {
     }
 }
 
-/// Fills the queue of a try. How many lines that took.
+/// Fills the queue of a try. Returns the number of lines that it took.
 fn fill(waiting: &mut Waiting, of: Try, now: Timestamp) -> u64 {
     let mut lines = 0;
     while waiting.push(of, printed(16 << 10), now).is_ok() {

@@ -16,7 +16,7 @@ const SETTLED_MS: u64 = 7_000;
 /// is written soon.
 const SEEN_MS: u64 = 3_000;
 
-/// See the module.
+/// All that the rules are checked with: the tables as they should be, and the drivers that run.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     /// The tables after all that is committed.

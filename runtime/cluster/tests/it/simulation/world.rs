@@ -199,7 +199,7 @@ struct Voter {
     awaits: Option<u64>,
 }
 
-/// See the module.
+/// One simulated cluster, with all that is under way in it.
 #[derive(Debug)]
 pub(crate) struct World {
     dice: Dice,

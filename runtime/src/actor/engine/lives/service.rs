@@ -108,8 +108,8 @@ impl Engine {
         }
     }
 
-    /// Tells whoever waits for the start of this life of a hosted actor that it runs. Whether somebody
-    /// does.
+    /// Tells whoever waits for the start of this life of a hosted actor that it runs. Returns true
+    /// if somebody does.
     pub(in crate::actor::engine) fn tell_started(&self, id: ActorId, life: Incarnation) -> bool {
         let asked = self.no_longer_awaited(id, life);
         asked.is_some_and(|asked| {

@@ -71,7 +71,7 @@ fn begin(book: &Leases, machine: &mut Machine, lease: LeaseId, pid: u32) -> bool
     })
 }
 
-/// A look, and what it settles. Whether anything has changed.
+/// A look, and what it settles. Returns true if anything has changed.
 fn settle(book: &mut Leases, inventory: &Inventory, ms: u64) -> bool {
     let version = book.version();
     let unused = book.settle(inventory, at(ms), at(ms), PATIENCE);

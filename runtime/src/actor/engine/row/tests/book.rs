@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::*;
 
-/// See the file. What must not be is an error in words.
+/// The account of one row, and of the answers that everybody has had. What must not be is an error
+/// in words.
 pub(super) struct Book {
     pub(super) row: RowState,
     /// Those who wait for a start, with the first life that counts.

@@ -24,7 +24,7 @@ enum Fact {
 
 use Fact::{Began, Disposed, Moved, Over, Planned, Ran, Stopped, Told};
 
-/// See the file.
+/// All that has happened to a row, in order.
 pub(super) struct History {
     facts: Facts,
     happened: Vec<Fact>,

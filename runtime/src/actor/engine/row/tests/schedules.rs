@@ -72,7 +72,7 @@ enum Task {
     Restart(u64),
 }
 
-/// See the file.
+/// One schedule: a row, its family, its processes, and the tasks of its home.
 struct World<'a> {
     apply: Apply,
     draw: Draw,

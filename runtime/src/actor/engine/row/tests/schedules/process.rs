@@ -125,7 +125,7 @@ impl ActorCell {
     }
 }
 
-/// See the file.
+/// A made-up process with at most one actor, and the messages on their way to it and from it.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) id: ProcessId,
