@@ -291,6 +291,7 @@ fn refused(path: &Path) -> impl FnOnce(io::Error) -> FetchError + use<> {
 mod tests {
     use std::io::Write;
 
+    use odeon_skip::{Need, skip};
     use zip::{ZipWriter, write::SimpleFileOptions};
 
     use super::*;
@@ -413,8 +414,10 @@ mod tests {
     #[test]
     fn the_pinned_artefacts_can_be_fetched() {
         let Some(directory) = std::env::var_os("ODEON_FETCH_TO").map(PathBuf::from) else {
-            println!("skipped: ODEON_FETCH_TO does not name a directory to download into");
-            return;
+            return skip(
+                Need::Download,
+                "ODEON_FETCH_TO does not name a directory to download into",
+            );
         };
         for artefact in ARTEFACTS {
             let path = fetch(artefact, &directory).unwrap();

@@ -81,6 +81,9 @@ pub fn limits() -> Limits {
     limits
 }
 
+/// The longest time that two systems may take to link over a wire that is torn now and then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The time that the path of a torn wire stays as it is, from and to, in milliseconds.
 const PATH_MS: (u64, u64) = (400, 800);
 
@@ -127,8 +130,12 @@ impl Pair {
             kind,
             flow: watch::channel(Flow::Free).0,
         };
+        let begun = Clock::now();
         let mut joined = pair.join().await;
-        while joined.is_err() && matches!(kind, Kind::Torn | Kind::QuicTorn) {
+        while joined.is_err()
+            && matches!(kind, Kind::Torn | Kind::QuicTorn)
+            && Clock::now().since(begun) < PATIENCE
+        {
             joined = pair.join().await;
         }
         joined.unwrap();

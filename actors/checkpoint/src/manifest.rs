@@ -269,14 +269,6 @@ impl Manifest {
         self.roles.get(role)?.get(state)?.get(name)
     }
 
-    /// Bytes of all tensors, each counted once.
-    #[must_use]
-    pub fn tensor_bytes(&self) -> u64 {
-        self.tensors()
-            .map(|(_, tensor)| tensor.bytes() as u64)
-            .sum()
-    }
-
     /// Bytes of all files, without this one.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {

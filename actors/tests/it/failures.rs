@@ -483,10 +483,12 @@ struct Ended {
     counts: Counts,
 }
 
+/// The entries that are written whole: the last may be under way.
 fn journal(path: &PathBuf) -> Vec<Entry> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines = text.lines().map(serde_json::from_str);
-    lines.collect::<Result<_, _>>().unwrap()
+    let lines = text.split_inclusive('\n').filter(|it| it.ends_with('\n'));
+    let entries = lines.map(|line| serde_json::from_str(line.trim_end()));
+    entries.collect::<Result<_, _>>().unwrap()
 }
 
 /// The batches that the last weights come from: a life that goes back to its checkpoint has lost what
@@ -630,7 +632,7 @@ async fn a_run_survives_who_says_what_harm_its_replies_do() {
 }
 
 /// SEMANTICS 38.
-/// What is told to it while it is away meets its next life.
+/// Messages that are told to it while it is away meet its next life.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_its_monitor_and_tells_of_each_step_once() {
     let ended = survives(Role::Monitor).await;
@@ -899,7 +901,7 @@ async fn a_run_keeps_its_promises_with_every_sampler() {
 }
 
 /// SEMANTICS 33.
-/// What a rollout has made with weights that the trainer has lost is nobody's: it would be waited for
+/// A reply that was made with weights that the trainer has lost is nobody's: it would be waited for
 /// for ever.
 #[test]
 fn a_reply_that_cannot_be_trained_on_is_made_again() {

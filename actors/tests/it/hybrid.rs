@@ -2,8 +2,9 @@
 //! and neither does a rank that is killed.
 
 use std::path::Path;
+use std::time::Duration;
 
-use odeon::{Failure, Needs, ProcessId, System, WorkerMode};
+use odeon::{Clock, Failure, Needs, ProcessId, System, WorkerMode};
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::engine::{RewardKind, RewardModelSpec};
 use odeon_actors::hybrid::workers::JudgeArgs;
@@ -161,7 +162,9 @@ async fn steps(
             }
         }
     };
-    let (ended, ()) = tokio::join!(run, following);
+    let both = async { tokio::join!(run, following).0 };
+    let ended = Clock::timeout(Duration::from_secs(300), both).await;
+    let ended = ended.expect("the run ends");
     system.shutdown().await;
     ended?;
     assert_eq!(left, None, "it was killed");

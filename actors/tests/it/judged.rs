@@ -1,7 +1,7 @@
 //! Replies that hold programs, judged by the reward actor of a run in a process of its own: programs
 //! that do their worst, that take their time, and a reward actor that is killed meanwhile.
 //!
-//! On a machine that does not let programs be isolated these tests say why and prove nothing.
+//! On a machine that does not let programs be isolated these tests are skipped.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -22,13 +22,14 @@ use odeon_actors::rl::rollout::{CountTokens, Load, Look, Swap};
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_actors::sandbox::{Isolation, Sandbox, SandboxSpec};
+use odeon_actors::sandbox::{Isolation, Sandbox, SandboxError, SandboxSpec};
 use odeon_actors::trajectory::Batch;
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
 use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{PromptStyle, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_skip::{Need, skip};
 use odeon_tests::again;
 
 #[test]
@@ -50,12 +51,16 @@ struct Place {
 }
 
 impl Place {
-    /// Nothing on a machine without isolation; it says why.
+    /// Nothing on a machine without isolation, where the test is skipped.
     async fn new() -> Option<Self> {
         let opened = Sandbox::open(SandboxSpec::default(), Isolation::Required).await;
-        if let Err(error) = opened {
-            println!("skipped: {error}");
-            return None;
+        match opened {
+            Ok(_) => {}
+            Err(error @ SandboxError::NoIsolation { .. }) => {
+                skip(Need::Namespaces, error);
+                return None;
+            }
+            Err(error) => panic!("{error}"),
         }
         let worker = again::worker(module_path!());
         let builder = System::builder().workers(WorkerMode::Processes(worker));

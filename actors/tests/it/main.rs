@@ -2,7 +2,6 @@
 //! that starts it again names its module (see `odeon_tests::again`).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stdout, reason = "what is skipped says so")]
 
 mod exec;
 mod failures;

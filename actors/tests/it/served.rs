@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use odeon::{Clock, Timestamp};
 use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
 use odeon_actors::engine::served::{Dialect, Patience, ServedSpec};
 use odeon_actors::engine::{EngineSpec, Response, RolloutEngine};
@@ -128,10 +129,18 @@ fn replies(engine: &mut dyn RolloutEngine, orders: &[Order]) -> BTreeMap<SampleI
     rest(engine)
 }
 
+/// Fails a test that has waited for too long since then.
+fn in_time(begun: Timestamp) {
+    let waited = Clock::now().since(begun);
+    assert!(waited < Duration::from_secs(60), "it takes too long");
+}
+
 /// Steps until nothing is under way any more.
 fn rest(engine: &mut dyn RolloutEngine) -> BTreeMap<SampleId, Response> {
     let mut all = BTreeMap::new();
+    let begun = Clock::now();
     while engine.active() > 0 {
+        in_time(begun);
         all.extend(engine.step().unwrap().into_iter().map(|it| (it.id, it)));
     }
     all
@@ -184,7 +193,9 @@ fn begin(
         engine.admit(order).unwrap();
     }
     // All of them are made in the same passes.
+    let begun = Clock::now();
     while server.counts().asked < orders.len() {
+        in_time(begun);
         assert!(engine.step().unwrap().is_empty());
     }
     server.hold_after(passes);
@@ -193,6 +204,7 @@ fn begin(
         .iter()
         .any(|it| it.tokens.len() < tokens)
     {
+        in_time(begun);
         assert!(
             engine.step().unwrap().is_empty(),
             "none of them is that short"
@@ -370,7 +382,9 @@ fn a_reply_that_is_lost_on_its_way_goes_on_from_what_has_come() {
 /// The failure of a rollout that gives up.
 fn gives_up(engine: &mut dyn RolloutEngine) -> String {
     engine.admit(&order(0, Decode::Sampled, None)).unwrap();
+    let begun = Clock::now();
     loop {
+        in_time(begun);
         match engine.step() {
             Ok(finished) => assert!(finished.is_empty(), "{finished:?}"),
             Err(failure) => return failure.to_string(),
@@ -462,7 +476,9 @@ fn what_a_server_uses_of_its_room_is_told() {
     let (_server, mut engine) = started(folder.path(), Dialect::Vllm, 1);
     let capacity = engine.cache().capacity;
     // The server says a quarter, whatever there is.
+    let begun = Clock::now();
     while engine.cache().used != capacity / 4 {
+        in_time(begun);
         engine.step().unwrap();
     }
 }

@@ -117,19 +117,25 @@ fn simulate(seed: u64, mode: Mode, rollouts: usize) -> Outcome {
             .await
             .expect("a run starts");
         let mut batches = vec![];
-        loop {
-            match run.reports.recv().await.expect("the monitor lives") {
-                Report::Step(step) => {
-                    batches.push((
-                        step.batch_checksum,
-                        step.response_tokens,
-                        step.staleness_max,
-                    ));
+        let following = async {
+            loop {
+                match run.reports.recv().await.expect("the monitor lives") {
+                    Report::Step(step) => {
+                        batches.push((
+                            step.batch_checksum,
+                            step.response_tokens,
+                            step.staleness_max,
+                        ));
+                    }
+                    Report::Finished(_) => break,
+                    _ => {}
                 }
-                Report::Finished(_) => break,
-                _ => {}
             }
-        }
+        };
+        // Of virtual time.
+        let month = Duration::from_secs(30 * 86_400);
+        let ended = Clock::timeout(month, following).await;
+        ended.expect("the run ends");
         let packed = match run.packer {
             Some(packer) => packer.ask(CountPacked).await.expect("it answers"),
             None => PackerCounts::default(),

@@ -184,7 +184,9 @@ async fn a_call_is_answered_and_each_token_is_known_for_who_wrote_it() {
         let system = system(WorkerMode::InProcess).await;
         let mut run = Run::start(&system, plan).await.unwrap();
         let (mut seen, mut versions) = (HashSet::new(), HashSet::new());
+        let begun = Clock::now();
         while versions.len() < 4 {
+            assert!(Clock::now().since(begun) < PATIENCE, "{versions:?}");
             let batch = next(&mut run).await;
             check_all(&batch, &mut seen);
             versions.extend(batch.trajectories.iter().map(|it| it.version));
@@ -246,7 +248,9 @@ async fn what_a_lost_tool_actor_was_asked_is_asked_again() {
     for _ in 0..3 {
         check_all(&next(&mut run).await, &mut seen);
         // In the middle of calls of its present life.
-        while tools.ask(CountCalls).await.map_or(0, |it| it.made) < 2 {}
+        let calling = async { while tools.ask(CountCalls).await.map_or(0, |it| it.made) < 2 {} };
+        let called = Clock::timeout(PATIENCE, calling).await;
+        called.expect("its present life is called");
         let why = Failure::error("somebody asked for it");
         system.fail_actor(tools.id(), why, PATIENCE).await.unwrap();
     }

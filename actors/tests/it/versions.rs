@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Failure, FailureKind, GrantedDevice, Limits, Ref, System, WorkerMode};
+use odeon::{
+    Clock, Failure, FailureKind, GrantedDevice, Limits, Ref, System, Timestamp, WorkerMode,
+};
 use odeon_actors::engine::compute::{
     ComputeSpec, Device, ModelSource, Sampling, latest_model, read_model,
 };
@@ -41,6 +43,17 @@ use odeon_gpu::Cpu;
 
 const STEPS: u64 = 12;
 const STALENESS_MAX: u64 = 1;
+
+/// The longest time that the machine may take for a run.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The next report of a run that began then.
+async fn next_report(run: &mut Run, begun: Timestamp) -> Report {
+    let left = PATIENCE.saturating_sub(Clock::now().since(begun));
+    assert!(!left.is_zero(), "the run goes on and on");
+    let report = Clock::timeout(left, run.reports.recv()).await;
+    report.expect("the run goes on").expect("it has a monitor")
+}
 
 fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
     let script = Script {
@@ -137,8 +150,9 @@ async fn a_trajectory_comes_from_one_version_and_trains_while_it_is_fresh() {
     let folder = tempfile::tempdir().unwrap();
     let (system, mut run) = start(folder.path(), STEPS).await;
     let (mut counted, mut versions, mut finished) = (HashSet::new(), HashSet::new(), None);
+    let begun = Clock::now();
     while finished.is_none() {
-        match run.reports.recv().await.unwrap() {
+        match next_report(&mut run, begun).await {
             Report::Step(step) => {
                 // Kept until the step is safe, which the last one of this run is at once.
                 let Some(batch) = batch_of(&run, step.version).await else {
@@ -820,8 +834,9 @@ async fn replies_of_rollouts_that_are_packed_together_are_whole_and_of_one_versi
     let packer = run.packer.expect("there is one");
     let mut seen = HashSet::new();
     let mut steps = 0;
+    let begun = Clock::now();
     loop {
-        let Report::Step(step) = run.reports.recv().await.unwrap() else {
+        let Report::Step(step) = next_report(&mut run, begun).await else {
             continue;
         };
         let Some(batch) = batch_of(&run, step.version).await else {
@@ -860,8 +875,9 @@ async fn an_interrupted_trajectory_says_its_first_and_its_last_version() {
     plan.swap = Swap::Interrupt;
     let (system, mut run) = start_plan(plan).await;
     let mut mixed = false;
+    let begun = Clock::now();
     while !mixed {
-        let Report::Step(step) = run.reports.recv().await.unwrap() else {
+        let Report::Step(step) = next_report(&mut run, begun).await else {
             continue;
         };
         let Some(batch) = batch_of(&run, step.version).await else {
@@ -907,17 +923,21 @@ async fn weights_that_are_handed_over_every_few_steps_make_all_the_replies() {
 async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
     let (system, mut run) = start_plan(plan).await;
     let mut steps = vec![];
-    while let Some(report) = run.reports.recv().await {
-        match report {
-            Report::Step(step) => steps.push(StepReport {
-                seconds: 0.0,
-                publish_seconds: 0.0,
-                ..step
-            }),
-            Report::Finished(_) => break,
-            _ => {}
+    let following = async {
+        while let Some(report) = run.reports.recv().await {
+            match report {
+                Report::Step(step) => steps.push(StepReport {
+                    seconds: 0.0,
+                    publish_seconds: 0.0,
+                    ..step
+                }),
+                Report::Finished(_) => break,
+                _ => {}
+            }
         }
-    }
+    };
+    let ended = Clock::timeout(PATIENCE, following).await;
+    ended.expect("the run ends");
     system.shutdown().await;
     steps
 }

@@ -26,12 +26,6 @@ impl HeavyTail {
         self.at(normal_quantile(part))
     }
 
-    /// The mean without the cap: `median exp(sigma^2 / 2)`.
-    #[must_use]
-    pub fn mean_without_cap(&self) -> f64 {
-        self.median * (self.sigma().powi(2) / 2.0).exp()
-    }
-
     /// So many standard deviations of the logarithm above the median.
     pub(super) fn at(&self, normal: f64) -> f64 {
         (self.median * (self.sigma() * normal).exp()).min(self.cap)

@@ -1,7 +1,6 @@
 //! A real model end to end: file, tokenizer, network, generator. Skipped where the files are not
 //! there; `fetch` puts them into `models/` or `$ODEON_MODELS`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::{
@@ -12,8 +11,9 @@ use odeon_algorithms::{
     weights::{Gguf, LoadedModel, StoredType, load_directory, load_gguf, save},
 };
 use odeon_gpu::Cpu;
+use odeon_skip::{Need, skip};
 
-/// The artefact's file, or `None` with a line that says why the test is skipped.
+/// The artefact's file; `None` where it is not there, and the test is skipped.
 fn present(artefact: &Artefact) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
     let named = std::env::var_os("ODEON_MODELS").map(PathBuf::from);
@@ -22,14 +22,11 @@ fn present(artefact: &Artefact) -> Option<PathBuf> {
         .chain([workspace])
         .find_map(|place| artefact.find(&place));
     if found.is_none() {
-        // Not by `println!`, which is shown for failed tests only.
-        let mut told = std::io::stderr().lock();
-        writeln!(
-            told,
-            "skipped: {} is neither in $ODEON_MODELS nor in models/; `odeon fetch {}` gets it",
+        let why = format!(
+            "{} is neither in $ODEON_MODELS nor in models/; `odeon fetch {}` gets it",
             artefact.file, artefact.name
-        )
-        .unwrap();
+        );
+        skip(Need::Model, why);
     }
     found
 }

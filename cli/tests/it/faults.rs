@@ -8,15 +8,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use odeon::Clock;
+use odeon_skip::{Need, skip};
 use odeon_tests::again;
 
-use crate::nodes::{Nodes, text};
+use crate::nodes::{Nodes, eventually, found, text};
 
 /// Set where a test runs in namespaces.
 const APART: &str = "ODEON_TEST_APART";
 
 /// Tells a story in namespaces of network, mounts and processes that end with it. Where this machine
-/// allows none, the test says so and is skipped.
+/// allows none, the test is skipped.
 fn apart(test: &str, story: fn()) {
     if std::env::var_os(APART).is_some() {
         return story();
@@ -38,8 +39,7 @@ fn apart(test: &str, story: fn()) {
     let may = probe.as_ref().is_ok_and(|output| output.status.success());
     if !may {
         let why = probe.map_or_else(|error| error.to_string(), |output| text(&output.stderr));
-        eprintln!("skipped: {test} needs namespaces, which are not to be had here: {why}");
-        return;
+        return skip(Need::Networks, why);
     }
     let mut apart = unshare();
     apart
@@ -121,7 +121,8 @@ impl Lab {
             ];
             lab.ok(&node, &join);
         }
-        while lab.status("n1")["voters"].as_array().unwrap().len() < 3 {}
+        let voters = || lab.status("n1")["voters"].as_array().unwrap().len();
+        eventually("three voters", || voters() >= 3);
         lab
     }
 
@@ -132,12 +133,9 @@ impl Lab {
 
     /// Waits until a node sees a leader among these.
     fn led(&self, node: &str, by: &[String]) -> String {
-        loop {
-            match self.leader(node) {
-                Some(leader) if by.contains(&leader) => return leader,
-                _ => {}
-            }
-        }
+        found("a leader", || {
+            self.leader(node).filter(|leader| by.contains(leader))
+        })
     }
 }
 
@@ -152,13 +150,10 @@ fn beats(path: &Path) -> Vec<u32> {
 /// Waits until so many more beats are in a file, and gives those.
 fn more_beats(path: &Path, more: usize) -> Vec<u32> {
     let before = beats(path).len();
-    loop {
+    found("beats", || {
         let now = beats(path);
-        if now.len() >= before + more {
-            return now[before..].to_vec();
-        }
-        std::thread::yield_now();
-    }
+        (now.len() >= before + more).then(|| now[before..].to_vec())
+    })
 }
 
 /// SEMANTICS 58, 60.
@@ -214,8 +209,9 @@ fn a_leader_that_is_cut_off_writes_nothing_and_comes_back_to_what_the_others_wro
             let meanwhile = lab.submit(other, &["/bin/true"]);
             lab.ok(other, &["wait", &meanwhile]);
             // They give the node up, and begin its job again.
-            while lab.job(other, &job)["tries"] != 2 {}
-            while lab.job(other, &job)["state"] != "running" {}
+            eventually("a second try", || lab.job(other, &job)["tries"] == 2);
+            let runs = || lab.job(other, &job)["state"] == "running";
+            eventually("a second try that runs", runs);
             let shown = lab.job(other, &job);
             assert_ne!(shown["node"], cut);
             let second = shown["pid"].as_u64().unwrap() as u32;
@@ -223,8 +219,10 @@ fn a_leader_that_is_cut_off_writes_nothing_and_comes_back_to_what_the_others_wro
             Lab::wire(&cut, "up");
             // It hears what the others wrote, and ends the try that they have given up.
             lab.led(&cut, &others);
-            while !lab.ok(&cut, &["jobs", "--all"]).contains(&meanwhile) {}
-            while Path::new(&format!("/proc/{first}")).exists() && !is_zombie(first) {}
+            let heard = || lab.ok(&cut, &["jobs", "--all"]).contains(&meanwhile);
+            eventually("what the others wrote", heard);
+            let gone = || !Path::new(&format!("/proc/{first}")).exists() || is_zombie(first);
+            eventually("the end of the first try", gone);
             let last = more_beats(&work, 10);
             assert!(
                 last[5..].iter().all(|pid| *pid == second),
@@ -355,13 +353,14 @@ fn a_full_disk_refuses_in_words_and_costs_nothing_that_was_accepted() {
             assert!(nodes.ok("n1", &["jobs", "--all"]).contains(&kept));
             // There is room again.
             fs::remove_file(&ballast).unwrap();
-            let after = loop {
+            let after = found("room for a job", || {
                 let output = nodes.run("n1", &["submit", "/bin/true", "--json"]);
-                if output.status.success() {
-                    let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-                    break job["id"].as_str().unwrap().to_owned();
+                if !output.status.success() {
+                    return None;
                 }
-            };
+                let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+                Some(job["id"].as_str().unwrap().to_owned())
+            });
             nodes.ok("n1", &["wait", &after]);
             assert_eq!(nodes.ok("n1", &["logs", &kept]), "kept\n");
             nodes.ok("n1", &["down"]);
@@ -456,7 +455,8 @@ fn a_job_that_forks_for_ever_is_ended_whole() {
         let script = "setsid sh -c 'sleep 1000 & sleep 1000' & setsid sleep 1000 & echo begun; \
                       while :; do sleep 1000 & done";
         let job = nodes.submit("n1", &["/bin/sh", "--", "-c", script]);
-        while !nodes.ok("n1", &["logs", &job]).contains("begun") {}
+        let begun = || nodes.ok("n1", &["logs", &job]).contains("begun");
+        eventually("the job's begin", begun);
         let count = || {
             // Those that have ended and wait to be reaped do nothing any more.
             let listed = Command::new("pgrep")
@@ -465,7 +465,7 @@ fn a_job_that_forks_for_ever_is_ended_whole() {
                 .unwrap();
             text(&listed.stdout).trim().parse::<u32>().unwrap()
         };
-        while count() < 100 {}
+        eventually("a hundred processes", || count() >= 100);
         nodes.ok("n1", &["stop", "--force", &job]);
         assert_eq!(count(), 0, "some of its processes are left");
     });

@@ -5,13 +5,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::nodes::text;
+use odeon_skip::{Need, skip};
+
+use crate::nodes::{eventually, found, text};
 
 /// Ranks meet at MASTER_ADDR and MASTER_PORT and add up their numbers from 1. With the file
 /// `fail-RANK` in its folder, that rank ends with 7 in the first life of the gang; with `always`
 /// in all.
 const ALL_REDUCE: &str = "
-import os, socket, sys
+import os, socket, sys, time
+socket.setdefaulttimeout(60)
 rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
 life = os.environ['TORCHELASTIC_RESTART_COUNT']
 if os.path.exists('fail-%d' % rank) and (life == '0' or os.path.exists('always')):
@@ -27,12 +30,14 @@ if rank == 0:
     for peer in peers:
         peer.sendall(b'%d' % total)
 else:
+    begun = time.monotonic()
     while True:
         try:
             peer = socket.create_connection(at)
             break
         except ConnectionRefusedError:
-            pass
+            if time.monotonic() - begun > 60:
+                raise
     peer.sendall(b'%d' % (rank + 1))
     total = int(peer.recv(64))
 print('sum %d of %d, node %s, local rank %s of %s, life %s' % (total, world, os.environ['NODE_RANK'],
@@ -43,7 +48,7 @@ fn has_python() -> bool {
     let python = Command::new("python3").arg("--version").output();
     let there = python.is_ok_and(|output| output.status.success());
     if !there {
-        println!("skipped: there is no python3 here");
+        skip(Need::Python, "there is no python3 here");
     }
     there
 }
@@ -66,13 +71,10 @@ fn ended(output: &Output) -> (Option<i32>, String, String) {
 
 /// The number that a script has written into a file.
 fn noted(file: &Path) -> u32 {
-    loop {
+    found("a number in a file", || {
         let text = fs::read_to_string(file).unwrap_or_default();
-        match text.strip_suffix('\n').map(str::parse) {
-            Some(Ok(number)) => return number,
-            _ => std::thread::yield_now(),
-        }
-    }
+        text.strip_suffix('\n')?.parse().ok()
+    })
 }
 
 /// State, parent and group of a process.
@@ -98,9 +100,7 @@ fn gone(group: u32) {
         let mut of_group = processes.filter(|(state, _, of)| *of == group && state != "Z");
         of_group.next().is_some()
     };
-    while lives() {
-        std::thread::yield_now();
-    }
+    eventually("the end of a group", || !lives());
 }
 
 fn signal(pid: u32, name: &str) {

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use odeon::{AskError, Clock, Ref};
+use odeon_skip::{Need, skip};
 use odeon_tests::again;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -42,7 +43,7 @@ fn up_with(nodes: u32, more: &[&str]) -> Nodes {
     cluster
 }
 
-/// Who asks, and where.
+/// The address and the key by which a node's pages are asked for.
 struct Face {
     address: String,
     key: String,
@@ -476,7 +477,7 @@ async fn whoever_scrapes_needs_a_key_and_gets_the_numbers_of_the_node() {
     };
     Clock::timeout(PATIENCE, all).await.expect("it shows both");
 }
-/// What [`program_entry`] runs: actors that ask each other in a circle.
+/// The actors that [`program_entry`] runs, which ask each other in a circle.
 struct Party;
 
 #[odeon::actor(name = "test.Party")]
@@ -511,7 +512,7 @@ impl Party {
     }
 }
 
-/// What submits this test binary as a program that does this.
+/// The arguments that submit this test binary as a program that does this.
 fn program(does: &str) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let does = format!("ODEON_TEST_PROGRAM={does}");
@@ -731,14 +732,7 @@ async fn a_terminal_is_as_it_was_before_when_looking_on_ends() {
         .stderr(Stdio::null());
     let mut child = match pipes.spawn() {
         Ok(child) => child,
-        Err(error) => {
-            writeln!(
-                std::io::stderr(),
-                "skipped: no `script` to make a terminal: {error}"
-            )
-            .unwrap();
-            return;
-        }
+        Err(error) => return skip(Need::Terminal, format!("no `script` to make one: {error}")),
     };
     let mut keys = child.stdin.take().unwrap();
     let mut screen = child.stdout.take().unwrap();

@@ -1,8 +1,6 @@
 //! The command as people use it: its binary, its files, its exit codes, and clusters of its daemons.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-#![allow(clippy::print_stdout, reason = "what is skipped says so")]
-#![allow(clippy::print_stderr, reason = "what is skipped says so")]
 
 mod cli;
 mod cluster;

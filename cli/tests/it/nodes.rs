@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
+use odeon::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -12,11 +14,32 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The longest time that the machine may take for what comes about by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until it gives something.
+pub(crate) fn found<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begun = Clock::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        let waited = Clock::now().since(begun);
+        assert!(waited < PATIENCE, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Looks until something is so.
+pub(crate) fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
+    found(what, || fact().then_some(()));
+}
+
 /// Nodes by their names, each with its folder. They end with the test.
 pub(crate) struct Nodes {
     /// Where everything of the test lies.
     pub(crate) folder: tempfile::TempDir,
-    /// What stands before each command of a node, if anything.
+    /// The words before each command of a node, if any.
     before: fn(&str) -> Vec<String>,
     dirs: BTreeMap<String, PathBuf>,
 }

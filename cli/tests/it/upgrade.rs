@@ -8,9 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use odeon::Clock;
+use odeon_skip::{Need, skip};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::nodes::{Nodes, text};
+use crate::nodes::{Nodes, PATIENCE, eventually, found, text};
 
 /// Prints a number a line until a file is there.
 const PRINTS: &str = r#"n=0; while [ ! -e "$0" ]; do n=$((n+1)); echo $n; sleep 0.002; done"#;
@@ -47,7 +48,7 @@ impl Cluster {
             nodes: all,
             program,
         };
-        let started = loop {
+        let started = found("a program that nobody writes", || {
             let started = Command::new(&cluster.program)
                 .args(["up", "--name", "n1", "--listen", "127.0.0.1:0"])
                 .args(["--api", "127.0.0.1:0", "--nodes", &nodes.to_string()])
@@ -56,10 +57,10 @@ impl Cluster {
                 .output();
             match started {
                 // A process that another test starts at the moment has the new file open.
-                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {}
-                started => break started.unwrap(),
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+                started => Some(started.unwrap()),
             }
-        };
+        });
         assert!(started.status.success(), "{}", text(&started.stderr));
         cluster
     }
@@ -90,15 +91,19 @@ impl Cluster {
 
     /// Waits until a job has printed a line that begins so.
     async fn printed(&self, job: &str, begin: &str) -> String {
-        loop {
-            let logs = self.logs("n1", job);
-            if let Some(line) = logs.iter().find(|line| line.starts_with(begin)) {
-                return line.clone();
+        let looking = async {
+            loop {
+                let logs = self.logs("n1", job);
+                if let Some(line) = logs.iter().find(|line| line.starts_with(begin)) {
+                    return line.clone();
+                }
+                let job = self.job("n1", job);
+                assert_eq!(job["over"], false, "{job}");
+                Clock::sleep(Duration::from_millis(20)).await;
             }
-            let job = self.job("n1", job);
-            assert_eq!(job["over"], false, "{job}");
-            Clock::sleep(Duration::from_millis(20)).await;
-        }
+        };
+        let line = Clock::timeout(PATIENCE, looking).await;
+        line.unwrap_or_else(|| panic!("{job} prints no {begin:?}"))
     }
 
     /// Waits for the end of a job, which must be a success.
@@ -111,13 +116,14 @@ impl Cluster {
 }
 
 /// The program with actors that the tests of clusters submit.
-fn program(test: &str) -> Option<String> {
+fn program() -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_odeon")).with_file_name("job");
     if !program.exists() {
-        eprintln!(
-            "skipped: {test} needs {}: test the whole workspace",
+        let why = format!(
+            "there is no {}: test the whole workspace",
             program.display()
         );
+        skip(Need::OtherBinary, why);
         return None;
     }
     Some(program.display().to_string())
@@ -138,7 +144,7 @@ fn assert_whole(lines: &[String]) {
 /// SEMANTICS 66.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_run_on_while_their_node_becomes_another_program() {
-    let Some(program) = program("jobs_run_on_while_their_node_becomes_another_program") else {
+    let Some(program) = program() else {
         return;
     };
     let cluster = Cluster::new(1);
@@ -191,13 +197,13 @@ async fn jobs_run_on_while_their_node_becomes_another_program() {
 /// SEMANTICS 66.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_between_nodes_go_on_while_each_of_them_becomes_another_program() {
-    let test = "links_between_nodes_go_on_while_each_of_them_becomes_another_program";
-    let Some(program) = program(test) else {
+    let Some(program) = program() else {
         return;
     };
     let cluster = Cluster::new(3);
     cluster.ok("n1", &["voters", "3"]);
-    while cluster.status("n1")["voters"].as_array().unwrap().len() < 3 {}
+    let voters = || cluster.status("n1")["voters"].as_array().unwrap().len();
+    eventually("three voters", || voters() >= 3);
     let end = cluster.end();
     let end = end.to_str().unwrap();
     let counts = |nodes: [&str; 3]| {
@@ -239,8 +245,7 @@ async fn links_between_nodes_go_on_while_each_of_them_becomes_another_program() 
 /// SEMANTICS 66.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_holds_room_keeps_it_and_who_waits_for_it_goes_on_waiting() {
-    let test = "who_holds_room_keeps_it_and_who_waits_for_it_goes_on_waiting";
-    let Some(program) = program(test) else {
+    let Some(program) = program() else {
         return;
     };
     let cluster = Cluster::new(1);
@@ -249,7 +254,8 @@ async fn who_holds_room_keeps_it_and_who_waits_for_it_goes_on_waiting() {
     let first = holds(all - 0.5);
     cluster.printed(&first, "holding").await;
     let next = holds(1.0);
-    while cluster.job("n1", &next)["state"] != "running" {}
+    let runs = || cluster.job("n1", &next)["state"] == "running";
+    eventually("the next job", runs);
     for _ in 0..2 {
         cluster.release();
         cluster.ok("n1", &["upgrade"]);
@@ -313,7 +319,8 @@ async fn whatever_ends_while_a_node_becomes_another_program_is_seen_to_end() {
         let ending = cluster.submit("n1", &[&short[..], &[&pause]].concat());
         let killed = cluster.submit("n1", &["/bin/sleep", "--", "1000"]);
         cluster.printed(&ending, "begun").await;
-        while cluster.job("n1", &killed)["state"] != "running" {}
+        let runs = || cluster.job("n1", &killed)["state"] == "running";
+        eventually("a job that runs", runs);
         let pid = cluster.job("n1", &killed)["pid"].as_i64().unwrap();
         let mut upgrading = cluster.command("n1", &["upgrade"]).spawn().unwrap();
         Clock::sleep(Duration::from_millis(50 * round)).await;

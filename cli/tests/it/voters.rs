@@ -8,7 +8,7 @@ use std::time::Duration;
 use odeon::Clock;
 use rustix::process::Signal;
 
-use crate::nodes::{Nodes, text};
+use crate::nodes::{Nodes, eventually, found, text};
 
 /// Three nodes of this machine, all of which vote.
 struct Cluster {
@@ -33,7 +33,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts what does not run. What it says, with the voters by name.
+    /// Starts what does not run. Returns what it says, with the voters by name.
     fn start(&self) -> String {
         let up = [
             "up",
@@ -85,18 +85,15 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
         let numbers = printed.lines().map(|line| line.parse::<u64>().unwrap());
         numbers.collect::<Vec<_>>()
     };
-    while lines().len() < 3 {}
+    eventually("three lines", || lines().len() >= 3);
     let driver = cluster.job(other, &counting)["pid"].clone();
     let waiting = cluster.submit(other, &["/bin/true", "--node", "nowhere"]);
 
     cluster.kill(&leader);
     let killed = Clock::now();
-    let next = loop {
-        match cluster.leader(other) {
-            Some(next) if next != leader => break next,
-            _ => {}
-        }
-    };
+    let next = found("the next leader", || {
+        cluster.leader(other).filter(|next| *next != leader)
+    });
     let took = Clock::now().since(killed);
     eprintln!("{next} leads {took:?} after {leader} was killed");
     // Far more than is promised, for a machine that does other things.
@@ -109,7 +106,7 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
         "{jobs}"
     );
     let seen = lines().len();
-    while lines().len() < seen + 5 {}
+    eventually("more lines", || lines().len() >= seen + 5);
     let printed = lines();
     assert_eq!(printed, (1..=printed.len() as u64).collect::<Vec<_>>());
     let shown = cluster.job(other, &counting);
@@ -191,7 +188,7 @@ fn commands_go_to_another_node_while_the_daemon_of_their_machine_hangs() {
         let file: serde_json::Value = serde_json::from_str(&file).unwrap();
         file["others"].as_array().map_or(0, Vec::len)
     };
-    while others() < 2 {}
+    eventually("two others", || others() >= 2);
     let job = cluster.submit("head", &["/bin/sh", "--node=node-2", "--", "-c", BURSTS]);
     let mut follow = cluster.command("head", &["logs", "-f", &job]);
     let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
@@ -231,7 +228,9 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     cluster.ok("head", &["wait", &before]);
     cluster.kill("node-2");
     cluster.kill("node-3");
-    while cluster.leader("head").is_some() {}
+    eventually("the loss of its leader", || {
+        cluster.leader("head").is_none()
+    });
     let begun = Clock::now();
     let why = cluster.fails("head", &["drain", "node-2"]);
     assert!(
@@ -273,7 +272,7 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
     let took = Clock::now().since(begun);
     assert!(took < Duration::from_secs(4), "{took:?}");
     // What it does not know, it says.
-    loop {
+    eventually("two nodes of which it knows nothing", || {
         let output = cluster.run("head", &["status"]);
         let (shown, said) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(3), "{shown}{said}");
@@ -284,10 +283,8 @@ fn one_voter_of_three_refuses_to_write_and_goes_on_when_another_is_back() {
             row.split_whitespace().nth(1) == Some(state)
         };
         assert!(is("head", "up"), "{shown}");
-        if is("node-2", "unknown") && is("node-3", "unknown") {
-            break;
-        }
-    }
+        is("node-2", "unknown") && is("node-3", "unknown")
+    });
 
     cluster.start();
     let after = cluster.submit("head", &["/bin/true"]);
@@ -328,12 +325,17 @@ fn a_voter_without_its_disk_learns_anew_before_it_votes() {
     cluster.start();
     // It loses its seat, learns, and has it again.
     let file = cluster.dir("node-3").join("node.json");
-    while std::fs::read_to_string(&file)
-        .unwrap()
-        .contains("\"votes_as\": null")
-    {}
-    while cluster.names().len() < 3 {}
-    assert!(cluster.ok("node-3", &["jobs", "--all"]).contains(&before));
+    let seat = || {
+        let node = std::fs::read_to_string(&file).unwrap();
+        !node.contains("\"votes_as\": null")
+    };
+    eventually("its seat", seat);
+    eventually("three voters", || cluster.names().len() >= 3);
+    // It may be seen with the seat that it had, before it is there to be asked.
+    eventually("what it has learnt", || {
+        let output = cluster.run("node-3", &["jobs", "--all"]);
+        output.status.success() && text(&output.stdout).contains(&before)
+    });
     // It counts: without it and one more there is no majority.
     cluster.kill("node-2");
     let after = cluster.submit("node-3", &["/bin/true", "--node", "head"]);
@@ -462,7 +464,8 @@ fn a_node_that_does_not_vote_answers_through_one_that_does() {
     assert!(status.contains("voters head (3 wanted)"), "{status}");
     cluster.start();
     cluster.ok("node-3", &["voters", "1"]);
-    while cluster.status("node-3")["voters"].as_array().unwrap().len() != 1 {}
+    let voters = || cluster.status("node-3")["voters"].as_array().unwrap().len();
+    eventually("one voter", || voters() == 1);
     // Those that lost their seats answer still.
     for node in ["head", "node-2", "node-3"] {
         assert!(cluster.ok(node, &["jobs", "--all"]).contains(&job));
@@ -500,10 +503,8 @@ fn whoever_joins_after_a_change_of_leaders_is_there_at_once_and_stays() {
     let first = cluster.leader("head").unwrap();
     let others = cluster.others(&first);
     cluster.kill(&first);
-    while cluster
-        .leader(&others[0])
-        .is_none_or(|leader| leader == first)
-    {}
+    let led = || cluster.leader(&others[0]).is_some_and(|it| it != first);
+    eventually("another leader", led);
     // Its name comes behind all others, so it is the one that is dialled.
     let dir = cluster.folder.path().join("zz");
     cluster.nodes.add("zz", &dir);

@@ -129,6 +129,25 @@ fn streams_do_as_well() {
     }
 }
 
+#[test]
+fn costs_that_are_set_choose_the_algorithm() {
+    let far = Costs::default().far;
+    let slow = Link {
+        latency_s: 1.0,
+        ..far
+    };
+    for (near, expected) in [(far, Algorithm::Ring), (slow, Algorithm::Direct)] {
+        // The others do not come, and what fails says how it was done.
+        let mut ends = gang(&Topology::one_node(3), 1);
+        let mut comm = Communicator::new(ends.remove(0)).with_costs(Costs { near, far });
+        comm.set_deadline(Duration::from_millis(10));
+        let summed = comm.all_reduce(&mut vec![0.0f32; 2_000_000], Reduce::Sum);
+        summed.unwrap_err();
+        let failed = comm.broken().unwrap();
+        assert_eq!(failed.call.algorithm, expected, "{failed}");
+    }
+}
+
 // SEMANTICS 50.
 #[test]
 fn a_sum_does_not_depend_on_who_comes_first() {

@@ -1,4 +1,4 @@
-//! The same suites on a real card. Skipped by name where there is none; the reason is printed.
+//! The same suites on a real card. Skipped by name where there is none.
 //! Without a driver, opening says so and nothing panics.
 
 use std::collections::HashSet;
@@ -6,38 +6,13 @@ use std::process;
 use std::sync::OnceLock;
 
 use odeon_devices::driver::conformance::Rig;
-use odeon_gpu::cuda::{Cuda, CudaDriver, CudaError, GpuOptions};
+use odeon_gpu::cuda::{Cuda, CudaDriver, GpuOptions};
 use odeon_gpu::{Backend, Cpu, Precision};
 
-fn skipped(error: &CudaError) {
-    #[allow(clippy::print_stderr, reason = "who reads the output wants the reason")]
-    {
-        eprintln!("skipped: {error}");
-    }
-}
-
-/// Returns true when the machine lacks what a card needs, in contrast to something that is broken.
-fn is_absent(error: &CudaError) -> bool {
-    matches!(
-        error,
-        CudaError::NoDriver
-            | CudaError::NoDevice { .. }
-            | CudaError::NoLibrary { .. }
-            | CudaError::OldDriver { .. }
-            | CudaError::OldDevice { .. }
-            | CudaError::Driver { .. }
-    )
-}
+use crate::lacking::or_skipped;
 
 fn card(precision: Precision) -> Option<Cuda> {
-    match Cuda::open(0, precision, &GpuOptions::default()) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            assert!(is_absent(&error), "{error}");
-            skipped(&error);
-            None
-        }
-    }
+    or_skipped(Cuda::open(0, precision, &GpuOptions::default()))
 }
 
 macro_rules! suite {
@@ -80,18 +55,12 @@ mod driver {
 }
 
 fn rig() -> Option<Rig<CudaDriver>> {
-    match CudaDriver::new() {
-        Ok(driver) => Some(Rig {
-            driver,
-            process: process::id(),
-            pass: |_| std::thread::yield_now(),
-        }),
-        Err(error) => {
-            assert!(is_absent(&error), "{error}");
-            skipped(&error);
-            None
-        }
-    }
+    let driver = or_skipped(CudaDriver::new())?;
+    Some(Rig {
+        driver,
+        process: process::id(),
+        pass: |_| std::thread::yield_now(),
+    })
 }
 
 #[test]

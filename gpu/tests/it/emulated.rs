@@ -5,16 +5,14 @@
 use odeon_gpu::Precision;
 use odeon_gpu::cuda::emulated::{EmulatedError, ThreadOrder};
 use odeon_gpu::cuda::{Cuda, Emulated};
+use odeon_skip::{Need, skip};
 
 /// The back-end, or nothing where there is no compiler.
 fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> {
     match Emulated::start(order) {
         Ok(card) => Some(Cuda::over(card, precision)),
         Err(error @ EmulatedError::NoCompiler { .. }) => {
-            #[allow(clippy::print_stderr, reason = "who reads the output wants the reason")]
-            {
-                eprintln!("skipped: {error}");
-            }
+            skip(Need::CppCompiler, error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -61,7 +59,8 @@ suite!(
 );
 
 mod around {
-    //! What the suite does not reach: faults, leaks, graphs, pages, rounded parameters.
+    //! Tests of all that the suite does not reach: faults, leaks, graphs, pages, rounded
+    //! parameters.
 
     use odeon_devices::fault::{FaultKind, GpuFault};
     use odeon_gpu::cuda::emulated::ThreadOrder;

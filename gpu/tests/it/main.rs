@@ -9,5 +9,6 @@ mod cuda;
 mod emulated;
 mod emulated_nccl;
 mod ipc;
+mod lacking;
 mod nccl;
 mod nvrtc;

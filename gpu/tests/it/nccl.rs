@@ -1,5 +1,5 @@
 //! Collectives between the cards of this machine, by NCCL itself. Skipped by name where there is no
-//! card or no library; the reason is printed.
+//! card or no library.
 
 use std::thread;
 use std::time::Duration;
@@ -8,8 +8,11 @@ use odeon_collective::conformance::{self, Bench};
 use odeon_collective::queue::gang;
 use odeon_collective::{Collective, Communicator, Element, Fault, Reduce, Topology};
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
-use odeon_gpu::cuda::{Cuda, CudaArray, CudaError, Elements, Gpu, GpuOptions};
+use odeon_gpu::cuda::{Cuda, CudaArray, Elements, Gpu, GpuOptions};
 use odeon_gpu::{Backend, Precision};
+use odeon_skip::{Need, skip};
+
+use crate::lacking::or_skipped;
 
 fn say(text: &str) {
     #[allow(
@@ -22,38 +25,17 @@ fn say(text: &str) {
     }
 }
 
-/// Returns true when the machine lacks what it takes, in contrast to something that is broken.
-fn is_absent(error: &CudaError) -> bool {
-    matches!(
-        error,
-        CudaError::NoDriver
-            | CudaError::NoDevice { .. }
-            | CudaError::NoLibrary { .. }
-            | CudaError::OldLibrary { .. }
-            | CudaError::OldDriver { .. }
-            | CudaError::OldDevice { .. }
-            | CudaError::Driver { .. }
-    )
-}
-
-fn or_skipped<T>(result: Result<T, CudaError>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) => {
-            assert!(is_absent(&error), "{error}");
-            say(&format!("skipped: {error}"));
-            None
-        }
-    }
-}
-
 /// The library and all cards.
 fn machine() -> Option<(NcclLibrary, Vec<Cuda>)> {
     let library = or_skipped(NcclLibrary::load())?;
     let count = or_skipped(Gpu::count())?;
+    if count == 0 {
+        skip(Need::Card, "the driver sees none");
+        return None;
+    }
     let open = |device| Cuda::open(device, Precision::F32, &GpuOptions::default());
     let cards: Option<Vec<Cuda>> = (0..count).map(|device| or_skipped(open(device))).collect();
-    let cards = cards.filter(|cards| !cards.is_empty())?;
+    let cards = cards?;
     say(&format!(
         "NCCL {}, cards: {}",
         library.version(),
@@ -88,14 +70,18 @@ impl Bench<Nccl> for OnCard {
     }
 }
 
-/// Runs a rank for each card on a thread of its own.
+/// Runs a rank for each card of the machine.
 fn run(body: impl Fn(&mut Nccl, &Cuda) + Sync) {
-    let Some((library, cards)) = machine() else {
-        return;
-    };
+    if let Some((library, cards)) = machine() {
+        run_on(library, &cards, body);
+    }
+}
+
+/// Runs a rank for each of these cards on a thread of its own.
+fn run_on(library: NcclLibrary, cards: &[Cuda], body: impl Fn(&mut Nccl, &Cuda) + Sync) {
     let ends = gang(&Topology::one_node(cards.len()), 1);
     thread::scope(|scope| {
-        for (end, card) in ends.into_iter().zip(&cards) {
+        for (end, card) in ends.into_iter().zip(cards) {
             let body = &body;
             scope.spawn(move || {
                 let comm = Communicator::new(end);
@@ -132,12 +118,14 @@ fn a_gradient_is_reduced_between_operations_of_the_card() {
 /// Needs two cards: with one there is nobody to wait for.
 #[test]
 fn a_card_that_does_not_come_is_named() {
-    run(|nccl, card| {
+    let Some((library, cards)) = machine() else {
+        return;
+    };
+    if cards.len() < 2 {
+        return skip(Need::TwoCards, "nobody misses the only card");
+    }
+    run_on(library, &cards, |nccl, card| {
         let (rank, world) = (nccl.membership().rank, nccl.membership().world());
-        if world < 2 {
-            eprintln!("a_card_that_does_not_come_is_named: skipped, nobody misses the only card");
-            return;
-        }
         if rank == world - 1 {
             // Leaves at once; the others are told so, or miss it.
             return;

@@ -5,18 +5,10 @@ use odeon_gpu::cuda::cache::KernelCache;
 use odeon_gpu::cuda::kernel::{Kernel, Source};
 use odeon_gpu::cuda::{CudaError, Nvrtc, compile_cached};
 
+use crate::lacking::or_skipped;
+
 fn compiler() -> Option<Nvrtc> {
-    match Nvrtc::load() {
-        Ok(nvrtc) => Some(nvrtc),
-        Err(error @ CudaError::NoLibrary { .. }) => {
-            #[allow(clippy::print_stderr, reason = "who reads the output wants the reason")]
-            {
-                eprintln!("skipped: {error}");
-            }
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    or_skipped(Nvrtc::load())
 }
 
 /// Returns true when the machine code names the kernel, as the driver will look it up.

@@ -271,12 +271,6 @@ impl Node {
         count.count() as u32
     }
 
-    /// Returns true when `holder` has a lease here.
-    #[must_use]
-    pub fn has_holder(&self, holder: &str) -> bool {
-        self.leases.iter().any(|lease| lease.holder == holder)
-    }
-
     /// The holders of `resource` and their amounts, most first.
     #[must_use]
     pub fn holders_of(&self, resource: &Resource) -> Vec<(String, u64)> {

@@ -318,6 +318,7 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
+    use odeon_skip::{Need, skip};
     use proptest::prelude::*;
     use tempfile::TempDir;
 
@@ -347,11 +348,11 @@ mod tests {
             Ok(done) if done.status.success() => Some((folder, path)),
             Ok(done) => {
                 let why = String::from_utf8_lossy(&done.stderr);
-                println!("skipped: cc {options:?}: {why}");
+                skip(Need::CCompiler, format!("cc {options:?}: {why}"));
                 None
             }
             Err(error) => {
-                println!("skipped: cc: {error}");
+                skip(Need::CCompiler, format!("cc: {error}"));
                 None
             }
         }
@@ -382,8 +383,7 @@ mod tests {
         let found = Executable::inspect(&shell).unwrap();
         assert_eq!(found.architecture, Architecture::here());
         let Ok(listed) = Command::new("readelf").arg("-VW").arg(&shell).output() else {
-            println!("skipped: there is no readelf");
-            return;
+            return skip(Need::Readelf, "there is no readelf");
         };
         let listed = String::from_utf8(listed.stdout).unwrap();
         let needs = listed.rsplit("Version needs").next().unwrap();

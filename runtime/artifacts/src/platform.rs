@@ -260,6 +260,8 @@ fn no_loader(interpreter: &str, node: &[String], musl: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use odeon_skip::{Need, skip};
+
     use super::*;
     use crate::Dynamic;
 
@@ -314,14 +316,12 @@ mod tests {
     #[test]
     fn the_version_of_glibc_is_the_one_that_ldd_says() {
         let Ok(said) = std::process::Command::new("ldd").arg("--version").output() else {
-            println!("skipped: there is no ldd");
-            return;
+            return skip(Need::Ldd, "there is no ldd");
         };
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let first = said.lines().next().unwrap_or_default();
         let Some(version) = first.split(' ').next_back().and_then(|it| it.parse().ok()) else {
-            println!("skipped: ldd is not that of glibc: {said}");
-            return;
+            return skip(Need::Ldd, format!("it is not that of glibc: {said}"));
         };
         let loaders = &Platform::here().loaders;
         let glibc = loaders.iter().find(|it| it.libc == Libc::Glibc).unwrap();
@@ -400,8 +400,7 @@ mod tests {
     fn the_library_is_found_where_the_loader_is_configured_to_look() {
         let here = Platform::here();
         let Some(loader) = here.loaders.iter().find(|it| it.libc == Libc::Glibc) else {
-            println!("skipped: this system has no glibc");
-            return;
+            return skip(Need::Glibc, "this system has none");
         };
         let real = fs::canonicalize(&loader.interpreter).unwrap();
         let root = tempfile::tempdir().unwrap();

@@ -338,6 +338,8 @@ pub enum SupplyError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -449,10 +451,13 @@ mod tests {
                 format!("piece {} could not be fetched: no peer has it", b.digest)
             );
             let answered = [first, second].into_iter().map(|reader| {
-                while !reader.is_finished() {
+                // A minute at least.
+                let answered = (0..60_000).any(|_| {
                     arrivals.arrived(&a.digest);
-                    std::thread::yield_now();
-                }
+                    std::thread::park_timeout(Duration::from_millis(1));
+                    reader.is_finished()
+                });
+                assert!(answered, "a reader that waits is never answered");
                 reader.join().unwrap()
             });
             assert!(answered.into_iter().all(|answer| answer == Ok(())));

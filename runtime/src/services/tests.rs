@@ -310,9 +310,13 @@ fn a_question_that_cannot_be_read_does_not_end_the_link_of_whoever_passed_it_on(
         let guest = far.spawn::<Guest>(()).isolated().await.unwrap();
         let worker = far.process_of(guest).unwrap();
         let way = far.engine().next_link(worker).unwrap();
-        while !near.engine().routes_to(worker) {
-            Clock::sleep(Duration::from_millis(10)).await;
-        }
+        let routed = async {
+            while !near.engine().routes_to(worker) {
+                Clock::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let routed = Clock::timeout(Duration::from_secs(600), routed).await;
+        routed.expect("a way to the worker is told");
         let (failure, why) = asked::<Missing>(near.engine(), worker, &()).await;
         assert_eq!(failure, "unknown service 65535");
         assert_eq!(why, None);

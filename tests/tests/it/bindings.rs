@@ -14,6 +14,8 @@ use odeon_devices::fault::FaultKind;
 use odeon_tests::again;
 use serde::{Deserialize, Serialize};
 
+use crate::{eventually, found};
+
 /// The machine as a process sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 struct Sight {
@@ -107,13 +109,12 @@ async fn system_of(release: Duration, worker: WorkerCommand) -> System {
 }
 
 async fn sight(eye: Ref<Eye>) -> Sight {
-    loop {
-        match eye.ask(Look).await {
-            Ok(sight) => return sight,
-            Err(AskError::Died(_)) => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    found("a life that looks", async || match eye.ask(Look).await {
+        Ok(sight) => Some(sight),
+        Err(AskError::Died(_)) => None,
+        Err(error) => panic!("{error}"),
+    })
+    .await
 }
 
 async fn process(system: &System, eye: Ref<Eye>) -> ProcessId {
@@ -233,9 +234,7 @@ async fn a_process_that_is_killed_before_it_has_said_hello_leaves_its_devices_to
     assert_eq!(sight(eye).await.devices.len(), 8);
     eye.stop().await.unwrap();
     let free = async || system.nodes().await[0].node.free_devices() == 8;
-    while !free().await {
-        tokio::task::yield_now().await;
-    }
+    eventually("free devices", free).await;
     system.shutdown().await;
     for n in 1..=2 {
         let mut name = folder.clone().into_os_string();
@@ -255,9 +254,8 @@ async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
     let needs = |needs: Needs| needs.gpus(8);
     let eye = system.spawn::<Eye>(()).needs(needs);
     let eye = eye.restart(Restart::Permanent).start().unwrap();
-    while !folder.exists() || system.workers().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let begun = async || folder.exists() && !system.workers().is_empty();
+    eventually("a process that begins", begun).await;
     let dear = system
         .spawn::<Eye>(())
         .needs(|needs| needs.gpus(8).priority(5));

@@ -8,12 +8,15 @@ use odeon::collective::{Collective, CollectiveError, Reduce, bf16};
 use odeon::group::{Communicator, FormError, Seat};
 use odeon::trace::SpanKind;
 use odeon::{
-    AskError, ClusterIdentity, Context, Failure, Group, Rank, Restart, System, WorkerMode, mesh,
+    AskError, Clock, ClusterIdentity, Context, Failure, Group, Rank, Restart, System, WorkerMode,
+    mesh,
 };
 use odeon_tests::again;
 use odeon_tests::peer::{self, Peer, Workers};
 use odeon_tests::wires::loopback;
 use tokio::process::Command;
+
+use crate::PATIENCE;
 
 /// Takes a seat and waits until all have taken theirs.
 #[derive(Clone)]
@@ -100,7 +103,9 @@ impl Member {
             return (vec![], "no seat in this life".to_owned());
         };
         let mut data = vec![1.0f32; 300_000];
+        let begun = Clock::now();
         loop {
+            assert!(Clock::now().since(begun) < PATIENCE, "nobody is lost");
             if let Err(error) = comm.all_reduce(&mut data, Reduce::Mean) {
                 return (ranks(&error), error.to_string());
             }

@@ -255,6 +255,76 @@ fn what_cannot_be_is_refused_at_once_with_the_reason() {
     });
 }
 
+#[test]
+fn an_actor_goes_to_a_device_of_a_model_that_will_do_and_not_to_a_node_that_is_ruled_out() {
+    let mut devices = Spec::cluster(2, Model::default());
+    devices.models.insert("other".to_owned(), Model::default());
+    for element in &mut devices.elements {
+        if element.model.is_some() && element.name.starts_with("node1/") {
+            element.model = Some("other".to_owned());
+        }
+    }
+    System::simulated(7, spec(2).devices(devices)).run(|world| async move {
+        let node = &world.nodes[0];
+        let spawn = |needs: Needs| node.spawn::<Worker>(NOW).needs(|_| needs.gpus(1));
+        let story = async {
+            for (model, there) in [("model", "node-0"), ("other", "node-1")] {
+                let worker = spawn(Needs::new().device_model(model)).await.unwrap();
+                assert_eq!(placed(node, worker).await.0, there, "{model}");
+            }
+            let either = Needs::new().device_model("none").device_model("other");
+            let worker = spawn(either).await.unwrap();
+            assert_eq!(placed(node, worker).await.0, "node-1");
+            let why = not_placed(spawn(Needs::new().device_model("none")).await);
+            assert!(why.contains("(none)"), "{why}");
+            for (not, there) in [("node-0", "node-1"), ("node-1", "node-0")] {
+                let worker = spawn(Needs::new().not_on_node(not)).await.unwrap();
+                assert_eq!(placed(node, worker).await.0, there, "not on {not}");
+            }
+        };
+        node.scope(story).await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_label_that_is_preferred_decides_where_there_is_a_choice() {
+    let start = async |name: &str, disk: &str| {
+        let builder = System::builder()
+            .job(odeon::job![Worker])
+            .workers(odeon::WorkerMode::InProcess);
+        let builder = builder.node(name).label("disk", disk);
+        builder.start().await.unwrap()
+    };
+    let (a, b) = (start("a", "hard").await, start("b", "solid").await);
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(near), tokio::io::split(far));
+    let joined = tokio::join!(a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
+    joined.0.unwrap();
+    joined.1.unwrap();
+    let story = async {
+        until(|| async { a.nodes().await.len() == 2 }).await;
+        let spawn = async |prefers: Needs| {
+            let spawn = a.spawn::<Worker>(NOW).needs(|_| prefers.cpus(0.1));
+            placed(&a, spawn.await.unwrap()).await.0
+        };
+        for (disk, there) in [("hard", "a"), ("solid", "b")] {
+            let prefers = Needs::new().prefer_label("disk", disk, 1);
+            assert_eq!(spawn(prefers).await, there, "{disk}");
+        }
+        // The greater weight counts.
+        for (hard, solid, there) in [(2, 1, "a"), (1, 2, "b")] {
+            let prefers = Needs::new().prefer_label("disk", "hard", hard);
+            let prefers = prefers.prefer_label("disk", "solid", solid);
+            assert_eq!(spawn(prefers).await, there, "{hard} to {solid}");
+        }
+        // It is no requirement.
+        spawn(Needs::new().prefer_label("disk", "tape", 1)).await;
+    };
+    a.scope(story).await;
+    a.shutdown().await;
+    b.shutdown().await;
+}
+
 /// SEMANTICS 46.
 #[test]
 fn an_actor_waits_for_room_and_anyone_can_see_why() {

@@ -132,7 +132,9 @@ async fn garbage_on_a_live_link_closes_that_link_and_no_other() {
             async move { system.scope(far.ask(Ping)).await }
         });
         // Its call has been written; so it is under way.
-        while frame(&mut stream).await[4] != 2 {}
+        let called = async { while frame(&mut stream).await[4] != 2 {} };
+        let called = Clock::timeout(PATIENCE, called).await;
+        called.expect("a call in time");
         stream.write_all(garbage).await.unwrap();
         let outcome = Clock::timeout(PATIENCE, asking)
             .await

@@ -11,6 +11,8 @@ use odeon::{
 use odeon_tests::again;
 use tokio::sync::Semaphore;
 
+use crate::eventually;
+
 #[odeon::message]
 struct Boom;
 
@@ -269,9 +271,7 @@ async fn handled(system: &System, actor: Ref<Counter>, messages: u64) {
             .iter()
             .any(|view| view.id == actor.id() && view.handled == messages)
     };
-    while !seen().await {
-        tokio::task::yield_now().await;
-    }
+    eventually("the end of a message", seen).await;
 }
 
 const HOSTS: [Host; 2] = [Host::Kameo, Host::Actix];
@@ -586,9 +586,8 @@ macro_rules! wrapped {
                 assert!(error.to_string().contains("bad luck"), "{error}");
                 let second = spawn(1).await.unwrap();
                 second.stop().await.unwrap();
-                while !system.actors().await.is_empty() {
-                    tokio::task::yield_now().await;
-                }
+                let gone = async || system.actors().await.is_empty();
+                eventually("the end of all actors", gone).await;
                 system.shutdown().await;
             }
         }

@@ -7,6 +7,8 @@ use odeon::{
     System,
 };
 
+use crate::eventually;
+
 /// Versions of one message, each of which must have its own id.
 mod versions {
     macro_rules! version {
@@ -406,9 +408,8 @@ async fn a_handler_takes_messages_of_the_runtime() {
     library.ask(Watch { other: register }).await.unwrap();
     register.ask(Stop).await.unwrap();
     register.down().await;
-    while library.ask(Notices).await.unwrap() == 0 {
-        tokio::task::yield_now().await;
-    }
+    let noticed = async || library.ask(Notices).await.unwrap() > 0;
+    eventually("a notice", noticed).await;
     system.shutdown().await;
 }
 

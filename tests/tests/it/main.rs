@@ -22,3 +22,29 @@ mod spans;
 mod stubborn;
 mod supervision;
 mod workers;
+
+use std::time::Duration;
+
+use odeon::Clock;
+
+/// The longest time that the machine may take for what comes about by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until it gives something.
+async fn found<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let trying = async {
+        loop {
+            if let Some(found) = attempt().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let found = Clock::timeout(PATIENCE, trying).await;
+    found.unwrap_or_else(|| panic!("waited in vain for {what}"))
+}
+
+/// Looks until something is so.
+async fn eventually(what: &str, mut fact: impl AsyncFnMut() -> bool) {
+    found(what, async || fact().await.then_some(())).await;
+}

@@ -11,6 +11,7 @@ use odeon::Clock;
 use odeon_artifacts::{Digest, Listing, Piece};
 use odeon_cluster::job::{JobSpec, Outcome};
 use odeon_cluster::{Daemon, DaemonConfig};
+use odeon_skip::{Need, skip};
 use odeon_tests::again;
 use rustix::process::{Pid, Signal, kill_process};
 use tracing::field::{Field, Visit};
@@ -156,20 +157,24 @@ async fn expect_nothing_left(folder: &Path) {
 /// Returns true where a test is to go on: in a process of its own, so that threads and mounts that are
 /// left, and what is logged, are those of its story alone.
 fn goes_on(test: &str) -> bool {
-    may_mount(test) && again::alone(module_path!(), test)
+    may_mount() && again::alone(module_path!(), test)
 }
 
-/// Returns true if this machine mounts; else the test says so and is skipped.
-fn may_mount(test: &str) -> bool {
+/// Returns true if this machine mounts; else the test is skipped.
+fn may_mount() -> bool {
     let fuse = fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/fuse");
-    let root = rustix::process::geteuid().is_root();
-    if fuse.is_err() || !root {
-        eprintln!("skipped: {test} mounts, which is not to be had here");
+    if let Err(error) = fuse {
+        skip(Need::Mounts, format!("/dev/fuse: {error}"));
+        return false;
     }
-    fuse.is_ok() && root
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skip(Need::Mounts, "only root mounts");
+    }
+    root
 }
 
 /// The pieces that came to each node for each bundle, in order.

@@ -13,10 +13,10 @@ use odeon_tests::again;
 use tokio::sync::Semaphore;
 
 /// Handlers and starts wait here; each test has its own.
-static GATES: [Semaphore; 10] = [const { Semaphore::const_new(0) }; 10];
+static GATES: [Semaphore; 11] = [const { Semaphore::const_new(0) }; 11];
 
 /// Notes handled, by gate, over all lives.
-static NOTED: [AtomicU64; 10] = [const { AtomicU64::new(0) }; 10];
+static NOTED: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
 
 struct Clerk {
     gate: usize,
@@ -287,6 +287,33 @@ async fn a_timeout_covers_the_wait_for_room_too() {
     assert!(waited < Duration::from_millis(400), "{waited:?}");
     GATES[9].add_permits(2);
     assert_eq!(second.await, Ok(()));
+    system.shutdown().await;
+}
+
+/// SEMANTICS 10: an ask whose caller names no time ends after that of the limits.
+#[tokio::test(start_paused = true)]
+async fn an_ask_without_a_timeout_ends_after_the_default() {
+    let mut limits = Limits::default();
+    let most = Duration::from_secs(7);
+    limits.ask_timeout = most;
+    let system = System::builder().limits(limits).start().await.unwrap();
+    let actor = clerk(&system, 10, false).await;
+    let begin = odeon::Clock::now();
+    let error = actor.ask(Hold).await.unwrap_err();
+    assert!(
+        matches!(error, AskError::Timeout { waited, .. } if waited == most),
+        "{error}"
+    );
+    let waited = odeon::Clock::now().since(begin);
+    assert!(
+        most <= waited && waited < most + Duration::from_secs(1),
+        "{waited:?}"
+    );
+    // As long as the caller says, where that is longer.
+    let patient = actor.ask(Hold).timeout(most * 2).await.unwrap_err();
+    assert!(matches!(patient, AskError::Timeout { .. }), "{patient}");
+    assert!(odeon::Clock::now().since(begin) >= most * 3);
+    GATES[10].add_permits(2);
     system.shutdown().await;
 }
 

@@ -232,9 +232,12 @@ fn tells_that_are_refused_give_their_credit_back() {
                 }
             };
             world.nodes[sender].scope(telling).await;
-            while home.process_of(actor).is_none() {
-                Clock::sleep(Duration::from_secs(1)).await;
-            }
+            let placed = async {
+                while home.process_of(actor).is_none() {
+                    Clock::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            in_time(placed).await;
             assert_eq!(home.dead_letters(), TOLD - BACKLOG, "seed {seed}");
             let asked = world.nodes[sender].scope(actor.ask(note(TOLD))).await;
             assert_eq!(asked, Ok(vec![TOLD]), "seed {seed}");

@@ -10,6 +10,8 @@ use odeon::{AskError, Context, Reason, Ref, System, WorkerMode};
 use odeon_tests::again;
 use tokio::sync::Semaphore;
 
+use crate::found;
+
 /// Opens nothing: whoever waits here waits until it is dropped.
 static SHUT: Semaphore = Semaphore::const_new(0);
 
@@ -128,14 +130,12 @@ async fn a_trace_goes_through_other_processes() {
 
 /// The spans of handlers of a message, once there are so many, in the order in which they ran.
 async fn handled(system: &System, message: &str, count: usize) -> Vec<Span> {
-    loop {
+    found("the spans of handlers", async || {
         let mut spans = system.spans();
         spans.retain(|it| it.kind == SpanKind::Handle && it.message == message);
-        if spans.len() == count {
-            return spans;
-        }
-        tokio::task::yield_now().await;
-    }
+        (spans.len() == count).then_some(spans)
+    })
+    .await
 }
 
 /// SEMANTICS 39.

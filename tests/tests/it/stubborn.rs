@@ -12,6 +12,8 @@ use odeon::{
 use odeon_tests::again;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::eventually;
+
 /// Every start of a slow actor but its first passes the gate.
 static GATE: Semaphore = Semaphore::const_new(0);
 
@@ -236,7 +238,8 @@ async fn a_process_whose_only_actor_blocks_is_ended_with_its_family() {
         let running = view.running.as_ref();
         view.id == blocker.id() && running.is_some_and(|it| it.message == "Block")
     };
-    while !system.actors().await.iter().any(blocks) {}
+    let blocked = async || system.actors().await.iter().any(blocks);
+    eventually("an actor that blocks", blocked).await;
     sibling.ask(Boom).await.unwrap_err();
     assert_eq!(sibling.ask(Life).await.unwrap().0, 2);
     let (life, second) = blocker.ask(Life).await.unwrap();
@@ -307,7 +310,8 @@ async fn two_that_are_lost_at_once_come_back_though_one_needs_the_other() {
             assert!(system.kill_worker(processes[which].unwrap()));
         }
         // An ask that left before the loss was noticed ends with it.
-        while needy.ask(Life).await.is_err() || needed.ask(Life).await.is_err() {}
+        let back = async || needy.ask(Life).await.is_ok() && needed.ask(Life).await.is_ok();
+        eventually("both of them", back).await;
         let took = Clock::now().since(begun);
         assert!(took < Limits::default().ask_timeout / 2, "{took:?}");
     }

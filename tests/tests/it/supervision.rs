@@ -10,6 +10,8 @@ use odeon::{
 use odeon_tests::again;
 use serde::{Deserialize, Serialize};
 
+use crate::{eventually, found};
+
 /// Writes down what happened, in order.
 struct Recorder {
     lines: Vec<String>,
@@ -404,9 +406,8 @@ async fn a_failure_that_nobody_mends_climbs_to_the_top_with_its_causes() {
         assert_eq!(kinds, [Escalated, Escalated, Panic], "{failure}");
         assert!(failure.root_cause().message.contains("boom"), "{failure}");
         // The whole tree is gone, also those who did not fail.
-        while !system.actors().await.is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let gone = async || system.actors().await.is_empty();
+        eventually("the end of the tree", gone).await;
         assert!(kids[0].ask(Life).await.is_err());
         system.shutdown().await;
     }
@@ -422,18 +423,16 @@ async fn a_supervisor_that_fails_starts_again_with_its_family() {
         // Both at once: whichever is judged first, the next family has the strategy of its parent.
         let (_, kid) = tokio::join!(sup.ask(BoomSup), old[0].ask(Boom));
         kid.unwrap_err();
-        let kids = loop {
+        let kids = found("the next family", async || {
             // A life of the family may still end.
-            match sup.ask(Kids).await {
-                Ok(kids) if kids != old && kids[1].ask(Life).await.is_ok() => break kids,
-                _ => tokio::task::yield_now().await,
-            }
-        };
+            let kids = sup.ask(Kids).await.ok().filter(|kids| *kids != old)?;
+            kids[1].ask(Life).await.ok().map(|_| kids)
+        })
+        .await;
         let before = kids[0].ask(Life).await.unwrap();
         kids[1].ask(Boom).await.unwrap_err();
-        while kids[0].ask(Life).await != Ok(before + 1) {
-            tokio::task::yield_now().await;
-        }
+        let again = async || kids[0].ask(Life).await == Ok(before + 1);
+        eventually("the next life", again).await;
         assert!(matches!(old[2].ask(Life).await, Err(AskError::Dead(_))));
         system.shutdown().await;
     }
@@ -515,14 +514,12 @@ async fn a_watcher_in_another_process_hears_of_the_dead() {
 
 /// Waits until a watcher has been told this many times.
 async fn told(watcher: Ref<Watcher>, count: usize) -> Vec<(u64, Incarnation, String)> {
-    loop {
+    found("news of ends", async || {
         let downs = watcher.ask(Downs).await.unwrap();
-        if downs.len() == count {
-            return downs;
-        }
-        assert!(downs.len() < count, "{downs:?}");
-        tokio::task::yield_now().await;
-    }
+        assert!(downs.len() <= count, "{downs:?}");
+        (downs.len() == count).then_some(downs)
+    })
+    .await
 }
 
 /// SEMANTICS 18.
@@ -589,9 +586,8 @@ async fn a_panic_in_stop_stops_nobody() {
         story.extend(["start a", "start b", "start c"]);
         expect(book, &story).await;
         kids[0].ask(Quit).await.unwrap();
-        while kids[0].ask(Life).await != Ok(3) {
-            tokio::task::yield_now().await;
-        }
+        let third = async || kids[0].ask(Life).await == Ok(3);
+        eventually("a third life", third).await;
         sup.stop().await.unwrap();
         system.shutdown().await;
     }

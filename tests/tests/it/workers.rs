@@ -3,14 +3,17 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures::stream::FuturesOrdered;
+use futures::{FutureExt, StreamExt, poll};
 use odeon::group::{
     CallError, Collect, Dispatch, GroupError, MeshError, MeshPlace, Pool, Protocol, WhereIn,
     WorkerCall, WorkerGroup,
 };
-use odeon::{Context, Failure, Rank, System, WorkerMode, mesh};
+use odeon::{Clock, Context, Failure, Rank, System, WorkerMode, mesh};
 use odeon_tests::again;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Adds a rank's number to rows: `(row, rank)` for each.
 #[odeon::message(reply = Result<Vec<(u32, u32)>, Failure>)]
@@ -49,14 +52,14 @@ impl WorkerCall for Mark {
     }
 }
 
-/// Stays until the test lets it go; the answer is how many were in their pool at that time.
-#[odeon::message(reply = Result<usize, Failure>)]
+/// Begins and stays until the test lets it go.
+#[odeon::message(reply = Result<u32, Failure>)]
 #[derive(Clone)]
-struct Stay;
+struct Stay(u32);
 
 impl WorkerCall for Stay {
-    type Part = usize;
-    type Output = usize;
+    type Part = u32;
+    type Output = u32;
 
     fn protocol(&self) -> Protocol {
         Protocol::RankZero
@@ -66,13 +69,21 @@ impl WorkerCall for Stay {
         Ok(vec![self.clone(); parts])
     }
 
-    fn join(&self, parts: Vec<usize>) -> Result<usize, Failure> {
+    fn join(&self, parts: Vec<u32>) -> Result<u32, Failure> {
         Ok(parts[0])
     }
 }
 
+/// A moment of a [`Stay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Begun(u32),
+    Over(u32),
+}
+
+/// The moments of all stays, in order.
+static STAYS: LazyLock<watch::Sender<Vec<Moment>>> = LazyLock::new(|| watch::channel(vec![]).0);
 static LEAVE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(0));
-static THERE: AtomicUsize = AtomicUsize::new(0);
 static ASKED_WHERE: AtomicUsize = AtomicUsize::new(0);
 
 struct Worker {
@@ -95,10 +106,11 @@ impl Worker {
     }
 
     #[handler(message = Stay)]
-    async fn stay(&mut self, _stay: Stay, _cx: &mut Context<Self>) -> Result<usize, Failure> {
-        THERE.fetch_add(1, Ordering::SeqCst);
+    async fn stay(&mut self, Stay(n): Stay, _cx: &mut Context<Self>) -> Result<u32, Failure> {
+        STAYS.send_modify(|stays| stays.push(Moment::Begun(n)));
         LEAVE.acquire().await.map_err(Failure::error)?.forget();
-        Ok(THERE.fetch_sub(1, Ordering::SeqCst))
+        STAYS.send_modify(|stays| stays.push(Moment::Over(n)));
+        Ok(n)
     }
 
     /// In `generate` two neighbours have the same rows, and the second answers; in `odd` nobody
@@ -251,19 +263,47 @@ async fn models_of_one_pool_take_turns_and_those_of_others_do_not_wait() {
     let (one, other) = (Pool::new("one"), Pool::new("other"));
     let (first, second) = (spawn(&one).await, spawn(&one).await);
     let third = spawn(&other).await;
+    let begun = async |n: u32| {
+        let mut stays = STAYS.subscribe();
+        let waiting = stays.wait_for(|stays| stays.contains(&Moment::Begun(n)));
+        let begun = Clock::timeout(Duration::from_secs(30), waiting).await;
+        begun.expect("it begins").unwrap().clone()
+    };
 
-    let calls =
-        tokio::spawn(
-            async move { tokio::join!(first.call(Stay), second.call(Stay), third.call(Stay)) },
-        );
-    // Two pools: two at a time. The third comes when one of them has left.
-    while THERE.load(Ordering::SeqCst) < 2 {
-        tokio::task::yield_now().await;
+    // The second waits for the first; the third, made later and of another pool, does not.
+    let mut calls = FuturesOrdered::new();
+    for (n, group) in [(1, &first), (2, &second), (3, &third)] {
+        calls.push_back(group.call(Stay(n)).boxed());
+        assert!(poll!(calls.next()).is_pending());
     }
+    begun(1).await;
+    let stays = begun(3).await;
+    assert!(!stays.contains(&Moment::Begun(2)), "{stays:?}");
     LEAVE.add_permits(3);
-    let (first, second, third) = calls.await.unwrap();
-    for most in [first, second, third] {
-        assert!(most.unwrap() <= 2, "never three at a time");
+    for n in 1..=3 {
+        assert_eq!(calls.next().await.unwrap().unwrap(), n);
     }
+
+    // Five of one pool that are made while the first of them is at work.
+    for n in 10..15 {
+        let group = if n % 2 == 0 { &first } else { &second };
+        calls.push_back(group.call(Stay(n)).boxed());
+        assert!(poll!(calls.next()).is_pending());
+    }
+    begun(10).await;
+    LEAVE.add_permits(5);
+    for n in 10..15 {
+        assert_eq!(calls.next().await.unwrap().unwrap(), n);
+    }
+    let stays = STAYS.borrow().clone();
+    let of_one = |moment: &Moment| !matches!(moment, Moment::Begun(3) | Moment::Over(3));
+    let one_by_one: Vec<_> = [1, 2, 10, 11, 12, 13, 14]
+        .into_iter()
+        .flat_map(|n| [Moment::Begun(n), Moment::Over(n)])
+        .collect();
+    assert_eq!(
+        stays.into_iter().filter(of_one).collect::<Vec<_>>(),
+        one_by_one
+    );
     system.shutdown().await;
 }

@@ -53,10 +53,9 @@ async fn a_plan_is_made_once_and_again_when_a_rank_has_something_else() {
         let sent = sent.clone();
         Arc::new(Counted { ranks, sent })
     };
-    let mut ranks: Vec<Checkpointer> = within(4)
-        .into_iter()
-        .map(|rank| Checkpointer::new(storage.clone(), counted(rank), small()))
-        .collect();
+    let ways: Vec<_> = within(4).into_iter().map(counted).collect();
+    let fresh = |rank: usize| Checkpointer::new(storage.clone(), ways[rank].clone(), small());
+    let mut ranks: Vec<Checkpointer> = (0..4).map(fresh).collect();
     let mut known = tensors(1);
     let mut locals = flat(&known, 4);
     let bytes = async |ranks: &mut Vec<Checkpointer>, known: &[_], locals: &[_], step| {
@@ -84,11 +83,22 @@ async fn a_plan_is_made_once_and_again_when_a_rank_has_something_else() {
     ));
     let more = known.last().unwrap().whole();
     locals[2].add("actor", "model", vec![more]).unwrap();
-    assert!(bytes(&mut ranks, &known, &locals, 4).await > first);
-    // A rank that begins anew has no plan, and nobody waits for ever.
-    let mut again = ends(&storage, 4, small());
-    for saved in save(&mut again, &known, &locals, 5).await {
-        saved.unwrap();
+    let whole_plan = bytes(&mut ranks, &known, &locals, 4).await;
+    assert!(whole_plan > first);
+    let known_plan = bytes(&mut ranks, &known, &locals, 5).await;
+    // Ranks that begin anew have no plan where the others have one: all plan again, once, and then have the
+    // same. Also where it is the rank that plans for all.
+    for (step, lost) in [(6, vec![2]), (8, vec![0]), (10, vec![1, 3])] {
+        for rank in lost {
+            ranks[rank] = fresh(rank);
+        }
+        let again = bytes(&mut ranks, &known, &locals, step).await;
+        assert!(
+            again > known_plan,
+            "{again} bytes, {known_plan} with a plan"
+        );
+        let kept = bytes(&mut ranks, &known, &locals, step + 1).await;
+        assert!(3 * kept < 2 * whole_plan, "{kept} bytes of {whole_plan}");
     }
     let whole = alone(&known);
     let loaded = load(&mut ends(&storage, 1, small()), &whole, Which::Latest).await;

@@ -159,19 +159,23 @@ async fn a_killed_process_leaves_a_checkpoint_that_loads() {
             .spawn()
             .unwrap();
         // A few checkpoints, and then some files of the next.
-        loop {
-            let entries = commit::list(&storage).await.unwrap_or_default();
-            let complete = entries.iter().rfind(|entry| entry.complete);
-            let begun = entries.last().is_some_and(|last| !last.complete);
-            if complete.is_some_and(|entry| entry.sequence >= newest + 2) && begun {
-                break;
+        let saved = async {
+            loop {
+                let entries = commit::list(&storage).await.unwrap_or_default();
+                let complete = entries.iter().rfind(|entry| entry.complete);
+                let begun = entries.last().is_some_and(|last| !last.complete);
+                if complete.is_some_and(|entry| entry.sequence >= newest + 2) && begun {
+                    break;
+                }
+                assert!(
+                    child.try_wait().unwrap().is_none(),
+                    "it saves until it is killed"
+                );
+                tokio::time::sleep(Duration::from_millis(1 + life)).await;
             }
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "it saves until it is killed"
-            );
-            tokio::time::sleep(Duration::from_millis(1 + life)).await;
-        }
+        };
+        let saved = tokio::time::timeout(Duration::from_secs(60), saved).await;
+        saved.expect("it saves");
         child.kill().unwrap();
         child.wait().unwrap();
         let (entry, _) = commit::find(&storage, Which::Latest).await.unwrap();

@@ -15,6 +15,7 @@ use odeon_checkpoint::{
     Buffers, Dtype, Load, Options, Retention, Save, SavedReader, Storage, WantedReader, Which,
     commit, verify,
 };
+use odeon_skip::{Need, skip};
 use safetensors::SafeTensors;
 
 use crate::world::{Known, alone, ends, expect_same, flat, load, reference, save, small, tensors};
@@ -383,10 +384,9 @@ async fn transformers_loads_an_exported_folder() {
         .args(["-c", "import torch, transformers"])
         .output();
     if !there.is_ok_and(|output| output.status.success()) {
-        println!(
-            "skipped: {python} has no torch and transformers (ODEON_PYTHON names one that does)"
-        );
-        return;
+        let why =
+            format!("{python} has no torch and transformers (ODEON_PYTHON names one that does)");
+        return skip(Need::Torch, why);
     }
     let storage = Storage::memory();
     let known = saved_llama(&storage).await;

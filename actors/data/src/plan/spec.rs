@@ -337,13 +337,6 @@ impl PlanSpec {
         self
     }
 
-    /// The most tokens of a micro-batch in any step.
-    #[must_use]
-    pub fn cap_tokens_max(&self) -> u32 {
-        let contexts = self.contexts.iter().map(|context| context.tokens);
-        contexts.max().unwrap_or(self.microbatch.tokens)
-    }
-
     /// Says what of the plan cannot be.
     ///
     /// # Errors

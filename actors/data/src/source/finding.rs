@@ -152,7 +152,7 @@ impl Inner {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&serde_json::to_vec(&said).expect("strings and numbers are JSON"));
         hasher.update(self.opening.tokenizer_hash.as_bytes());
-        hasher.update(&self.opening.placeholder.to_le_bytes());
+        hasher.update(&self.opening.placeholder().to_le_bytes());
         for file in 0..self.files.count() {
             hasher.update(&self.files.stamp(file).size.to_le_bytes());
         }

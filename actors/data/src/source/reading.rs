@@ -222,7 +222,7 @@ impl Inner {
         let transform = Transform::new(
             &self.spec,
             &self.opening.tokenizer,
-            self.opening.placeholder,
+            self.opening.placeholder(),
         );
         let mut made = Made::default();
         let mut bad = None;

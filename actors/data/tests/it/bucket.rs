@@ -17,6 +17,7 @@ use odeon_data::{
     sample::SourceNumber,
     source::{Cell, Fields, Format, Opening, Source, SourceError, SourceSpec, Text, Webdataset},
 };
+use odeon_skip::{Need, skip};
 
 /// A server on a free port of this machine; killed when this is dropped.
 struct Server {
@@ -119,10 +120,7 @@ async fn cells(source: &Source) -> Vec<Cell> {
 async fn a_source_in_a_bucket_is_the_same_as_on_a_disk() {
     let server = match Server::start() {
         Ok(server) => server,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
+        Err(reason) => return skip(Need::Moto, reason),
     };
     // The first who makes a client installs what it encrypts with.
     let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use odeon_algorithms::task::code::{CodeConfig, Credit};
 use odeon_algorithms::task::{Reason, Split, Task};
+use odeon_skip::{Need, skip};
 
 use super::*;
 use crate::sandbox::{Isolation, SandboxSpec};
@@ -46,7 +47,7 @@ async fn judge(wall: Duration, at_once: usize) -> Option<CodeJudge> {
     };
     let ran = sandbox.run(python).await.unwrap();
     if matches!(ran.end, End::NotStarted(_)) {
-        println!("skipped: {:?}", ran.end);
+        skip(Need::Python, ran.end);
         return None;
     }
     Some(CodeJudge::new(sandbox, NonZeroUsize::new(at_once).unwrap()))
@@ -167,9 +168,13 @@ async fn a_slow_program_keeps_one_place_and_no_more() {
             judge.judge(&task, &problem, reply).await
         })
     };
-    while judge.places.available_permits() == 2 {
-        tokio::task::yield_now().await;
-    }
+    let begun = async {
+        while judge.places.available_permits() == 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let begun = Clock::timeout(Duration::from_secs(60), begun).await;
+    assert!(begun.is_some(), "the slow one does not begin");
     for _ in 0..5 {
         let reply = "```python\nprint(2 * int(input()))\n```";
         let verdict = judge.judge(&task, &problem, reply).await.unwrap();

@@ -139,7 +139,7 @@ fn open_files_of_ours_are_closed_for_programs() {
             let text = String::from_utf8_lossy(&said.stdout).into_owned();
             assert!(text.contains("inherits nothing"), "{said:?}");
         }
-        Err(error) => println!("skipped: bash: {error}"),
+        Err(error) => skip(Need::Bash, error),
     }
 }
 

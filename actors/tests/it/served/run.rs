@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Limits, System, WorkerMode};
+use odeon::{Clock, Limits, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::served::{Dialect, ServedSpec};
 use odeon_actors::rl::chain::Forms;
@@ -95,13 +95,17 @@ async fn steps_of(plan: RunPlan) -> Vec<StepReport> {
         .unwrap();
     let mut run = Run::start(&system, plan).await.unwrap();
     let mut steps = vec![];
-    while let Some(report) = run.reports.recv().await {
-        match report {
-            Report::Step(step) => steps.push(step),
-            Report::Finished(_) => break,
-            _ => {}
+    let following = async {
+        while let Some(report) = run.reports.recv().await {
+            match report {
+                Report::Step(step) => steps.push(step),
+                Report::Finished(_) => break,
+                _ => {}
+            }
         }
-    }
+    };
+    let ended = Clock::timeout(Duration::from_secs(120), following).await;
+    ended.expect("the run ends");
     system.shutdown().await;
     steps
 }

@@ -3,6 +3,7 @@
 
 use odeon_devices::fake::{Fake, Model, Spec, Strike, When};
 use odeon_devices::inventory::{Nvml, Probe, Reading, conformance};
+use odeon_skip::{Need, skip};
 
 #[test]
 fn fake() {
@@ -21,8 +22,7 @@ fn nvml_with_a_driver() {
     let mut nvml = Nvml::new();
     let inventory = nvml.inventory();
     if let Reading::Unmeasured { why } = &inventory.driver {
-        println!("skipped: nvml_with_a_driver ({why})");
-        return;
+        return skip(Need::Card, why);
     }
     for device in &inventory.devices {
         println!("{device:#?}");

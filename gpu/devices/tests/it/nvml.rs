@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use odeon_devices::inventory::{Inventory, Nvml, Probe, Reading, Xid, conformance};
+use odeon_skip::{Need, skip};
 
 /// Two devices. The file `STATE` holds a letter: `s`ound, `l`ost (the second one), `g`one driver.
 const LIBRARY: &str = r#"
@@ -99,10 +100,7 @@ fn a_driver_is_read_loses_a_device_vanishes_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let library = match build(folder.path()) {
         Ok(library) => library,
-        Err(why) => {
-            println!("skipped: a_driver_is_read_loses_a_device_vanishes_and_comes_back ({why})");
-            return;
-        }
+        Err(why) => return skip(Need::CCompiler, why),
     };
     let mut nvml = Nvml::at(library, folder.path());
 

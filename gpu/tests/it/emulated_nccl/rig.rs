@@ -17,6 +17,7 @@ use odeon_gpu::Precision;
 use odeon_gpu::cuda::emulated::{EmulatedError, ThreadOrder};
 use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, Elements, Emulated};
+use odeon_skip::{Need, skip};
 
 pub(crate) type Comm = Nccl<Emulated>;
 pub(crate) type Card = Cuda<Emulated>;
@@ -25,14 +26,6 @@ pub(crate) type Card = Cuda<Emulated>;
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 /// For tests in which somebody does not come.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-
-pub(crate) fn skipped(why: &str) {
-    let name = thread::current().name().unwrap_or("a test").to_owned();
-    #[allow(clippy::print_stderr, reason = "who reads the output wants the reason")]
-    {
-        eprintln!("skipped: {name} ({why})");
-    }
-}
 
 /// The library in NCCL's place, compiled if nobody has before, or why there is none.
 pub(crate) fn compiled() -> Result<PathBuf, String> {
@@ -73,7 +66,7 @@ impl Standin {
         let compiled = match compiled() {
             Ok(path) => path,
             Err(why) => {
-                skipped(&why);
+                skip(Need::CppCompiler, why);
                 return None;
             }
         };

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -662,11 +663,8 @@ fn a_full_disk_is_told_from_a_full_budget() {
             panic!("{}", String::from_utf8_lossy(&done.stdout));
         }
         // Both need rights that a user does not have everywhere.
-        Ok(done) => println!(
-            "skipped: no file system of its own: {}",
-            String::from_utf8_lossy(&done.stderr)
-        ),
-        Err(error) => println!("skipped: unshare: {error}"),
+        Ok(done) => skip(Need::Mounts, String::from_utf8_lossy(&done.stderr)),
+        Err(error) => skip(Need::Mounts, format!("unshare: {error}")),
     }
 }
 

@@ -4,7 +4,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use odeon::Clock;
 use proptest::prelude::*;
 
 use super::*;
@@ -326,7 +328,10 @@ fn a_reader_follows_a_writer_and_misses_nothing() {
             let reader = Arc::clone(&logs);
             scope.spawn(move || {
                 let mut next = 0;
+                let begun = Clock::now();
                 while next < LINES {
+                    let waited = Clock::now().since(begun);
+                    assert!(waited < Duration::from_secs(60), "no line {next}");
                     let page = reader.read(JobId(job), &from(next), 2000).unwrap();
                     let read = numbers(&page);
                     assert_eq!(read, (next..next + read.len() as u64).collect::<Vec<_>>());

@@ -11,6 +11,18 @@ mod processes;
 
 use std::env;
 use std::process::Command;
+use std::time::Duration;
+
+/// Looks until something is so, for a minute at least.
+fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if fact() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("waited in vain for {what}");
+}
 
 /// This program with one test alone, of a module by its `module_path!()`.
 fn again(module: &str, test: &str) -> Command {

@@ -104,9 +104,7 @@ fn bytes_outlive_their_owner_where_mapped_and_are_refused_elsewhere() {
     owner.child.kill().unwrap();
     // Dead, but until `wait` a zombie: both must read as gone.
     let gone = |mapper: &Mapper| matches!(mapper.map(&name), Err(MapError::OwnerGone { .. }));
-    while !gone(&Mapper::new()) {
-        std::thread::yield_now();
-    }
+    crate::eventually("the end of the owner", || gone(&Mapper::new()));
     owner.child.wait().unwrap();
     assert!(gone(&Mapper::new()));
 

@@ -126,9 +126,14 @@ async fn every_refusal_says_what_to_do() {
         .await
         .unwrap();
     linked.join(scene.address).await.unwrap();
-    while scene.head.links().is_empty() {
-        Clock::sleep(Duration::from_millis(2)).await;
-    }
+    let seen = async {
+        while scene.head.links().is_empty() {
+            Clock::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    Clock::timeout(LONG, seen)
+        .await
+        .expect("the head has a link");
     let error = scene.join(&once, "linked").await.unwrap_err();
     assert!(matches!(error, JoinError::NameTaken { .. }), "{error:?}");
     // None of these has used it up.
@@ -195,6 +200,7 @@ async fn who_fails_too_often_has_to_wait() {
             JoinError::TooManyTries { wait } => break wait,
             error => panic!("{error:?}"),
         }
+        assert!(tries <= 10, "one may guess for ever");
     };
     assert!(tries == 10 && wait <= MINUTE, "{tries} tries, {wait:?}");
     // The right one does not help now.

@@ -1,12 +1,11 @@
 //! A mount without nodes: what it lacks comes from a list of bytes.
 
-#![allow(clippy::print_stderr, reason = "what is skipped says so")]
-
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::AtomicBool;
 
 use odeon_artifacts::{BundleFile, Footprint, Listing};
+use odeon_skip::{Need, skip};
 use tempfile::TempDir;
 
 use super::super::stale::is_mounted_below;
@@ -40,9 +39,9 @@ fn noise(seed: u64) -> impl Iterator<Item = u64> {
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
 impl Shelf {
-    /// `None` where nothing can be mounted. Pieces come only when they are read, in pieces of a size
+    /// `None` where nothing can be mounted, and the test is skipped. Pieces come only when they are read, in pieces of a size
     /// that parts of reads do not share.
-    fn new(test: &str) -> Option<Self> {
+    fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = noise(7).map(|it| it as u8).take(3 << 20).collect();
         let listing = Listing::of(&bytes[..]).unwrap();
@@ -74,7 +73,7 @@ impl Shelf {
         let mount = match mounted {
             Ok(mount) => mount,
             Err(error) => {
-                eprintln!("skipped: {test} mounts, which is not to be had here: {error}");
+                skip(Need::Mounts, error);
                 return None;
             }
         };
@@ -115,7 +114,7 @@ impl Shelf {
         self.mount.as_ref().unwrap().place()
     }
 
-    /// Takes the mount away. What was brought, in order.
+    /// Takes the mount away. Returns what was brought, in order.
     fn end(&mut self) -> Vec<Digest> {
         drop(self.mount.take());
         assert!(!is_mounted_below(self.folder.path()));
@@ -127,8 +126,7 @@ impl Shelf {
 /// SEMANTICS 55.
 #[test]
 fn what_is_read_is_what_was_named_whoever_reads_it_and_when() {
-    let Some(mut shelf) = Shelf::new("what_is_read_is_what_was_named_whoever_reads_it_and_when")
-    else {
+    let Some(mut shelf) = Shelf::new() else {
         return;
     };
     let place = shelf.place().to_owned();
@@ -177,8 +175,7 @@ fn what_is_read_is_what_was_named_whoever_reads_it_and_when() {
 /// SEMANTICS 55.
 #[test]
 fn a_piece_that_was_damaged_on_the_disk_is_brought_again_before_it_is_read() {
-    let test = "a_piece_that_was_damaged_on_the_disk_is_brought_again_before_it_is_read";
-    let Some(mut shelf) = Shelf::new(test) else {
+    let Some(mut shelf) = Shelf::new() else {
         return;
     };
     let range = shelf.listing.ranges().next().unwrap();
@@ -205,8 +202,7 @@ fn a_piece_that_was_damaged_on_the_disk_is_brought_again_before_it_is_read() {
 
 #[test]
 fn a_read_of_what_does_not_come_fails_and_is_right_when_it_comes_after_all() {
-    let test = "a_read_of_what_does_not_come_fails_and_is_right_when_it_comes_after_all";
-    let Some(mut shelf) = Shelf::new(test) else {
+    let Some(mut shelf) = Shelf::new() else {
         return;
     };
     shelf.brings.store(false, Ordering::Release);
@@ -228,8 +224,7 @@ fn a_read_of_what_does_not_come_fails_and_is_right_when_it_comes_after_all() {
 
 #[test]
 fn what_is_read_first_is_noted_and_the_head_stays_in_memory() {
-    let test = "what_is_read_first_is_noted_and_the_head_stays_in_memory";
-    let Some(mut shelf) = Shelf::new(test) else {
+    let Some(mut shelf) = Shelf::new() else {
         return;
     };
     let mount = shelf.mount.as_ref().unwrap();

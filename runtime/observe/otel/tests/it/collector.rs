@@ -612,14 +612,22 @@ async fn what_has_no_room_while_nobody_takes_it_is_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_hangs_does_not_slow_the_program() {
     let collector = Collector::start().await;
-    let quick = per_ask(None).await;
     collector.taken.hangs.store(true, Ordering::SeqCst);
-    let beside_one_that_hangs = per_ask(Some(&collector)).await;
-    // The machine is shared; one that waited for the collector would be slower by thousands.
-    assert!(
-        beside_one_that_hangs < quick * 10,
-        "{beside_one_that_hangs:?} in place of {quick:?}"
-    );
+    // In pairs, since the machine is shared.
+    let mut ratios = vec![];
+    for round in 0..7 {
+        let (quick, beside) = if round % 2 == 0 {
+            let quick = per_ask(None).await;
+            (quick, per_ask(Some(&collector)).await)
+        } else {
+            let beside = per_ask(Some(&collector)).await;
+            (per_ask(None).await, beside)
+        };
+        ratios.push(beside.as_secs_f64() / quick.as_secs_f64());
+    }
+    ratios.sort_by(f64::total_cmp);
+    // One that waited for the collector would be slower by thousands.
+    assert!(ratios[3] < 2.0, "{ratios:?} times as slow as without");
 }
 
 async fn per_ask(collector: Option<&Collector>) -> Duration {

@@ -104,9 +104,13 @@ fn an_ask_takes_the_link_that_replaced_the_one_it_had_found() {
                 world.network.cut(0, 1);
                 let links = world.nodes.iter().map(|node| &node.engine().links);
                 for links in links {
-                    while !links.is_empty() {
-                        Clock::sleep(Duration::from_secs(1)).await;
-                    }
+                    let lost = async {
+                        while !links.is_empty() {
+                            Clock::sleep(Duration::from_secs(1)).await;
+                        }
+                    };
+                    let lost = Clock::timeout(Duration::from_secs(600), lost).await;
+                    lost.expect("a cut ends the link");
                 }
                 world.join(0, 1).await.unwrap();
                 send(found).await
