@@ -172,7 +172,8 @@ const JOINING: &str =
 
 /// Where a node is, by the name or address of its host and its port.
 fn resolve(address: &str) -> Result<SocketAddr> {
-    let is_without_port = address.parse::<IpAddr>().is_ok();
+    // An address of IPv6 has colons of its own.
+    let is_without_port = address.parse::<IpAddr>().is_ok() || address.ends_with(']');
     let parts = address.rsplit_once(':').filter(|_| !is_without_port);
     let Some((host, port)) = parts.filter(|(host, _)| !host.is_empty()) else {
         bail!("`{address}` is not HOST:PORT, as in 10.0.0.1:7432 or [fd00::1]:7432; {JOINING}");

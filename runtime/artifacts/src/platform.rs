@@ -321,7 +321,7 @@ mod tests {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let first = said.lines().next().unwrap_or_default();
         let Some(version) = first.split(' ').next_back().and_then(|it| it.parse().ok()) else {
-            return skip(Need::Ldd, format!("it is not that of glibc: {said}"));
+            return skip(Need::Glibc, format!("ldd says: {said}"));
         };
         let loaders = &Platform::here().loaders;
         let glibc = loaders.iter().find(|it| it.libc == Libc::Glibc).unwrap();

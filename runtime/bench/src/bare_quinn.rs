@@ -43,6 +43,8 @@ fn transport() -> Arc<TransportConfig> {
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(PAYLOAD_BYTES);
     config
+        // It is not to end while others are measured.
+        .max_idle_timeout(None)
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS))
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))

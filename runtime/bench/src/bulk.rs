@@ -166,7 +166,7 @@ pub(crate) async fn measure(rounds: usize) -> anyhow::Result<Vec<Row>> {
             touched,
             Target::AtMost(5.0),
         ),
-        Row::on_floor(
+        Row::against(
             "blob of 256 MiB over quic",
             "GB/s",
             &rates,

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -36,7 +36,7 @@ struct Table {
 
 enum Slot {
     Waiting(Waker),
-    Answered(Bytes),
+    Answered([u8; PAYLOAD.len()]),
 }
 
 impl Mux {
@@ -88,7 +88,7 @@ struct Exchange<'a> {
 }
 
 impl Future for Exchange<'_> {
-    type Output = anyhow::Result<Bytes>;
+    type Output = anyhow::Result<[u8; PAYLOAD.len()]>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut table = self.shared.table.lock();
@@ -146,7 +146,11 @@ async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
             let Some(slot) = table.waiting.get_mut(id as usize) else {
                 continue;
             };
-            if let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Answered(payload)) {
+            // Copied, so that the buffer is free for the next read.
+            let Ok(reply) = payload[..].try_into() else {
+                return;
+            };
+            if let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Answered(reply)) {
                 woken.push(waker);
             }
         }

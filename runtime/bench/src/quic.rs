@@ -120,6 +120,8 @@ fn rows(values: &[Vec<f64>; 11]) -> Vec<Row> {
 async fn by_address(host: IpAddr, rounds: usize) -> anyhow::Result<Vec<Row>> {
     let nodes = Nodes::start_at(host).await?;
     let actor = nodes.actor;
+    // The first use of memory maps it.
+    across(&nodes).await?;
     let subjects = [
         measured(|| async { tokio::spawn(ask_round_trip(actor)).await? }),
         measured(|| async { tokio::spawn(ask_rate(actor)).await? }),

@@ -119,6 +119,8 @@ impl fmt::Debug for Link {
 /// Times that the beats of the other side tell.
 #[derive(Default)]
 struct Rhythm {
+    /// One has come.
+    felt: bool,
     /// When the last one left, by the clock there; 0 before the first.
     theirs: u64,
     /// When it came, by the clock here.
@@ -380,6 +382,7 @@ impl Link {
     fn felt(&self, beat: Beat) {
         let heard = self.last_heard().0;
         let mut rhythm = self.rhythm.lock();
+        rhythm.felt = true;
         (rhythm.theirs, rhythm.heard) = (beat.sent, heard);
         if beat.echo != 0 {
             rhythm.offsets.note(Exchange {
@@ -393,7 +396,7 @@ impl Link {
 
     /// Returns true if the other side has ever beaten.
     fn has_felt(&self) -> bool {
-        self.rhythm.lock().theirs != 0
+        self.rhythm.lock().felt
     }
 
     /// The link as counters show it.

@@ -145,7 +145,9 @@ impl Session {
 
 pub(super) const ANOTHER: &str = "the other side has made another connection";
 
-const UNKNOWN: &str = "the other side does not know this link: it has ended it, or started again";
+/// Why a link is over that the other side has not.
+pub(super) const UNKNOWN: &str =
+    "the other side does not know this link: it has ended it, or started again";
 
 /// Hands a connection to the session that it shall carry. `false` when there is no such session
 /// here; then that has been said.

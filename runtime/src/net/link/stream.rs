@@ -15,6 +15,7 @@ use crate::base::error::SystemError;
 use crate::base::id::ProcessId;
 use crate::base::random;
 use crate::net::link::owner::LinkOwner;
+use crate::net::link::resume::UNKNOWN;
 use crate::net::wire::{Hello, Opening, Passage};
 
 /// Both halves of a byte stream.
@@ -66,7 +67,10 @@ pub(crate) async fn join(
             if is_met(owner, &link).await {
                 return Ok(peer);
             }
-            // The stream broke before the other side heard that it carries, so it has no link.
+            // Where the stream broke before the other side heard that it carries, it has no link.
+            if owner.is_closing() || link.why() != UNKNOWN {
+                return Err(SystemError::Refused(link.why()));
+            }
             continue;
         };
         greeted.say(Opening::Kept, owner.limits()).await?;

@@ -615,7 +615,7 @@ async fn a_collector_that_hangs_does_not_slow_the_program() {
     collector.taken.hangs.store(true, Ordering::SeqCst);
     // In pairs, since the machine is shared.
     let mut ratios = vec![];
-    for round in 0..7 {
+    for round in 0..5 {
         let (quick, beside) = if round % 2 == 0 {
             let quick = per_ask(None).await;
             (quick, per_ask(Some(&collector)).await)
@@ -627,7 +627,7 @@ async fn a_collector_that_hangs_does_not_slow_the_program() {
     }
     ratios.sort_by(f64::total_cmp);
     // One that waited for the collector would be slower by thousands.
-    assert!(ratios[3] < 2.0, "{ratios:?} times as slow as without");
+    assert!(ratios[2] < 3.0, "{ratios:?} times as slow as without");
 }
 
 async fn per_ask(collector: Option<&Collector>) -> Duration {
