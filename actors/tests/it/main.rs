@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
+mod cards;
 mod exec;
 mod failures;
 mod hybrid;

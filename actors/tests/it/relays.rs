@@ -13,6 +13,7 @@ use odeon_actors::rl::relay::{Edition, Fresh, Hold, Latest, Relay, RelayArgs, Su
 use odeon_actors::rl::relays::{Draw, Order, Relays, Seek};
 use odeon_actors::rl::source::{CountHanded, HandingCounts, Put, Source, SourceArgs};
 use odeon_tests::again;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A dozen chunks for five members.
 const BYTES: usize = 8 << 20;
@@ -278,6 +279,18 @@ impl World {
         process
     }
 
+    /// Sends a signal to the processes of all relays.
+    fn signal_relays(&self, signal: Signal) {
+        let workers = self.system.workers();
+        for relay in &self.relays {
+            let process = self.system.process_of(*relay);
+            let worker = workers.iter().find(|(id, _)| Some(*id) == process);
+            let (_, pid) = worker.expect("it runs");
+            let pid = Pid::from_raw(*pid as i32).unwrap();
+            kill_process(pid, signal).unwrap();
+        }
+    }
+
     /// Kills relays while a version travels, and once more while nothing does.
     async fn lose_relays(self, positions: &[usize]) {
         let first = self.make(1).await;
@@ -382,6 +395,33 @@ async fn a_trainer_publishes_though_there_is_no_relay() {
     let last = world.make(4).await;
     let world = world.relays().await;
     world.is_everywhere(last, &[]).await;
+    world.system.shutdown().await;
+}
+
+/// SEMANTICS 81.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trainer_publishes_though_all_its_relays_stand_still() {
+    let world = World::begin().await.relays().await;
+    let first = world.make(1).await;
+    world.is_everywhere(first, &[]).await;
+    let relays = || {
+        world
+            .relays
+            .iter()
+            .map(|relay| world.system.process_of(*relay))
+    };
+    let processes: Vec<Option<ProcessId>> = relays().collect();
+    world.signal_relays(Signal::STOP);
+    for version in 2..=4 {
+        world.make(version).await;
+    }
+    let last = world.make(5).await;
+    // Who hands the weights over is not held up either.
+    world.maker.ask(Handed).await.unwrap();
+    // All that before anybody took a relay for lost.
+    assert_eq!(relays().collect::<Vec<_>>(), processes);
+    world.signal_relays(Signal::CONT);
+    world.is_everywhere(last, &[0, 1, 2, 3]).await;
     world.system.shutdown().await;
 }
 

@@ -8,6 +8,8 @@ mod placed;
 mod pretrain;
 mod progress;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod tries;
 
 use std::process::ExitCode;
@@ -118,6 +120,12 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     )
 }
 
+/// The losses that a run goes on after. People kill the processes of a run to see it go on; a fault that
+/// no restart mends ends it. The window is long, since every try of such a fault takes its time.
+fn losses() -> Supervision {
+    Supervision::one_for_one().budget(40, Duration::from_secs(600))
+}
+
 /// Runs `main` on a system whose processes are this program's, with its pages, output and notes in the
 /// run's folder.
 fn host(
@@ -128,9 +136,6 @@ fn host(
     folder: RunFolder,
     main: impl AsyncFnOnce(System, RunFolder, Option<&Standalone>) -> Result<ExitCode>,
 ) -> Result<ExitCode> {
-    // People kill the processes of a run to see it go on; a fault that no restart mends ends it. The
-    // window is long, since every try of such a fault takes its time.
-    let often = Supervision::one_for_one().budget(40, Duration::from_secs(600));
     let output_log = OutputLog::in_folder(&folder.path)
         .with_context(|| format!("{} takes no {}", folder.path.display(), OUTPUT_LOG[0]))?;
     let taken = output_log.clone();
@@ -138,7 +143,7 @@ fn host(
         WorkerCommand::current_exe()?.output(move |process, output| taken.take(process, output));
     let outcome = job.run_with(
         |builder| {
-            let builder = builder.supervision(often);
+            let builder = builder.supervision(losses());
             builder.workers(WorkerMode::Processes(worker))
         },
         async |system| {

@@ -596,6 +596,7 @@ fn wrong_keys_from_one_address_are_slowed_and_good_ones_are_not() {
     assert_eq!(ask(&owner(&cluster)).0, 200);
 }
 
+/// SEMANTICS 65.
 #[test]
 fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {
     let cluster = Cluster::up(&["--nodes=2"]);

@@ -173,6 +173,44 @@ fn an_nvlink_domain_may_cover_nodes_of_a_rack() {
     assert!(place(&view, &gang.gang(9)).is_err());
 }
 
+/// SEMANTICS 43.
+#[test]
+fn ranks_follow_zones_racks_and_nodes_by_name_with_numbers_by_value() {
+    let node = |zone: &str, rack: &str, name: &str| gpus(name, 1).at(zone, rack);
+    let view = View::new([
+        node("z10", "r1", "a1"),
+        node("z2", "r10", "a2"),
+        node("z2", "r9", "b10"),
+        node("z2", "r9", "b9"),
+        node("z2", "r9", "c1"),
+    ]);
+    let plan = place(&view, &one_gpu().gang(5)).unwrap();
+    let nodes: Vec<&str> = plan.leases.iter().map(|lease| &*lease.node).collect();
+    assert_eq!(nodes, ["b9", "b10", "c1", "a2", "a1"]);
+}
+
+/// SEMANTICS 43.
+#[test]
+fn ranks_of_a_node_follow_numa_node_switch_domain_and_number() {
+    let device = |index, numa, switch, domain: &str| {
+        let device = Device::new(index, "H200", 80 * GIB).numa(numa);
+        device.switch(switch).nvlink(domain)
+    };
+    let node = [
+        device(0, 1, 0, "x"),
+        device(1, 0, 3, "x"),
+        device(2, 0, 2, "y"),
+        device(3, 0, 2, "x"),
+        device(5, 0, 2, "w"),
+        device(4, 0, 2, "x"),
+    ];
+    let node = node
+        .into_iter()
+        .fold(Node::new("a", cores(8)), Node::device);
+    let plan = check(&View::new([node]), &one_gpu().gang(6), "a=6");
+    assert_eq!(devices(&plan), "5|3|4|2|1|0");
+}
+
 #[test]
 fn parts_of_devices_are_counted_in_time_and_memory() {
     let mut view = View::new([gpus("a", 2)]);
@@ -643,6 +681,7 @@ fn a_refusal_says_it_is_the_node_that_failed_before() {
     assert_eq!(refusal.nearest().unwrap().reason, Reason::Avoided);
 }
 
+/// SEMANTICS 65.
 #[test]
 fn the_jobs_of_a_namespace_are_bounded_together() {
     let node = Node::new("n0", Resources::new()).gpus(8, "H200", 1 << 30);

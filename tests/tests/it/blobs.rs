@@ -454,6 +454,7 @@ async fn over_the_quota_the_error_says_what_to_do() {
     system.shutdown().await;
 }
 
+/// SEMANTICS 29, 30.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_processes_of_a_node_share_one_quota_and_a_dead_one_gives_back() {
     let system = system_with(|limits| limits.blob_bytes_quota = 8 << 20).await;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use odeon::inspect::{Sight, Watch};
+use odeon::inspect::{NewsKind, Sight, Watch};
+use odeon::simulation::SimulationSpec;
 use odeon::trace::Sampling;
 use odeon::{
     ActorId, AskError, Clock, Context, Failure, FakeDevices, Handler, Limits, Phase, ProcessId,
@@ -356,7 +357,7 @@ async fn a_look_shows_what_has_changed_and_everything_to_who_comes_anew() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 67.
+/// SEMANTICS 67, 69.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_that_were_lost_are_counted_and_states_stay_true() {
     let mut limits = Limits::default();
@@ -410,21 +411,55 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
 
 /// SEMANTICS 69.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_programs_tell_of_their_work_arrives_with_whose_it_is() {
+async fn what_programs_tell_of_their_work_arrives_with_whose_it_is_and_when_it_was() {
     let system = with_workers(Limits::default()).await;
     let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    far.ask(Touch).await.unwrap();
+    // The clock of its process began later than the observer's.
+    let before = today();
     far.ask(TellNumbers).await.unwrap();
-    let (point, version) = seen(&system, |seen| {
+    let after = today();
+    let (point, version, dates, error) = seen(&system, |seen| {
         let number = seen.recorded().find(|it| it.name == "rl.reward")?;
         let spans = seen.spans();
         let span = spans.ended().find(|span| &*span.name == "trajectory")?;
         assert_eq!((number.actor, span.by), (far.id(), far.id()));
-        let (_, step, value) = number.points[0];
-        Some(((step, value), span.label("version")))
+        let (at, step, value) = number.points[0];
+        let mut processes = seen.processes();
+        let error = processes.find(|it| it.id == span.process)?.clock_error;
+        let dates = [at, span.start, span.end?];
+        Some(((step, value), span.label("version"), dates, error))
     })
     .await;
     assert_eq!(point, (Some(3.0), 0.5));
     assert_eq!(version.as_deref(), Some("7"));
+    let may_be = before.before(error)..=after.after(error);
+    for date in dates {
+        assert!(may_be.contains(&date), "{date:?} in {may_be:?}");
+    }
+    system.shutdown().await;
+}
+
+/// SEMANTICS 69.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_that_were_lost_are_counted() {
+    const TOLD: u64 = 1_000;
+    let mut limits = Limits::default();
+    limits.points_max = 64;
+    let builder = System::builder().limits(limits);
+    let system = builder.start().await.unwrap();
+    let actor = system.spawn::<Party>(()).await.unwrap();
+    let mut seen = ClusterView::default();
+    let mut watch = system.watch();
+    seen.look(watch.look(PATIENCE).await, here(), None);
+    for _ in 0..TOLD {
+        actor.ask(TellNumbers).await.unwrap();
+    }
+    seen.look(watch.look(PATIENCE).await, here(), None);
+    let number = seen.recorded().find(|it| it.name == "rl.reward").unwrap();
+    let shown = number.points.len() as u64;
+    assert!((1..=64).contains(&shown), "{shown}");
+    assert_eq!(seen.missed().points + shown, TOLD);
     system.shutdown().await;
 }
 
@@ -480,6 +515,32 @@ async fn what_a_process_that_ends_had_to_show_is_not_lost() {
     let ((), found) = tokio::join!(living, looking);
     assert_eq!(found, (1 + LIVES, 1 + LIVES, 1 + LIVES));
     system.shutdown().await;
+}
+
+/// SEMANTICS 69.
+#[test]
+fn what_a_process_that_ends_had_to_show_waits_half_a_minute_for_who_looks() {
+    let spec = SimulationSpec::new(job()).nodes(1);
+    System::simulated(1, spec).run(async |world| {
+        let system = &world.nodes[0];
+        short_life(system).await;
+        // Nobody has looked so far.
+        Clock::sleep(Duration::from_secs(29)).await;
+        assert_eq!(left_with(system).await, (1, 1));
+        Clock::sleep(Duration::from_secs(2)).await;
+        assert_eq!(left_with(system).await, (0, 0));
+    });
+}
+
+/// The numbers and failures of processes that have ended, as somebody sees them who never looked before.
+async fn left_with(system: &System) -> (usize, usize) {
+    let sight = system.watch().look(PATIENCE).await;
+    let sights = sight.processes.into_iter().map(|it| it.sight);
+    let ended: Vec<Sight> = sights.filter(|it| it.process != system.process()).collect();
+    let numbers = ended.iter().map(|it| it.points.len()).sum();
+    let news = ended.iter().flat_map(|it| &it.news);
+    let failures = news.filter(|it| it.kind == NewsKind::Failed);
+    (numbers, failures.count())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,7 @@ mod frames;
 mod groups;
 mod hosts;
 mod inspect;
+mod joins;
 mod links;
 mod macros;
 mod on_demand;

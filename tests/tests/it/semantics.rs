@@ -2,6 +2,7 @@
 //! differs, in a worker process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,11 +13,13 @@ use odeon::{
 use odeon_tests::again;
 use tokio::sync::Semaphore;
 
+use crate::eventually;
+
 /// Handlers and starts wait here; each test has its own.
-static GATES: [Semaphore; 11] = [const { Semaphore::const_new(0) }; 11];
+static GATES: [Semaphore; 15] = [const { Semaphore::const_new(0) }; 15];
 
 /// Notes handled, by gate, over all lives.
-static NOTED: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
+static NOTED: [AtomicU64; 15] = [const { AtomicU64::new(0) }; 15];
 
 struct Clerk {
     gate: usize,
@@ -154,6 +157,27 @@ async fn the_first_message_queues_behind_creation() {
     let asked = begun(sleepy.ask(Awake)).await;
     assert_eq!(asked.await, Ok(true));
     system.shutdown().await;
+}
+
+/// SEMANTICS 1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_is_sent_when_it_is_first_polled() {
+    let system = system().await;
+    for (gate, isolated) in [(11, false), (12, true)] {
+        let actor = clerk(&system, gate, isolated).await;
+        let late = actor.ask(Note);
+        assert_eq!(actor.ask(Note).await, Ok(1));
+        assert_eq!(late.await, Ok(2));
+    }
+    system.shutdown().await;
+}
+
+/// SEMANTICS 7.
+#[test]
+fn limits_are_what_guarantees_say_of_them() {
+    let limits = Limits::default();
+    let seconds = [limits.link_idle_timeout, limits.connection_idle].map(|it| it.as_secs_f64());
+    assert_eq!(seconds, [10.0, 4.0]);
 }
 
 /// SEMANTICS 4: a full mailbox makes senders wait, and after their time says that it was full.
@@ -349,6 +373,68 @@ async fn mail_of_the_dead_is_answered_or_counted() {
         panic!("{error}")
     };
     assert_eq!(down.reason, Reason::Stopped);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tells_that_are_lost_with_a_process_are_no_dead_letters() {
+    let system = system().await;
+    let actor = clerk(&system, 13, true).await;
+    let held = begun(actor.ask(Hold)).await;
+    for _ in 0..5 {
+        actor.tell(Note).await.unwrap();
+    }
+    seen(&system, actor, |view| view.queued == 5).await;
+    assert!(system.kill_worker(system.process_of(actor).unwrap()));
+    let error = held.await.unwrap_err();
+    assert!(matches!(error, AskError::Died(_)), "{error}");
+    assert_eq!(actor.ask(Life).await, Ok(2));
+    assert_eq!(actor.ask(Note).await, Ok(1), "they were lost");
+    assert_eq!(system.dead_letters(), 0);
+    system.shutdown().await;
+}
+
+/// Text that a test's own thread has logged.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// SEMANTICS 15.
+#[tokio::test]
+async fn a_dead_letter_is_logged_with_whose_it_was() {
+    let written = Written::default();
+    let to = written.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || to.clone());
+    let _here = tracing::subscriber::set_default(subscriber.finish());
+    let system = System::local().await.unwrap();
+    let actor = clerk(&system, 14, false).await;
+    let held = begun(actor.ask(Hold)).await;
+    seen(&system, actor, |view| view.handled == 1).await;
+    actor.tell(Note).await.unwrap();
+    let stop = begun(Box::pin(actor.stop())).await;
+    GATES[14].add_permits(1);
+    assert_eq!(held.await, Ok(()));
+    stop.await.unwrap();
+    eventually("a dead letter", async || system.dead_letters() == 1).await;
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let mut lines = text.lines().filter(|line| line.contains("dead letter"));
+    let line = lines.next().unwrap_or_else(|| panic!("none in: {text}"));
+    for part in [format!("actor={}", actor.id()), "Note".to_owned()] {
+        assert!(line.contains(&part), "{part} is not in: {line}");
+    }
     system.shutdown().await;
 }
 

@@ -348,6 +348,49 @@ fn an_actor_that_its_process_does_not_know_is_named() {
     });
 }
 
+/// SEMANTICS 18.
+#[test]
+fn a_child_starts_again_after_a_wait_that_grows_with_its_failures() {
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    let supervision = Supervision::one_for_one().backoff(second, minute);
+    let supervision = supervision.budget(10, minute);
+    let spec = SimulationSpec::new(odeon::job![Recorder]).nodes(1);
+    for seed in 0..5 {
+        at_home(
+            seed,
+            &spec.clone().supervision(supervision),
+            async |world: World| {
+                let home = &world.nodes[0];
+                let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
+                let actor = spawn.await.expect("it starts");
+                let other = home.spawn::<Recorder>(()).restart(Restart::Permanent);
+                let other = other.await.expect("it starts");
+                for nth in 0..3 {
+                    let failed = Clock::now();
+                    let fails = actor.ask(Note::new(9, nth, Act::Panic)).await;
+                    assert!(matches!(fails, Err(AskError::Died(_))), "{fails:?}");
+                    let asked = actor.ask(note(nth)).timeout(minute).await;
+                    assert!(asked.is_ok(), "{asked:?}");
+                    let waited = Clock::now().since(failed);
+                    // A fifth is left to chance.
+                    let most = second * (1 << nth);
+                    assert!(
+                        waited >= most * 4 / 5 && waited <= most + most / 50,
+                        "{waited:?}"
+                    );
+                }
+                // Those of another make it no longer.
+                let failed = Clock::now();
+                let fails = other.ask(Note::new(9, 3, Act::Panic)).await;
+                assert!(matches!(fails, Err(AskError::Died(_))), "{fails:?}");
+                assert!(other.ask(note(3)).timeout(minute).await.is_ok());
+                let waited = Clock::now().since(failed);
+                assert!(waited <= second + second / 50, "{waited:?}");
+            },
+        );
+    }
+}
+
 /// SEMANTICS 9.
 #[test]
 fn a_message_for_one_life_is_not_left_to_the_next() {

@@ -217,7 +217,9 @@ impl Watcher {
 const ORPHANS_GRACE: Duration = Duration::from_millis(300);
 
 /// Lives in a worker and has kids in others: they become orphans when its process dies.
-struct Doomed;
+struct Doomed {
+    kids: Vec<Ref<Kid>>,
+}
 
 #[odeon::actor(name = "sup.Doomed")]
 impl Doomed {
@@ -227,11 +229,18 @@ impl Doomed {
             Orphans::StopAfter(ORPHANS_GRACE),
             Orphans::Keep,
         ];
+        let mut doomed = Self { kids: vec![] };
         for (kid, fate) in kids.into_iter().zip(fates) {
             let kid = cx.spawn::<Kid>(kid).isolated().orphans(fate);
-            kid.await.map_err(Failure::error)?;
+            let kid = kid.restart(Restart::Permanent);
+            doomed.kids.push(kid.await.map_err(Failure::error)?);
         }
-        Ok(Self)
+        Ok(doomed)
+    }
+
+    #[handler(message = Kids)]
+    fn kids(&mut self, _: Kids) -> Vec<Ref<Kid>> {
+        self.kids.clone()
     }
 
     #[handler]
@@ -607,6 +616,7 @@ async fn orphans_do_as_they_were_told() {
         .unwrap();
     let mut events = vec!["start stops", "start lingers", "start keeps"];
     expect(book, &events).await;
+    let keeps = doomed.ask(Kids).await.unwrap()[2];
     let pid = doomed.ask(Pid).await.unwrap();
     let process = system
         .workers()
@@ -637,6 +647,14 @@ async fn orphans_do_as_they_were_told() {
         }
     };
     Clock::timeout(MINUTE, alone).await.expect("they leave");
+    // It is reached from elsewhere no more, and nobody starts it again.
+    let asked = system.scope(async { keeps.ask(Life).await }).await;
+    assert!(asked.is_err(), "{asked:?}");
+    let views = system.actors().await;
+    let host = views.iter().find(|view| view.id == keeps.id());
+    assert!(system.kill_worker(host.expect("it runs on").process));
+    eventually("its end", async || orphans().await == 0).await;
+    expect(book, &events).await;
     system.shutdown().await;
 }
 

@@ -230,3 +230,22 @@ async fn what_may_pass_is_tried_again() {
     expect_same(&known, &whole, loaded);
     assert!(state.operations() > 20, "half of them failed");
 }
+
+/// SEMANTICS 98.
+#[tokio::test]
+async fn what_does_not_pass_is_tried_a_bounded_number_of_times() {
+    for tries in [1, 3] {
+        let (store, state) = Faulty::new(Arc::new(InMemory::new()), Trouble::Busy);
+        let busy = Storage::of(store, "busy").tuned(Tuning {
+            tries,
+            pause: Duration::from_millis(1),
+            ..Tuning::default()
+        });
+        let said = busy.get("a file").await.unwrap_err().to_string();
+        assert!(said.contains("503 Slow Down"), "{said}");
+        assert_eq!(state.operations(), tries as usize);
+        let said = busy.put("a file", &["bytes".into()]).await.unwrap_err();
+        assert!(said.to_string().contains("a file"), "{said}");
+        assert_eq!(state.operations(), 2 * tries as usize);
+    }
+}

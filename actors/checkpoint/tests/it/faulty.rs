@@ -20,6 +20,8 @@ pub(crate) enum Trouble {
     Crash { at: usize, effect: Effect },
     /// Some operations fail, each the first time.
     Flaky,
+    /// All operations fail, and say that it may pass.
+    Busy,
     /// There is room for so many bytes.
     Full { bytes: usize },
     /// Nothing may be written.
@@ -82,7 +84,8 @@ impl State {
                 }
                 Err(crashed(path))
             }
-            Trouble::Flaky if number.is_multiple_of(2) => Err(Error::Generic {
+            Trouble::Flaky if !number.is_multiple_of(2) => Ok(false),
+            Trouble::Flaky | Trouble::Busy => Err(Error::Generic {
                 store: "faulty",
                 source: "503 Slow Down".into(),
             }),

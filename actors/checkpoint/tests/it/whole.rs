@@ -341,6 +341,30 @@ async fn an_exported_folder_loads_with_its_numbers() {
     );
 }
 
+/// SEMANTICS 102.
+#[tokio::test]
+async fn an_export_that_fails_in_the_middle_leaves_nothing() {
+    let storage = Storage::memory();
+    saved_llama(&storage).await;
+    let (entry, manifest) = commit::find(&storage, Which::Latest).await.unwrap();
+    // The files before it are read, and written.
+    let file = entry.file(&manifest.files.last().unwrap().name);
+    let mut bytes = storage.get(&file).await.unwrap().to_vec();
+    let at = bytes.len() - 1;
+    bytes[at] ^= 1;
+    storage.put(&file, &[bytes.into()]).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = Export {
+        file_bytes: 5000,
+        ..Export::default()
+    };
+    let target = folder.path().join("model");
+    let exported = export(&storage, Which::Latest, &target, &options).await;
+    let said = exported.unwrap_err().to_string();
+    assert!(said.contains(&file), "{said}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn a_model_without_its_configuration_is_not_exported() {
     let storage = Storage::memory();

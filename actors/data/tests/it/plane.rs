@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -196,8 +196,55 @@ impl World {
         all
     }
 
+    /// Takes steps from this one on until the run ends, and gives the reason.
+    async fn end_from(&self, first: u64) -> String {
+        let ending = async {
+            let mut step = first;
+            loop {
+                tokio::select! {
+                    failure = self.system.failed() => break failure,
+                    got = self.step(step) => match got {
+                        Ok(_) => step += 1,
+                        Err(failure) => break failure,
+                    },
+                }
+            }
+        };
+        let failure = Clock::timeout(PATIENCE, ending).await;
+        failure.expect("the run ends").to_string()
+    }
+
     /// Kills the process of a role.
     fn kill(&self, role: &str) {
+        self.signal(role, Signal::KILL);
+    }
+
+    /// Has the process of a role stand still. Returns when it does.
+    async fn halt(&self, role: &str) {
+        let pid = self.signal(role, Signal::STOP).expect("it has a process");
+        let threads = format!("/proc/{}/task", pid.as_raw_nonzero());
+        let stands_still = || {
+            let mut threads = fs::read_dir(&threads).unwrap();
+            threads.all(|thread| {
+                let stat = thread.unwrap().path().join("stat");
+                // A thread that has just ended has none; the others do not end any more.
+                let stat = fs::read_to_string(stat).unwrap_or_default();
+                // Behind the name of the program, which is in brackets.
+                let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+                state.is_some_and(|state| state.starts_with('T'))
+            })
+        };
+        let standing = async {
+            while !stands_still() {
+                Clock::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let halted = Clock::timeout(PATIENCE, standing).await;
+        halted.expect("a process that is told to stand still does");
+    }
+
+    /// Sends a signal to the process of a role, where it has one.
+    fn signal(&self, role: &str, signal: Signal) -> Option<Pid> {
         let process = self
             .plane
             .roles()
@@ -207,10 +254,9 @@ impl World {
         let workers = self.system.workers();
         let worker = workers.iter().find(|(id, _)| Some(*id) == process);
         // One that is gone already, and not back, is lost all the same.
-        if let Some((_, pid)) = worker {
-            let pid = Pid::from_raw(*pid as i32).unwrap();
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        let pid = Pid::from_raw(worker?.1 as i32)?;
+        let _ = kill_process(pid, signal);
+        Some(pid)
     }
 
     async fn lose_planner(&self) {
@@ -285,10 +331,8 @@ async fn each_sample_of_both_epochs_is_delivered_once_and_then_the_sources_have_
         }
     }
     let failure = world.step(all.len() as u64).await.unwrap_err();
-    assert!(
-        failure.to_string().contains("the sources ended after"),
-        "{failure}"
-    );
+    let told = format!("the sources ended after {} steps", all.len());
+    assert!(failure.to_string().contains(&told), "{failure}");
     // A step that is over a second time is another question, and has the same answer.
     let again = world.step(3).await.unwrap();
     assert_eq!(Got::of(&again), all[3]);
@@ -680,19 +724,7 @@ async fn what_cannot_be_read_is_skipped_and_counted_or_ends_the_run_with_file_an
                 world.end().await;
             }
             OnBad::Fail => {
-                let failure = Clock::timeout(PATIENCE, async {
-                    let mut step = 0;
-                    loop {
-                        tokio::select! {
-                            failure = world.system.failed() => break failure,
-                            got = world.step(step) => match got {
-                                Ok(_) => step += 1,
-                                Err(failure) => break failure,
-                            },
-                        }
-                    }
-                });
-                let failure = failure.await.unwrap().to_string();
+                let failure = world.end_from(0).await;
                 assert!(failure.contains(&place), "{failure}");
                 world.system.shutdown().await;
             }
@@ -710,21 +742,71 @@ async fn a_source_that_changes_under_its_reader_ends_the_run_and_is_named() {
     world.step(0).await.unwrap();
     let path = world._folder.path().join("middle.jsonl");
     fs::write(&path, "{\"text\": \"another\"}\n").unwrap();
-    let failure = Clock::timeout(PATIENCE, async {
-        let mut step = 1;
-        loop {
-            tokio::select! {
-                failure = world.system.failed() => break failure,
-                got = world.step(step) => match got {
-                    Ok(_) => step += 1,
-                    Err(failure) => break failure,
-                },
-            }
-        }
-    });
-    let failure = failure.await.unwrap().to_string();
+    let failure = world.end_from(1).await;
     assert!(
-        failure.contains("middle.jsonl") && failure.contains("changed"),
+        failure.contains("middle.jsonl") && failure.contains("changed since the source was opened"),
+        "{failure}"
+    );
+    world.system.shutdown().await;
+}
+
+/// SEMANTICS 105.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_changed_ends_the_run_also_where_its_loaders_begin_anew() {
+    let world = World::start(2, Processes::Own, |plan| {
+        plan.loaders.bytes_max = 1;
+    })
+    .await;
+    world.step(0).await.unwrap();
+    // Those that have opened the file before read nothing of it any more.
+    let loaders = ["loader-0", "loader-1"];
+    for loader in loaders {
+        world.halt(loader).await;
+    }
+    let path = world._folder.path().join("middle.jsonl");
+    fs::write(&path, "{\"text\": \"another\"}\n").unwrap();
+    for loader in loaders {
+        world.kill(loader);
+    }
+    let failure = world.end_from(1).await;
+    assert!(
+        failure.contains("middle.jsonl has changed since the run began"),
+        "{failure}"
+    );
+    world.system.shutdown().await;
+}
+
+/// Other bytes in the place of those that were there, which nothing but the batch tells of.
+///
+/// SEMANTICS 103.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_is_built_again_of_other_bytes_ends_the_run() {
+    let world = World::start(2, Processes::Shared, |plan| {
+        plan.loaders.bytes_max = 1;
+    })
+    .await;
+    for step in 0..6 {
+        world.step(step).await.unwrap();
+    }
+    let path = world._folder.path().join("middle.jsonl");
+    let (text, modified) = (
+        fs::read_to_string(&path).unwrap(),
+        fs::metadata(&path).unwrap().modified().unwrap(),
+    );
+    // Whoever reads meanwhile has all of the one or all of the other.
+    let other = path.with_extension("other");
+    fs::write(&other, text.replace("middle", "muddle")).unwrap();
+    let file = File::options().write(true).open(&other).unwrap();
+    file.set_modified(modified).unwrap();
+    fs::rename(&other, &path).unwrap();
+    // Back to the first, whose cells nobody has kept.
+    let failure = world.end_from(0).await;
+    assert!(
+        failure.contains("was built again and is not what it was"),
+        "{failure}"
+    );
+    assert!(
+        failure.contains("bucket") && failure.contains("of step"),
         "{failure}"
     );
     world.system.shutdown().await;

@@ -4,12 +4,16 @@
 //
 // A file beside it, with the ending .mode, says how it behaves: `version N`, `fail-init R`,
 // `async R K` (rank R has an error after its K-th batch), `mix` (lengths that differ are no reason to
-// wait), `refuse R` (rank R refuses sums).
+// wait), `refuse R` (rank R refuses sums), `processes` (ranks are in processes of their own: what one
+// brings to a call is a file beside the library, in the folder of its communicator).
 
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -64,6 +68,8 @@ struct World {
 
 struct Comm {
     std::shared_ptr<World> world;
+    // Where ranks of other processes meet; empty where all are in this one.
+    std::string folder;
     int rank = 0;
     std::atomic<int> state{IN_PROGRESS};
     std::atomic<bool> abort{false};
@@ -81,11 +87,15 @@ thread_local int depth = 0;
 thread_local std::vector<std::pair<Comm*, Op>> pending;
 thread_local Stream* pending_stream = nullptr;
 
+// The file of this library.
+std::string own_file() {
+    Dl_info info;
+    return dladdr(reinterpret_cast<void*>(&own_file), &info) ? info.dli_fname : "";
+}
+
 // The words behind one of the mode file, or none.
 bool mode(const char* word, std::vector<int>& numbers) {
-    Dl_info info;
-    if (!dladdr(reinterpret_cast<void*>(&mode), &info)) return false;
-    std::ifstream file(std::string(info.dli_fname) + ".mode");
+    std::ifstream file(own_file() + ".mode");
     for (std::string line; std::getline(file, line);) {
         std::istringstream words(line);
         std::string first;
@@ -149,10 +159,37 @@ std::vector<char> reduced(const std::vector<Op>& ops, size_t start, size_t count
     return out;
 }
 
-// Waits until `fact`, or the communicator is aborted.
+// Waits until `fact`, or the communicator is aborted. Nobody tells of what other processes do.
 bool wait(Comm* comm, std::unique_lock<std::mutex>& lock, const std::function<bool()>& fact) {
-    comm->world->moved.wait(lock, [&] { return comm->abort || fact(); });
+    const auto over = [&] { return comm->abort || fact(); };
+    auto& moved = comm->world->moved;
+    if (comm->folder.empty()) moved.wait(lock, over);
+    while (!comm->folder.empty() && !moved.wait_for(lock, std::chrono::milliseconds(1), over)) {}
     return !comm->abort;
+}
+
+// A file in the communicator's folder that is there as a whole or not at all.
+void leave(Comm* comm, const std::string& name, const std::vector<char>& bytes) {
+    const std::string path = comm->folder + "/" + name, half = path + " half";
+    std::ofstream(half, std::ios::binary).write(bytes.data(), bytes.size());
+    rename(half.c_str(), path.c_str());
+}
+
+bool find(Comm* comm, const std::string& name, std::vector<char>& bytes) {
+    std::ifstream file(comm->folder + "/" + name, std::ios::binary);
+    if (!file) return false;
+    bytes.assign(std::istreambuf_iterator<char>(file), {});
+    return true;
+}
+
+// Every rank has left this, or been counted here.
+bool all_have(Comm* comm, const char* what, size_t counted) {
+    if (comm->folder.empty()) return counted == comm->world->size;
+    std::vector<char> none;
+    for (size_t rank = 0; rank < comm->world->size; rank++) {
+        if (!find(comm, what + std::to_string(rank), none)) return false;
+    }
+    return true;
 }
 
 bool agree(const std::vector<Op>& ops) {
@@ -192,8 +229,43 @@ std::vector<char> result(const std::vector<Op>& ops, int rank) {
     }
 }
 
+// The same among processes: what each brings stays where it is, so nobody waits for readers.
+bool meet_apart(Comm* comm, const Op& op, const std::string& name, size_t place, size_t size) {
+    const auto file = [&](size_t place) { return name + " of " + std::to_string(place); };
+    const size_t parts = op.kind == SCATTER ? comm->world->size : 1;
+    const bool brings = op.kind != RECEIVE && (op.kind != BROADCAST || comm->rank == op.peer);
+    std::vector<char> own(sizeof op);
+    memcpy(own.data(), &op, sizeof op);
+    if (brings) {
+        const char* begin = static_cast<const char*>(op.in);
+        own.insert(own.end(), begin, begin + op.count * bytes(op.type) * parts);
+    }
+    leave(comm, file(place), own);
+    std::vector<std::vector<char>> brought(size);
+    std::vector<Op> ops(size);
+    const auto all = [&] {
+        for (size_t place = 0; place < size; place++) {
+            if (!find(comm, file(place), brought[place])) return false;
+            memcpy(&ops[place], brought[place].data(), sizeof op);
+            ops[place].in = brought[place].data() + sizeof op;
+        }
+        return agree(ops);
+    };
+    while (!all()) {
+        if (comm->abort) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const char* sent = static_cast<const char*>(ops[0].in);
+    if (op.kind == RECEIVE) memcpy(op.out, sent, op.count * bytes(op.type));
+    if (op.kind >= SEND) return true;
+    const std::vector<char> out = result(ops, comm->rank);
+    if (!out.empty()) memcpy(op.out, out.data(), out.size());
+    return true;
+}
+
 // One call: comes to the meeting, waits for the others, reads theirs, and writes when all have read.
 bool meet(Comm* comm, const Op& op, const std::string& name, size_t place, size_t size) {
+    if (!comm->folder.empty()) return meet_apart(comm, op, name, place, size);
     World& world = *comm->world;
     std::unique_lock<std::mutex> lock(world.mutex);
     Meeting& meeting = world.meetings[name];
@@ -245,7 +317,8 @@ void serve(Comm* comm) {
     std::unique_lock<std::mutex> lock(world.mutex);
     world.joined++;
     world.moved.notify_all();
-    if (wait(comm, lock, [&] { return world.joined == world.size; })) comm->state = OK;
+    if (!comm->folder.empty()) leave(comm, "joined " + std::to_string(comm->rank), {});
+    if (wait(comm, lock, [&] { return all_have(comm, "joined ", world.joined); })) comm->state = OK;
     for (;;) {
         world.moved.wait(lock, [&] {
             return comm->abort || comm->closing || comm->parts || !comm->queue.empty();
@@ -255,8 +328,11 @@ void serve(Comm* comm) {
                 comm->parted = true;
                 world.parted++;
                 world.moved.notify_all();
+                if (!comm->folder.empty()) leave(comm, "parted " + std::to_string(comm->rank), {});
             }
-            const auto together = [&] { return comm->closing || world.parted == world.size; };
+            const auto together = [&] {
+                return comm->closing || all_have(comm, "parted ", world.parted);
+            };
             if (comm->parts && wait(comm, lock, together)) comm->state = OK;
             if (comm->closing) return;
             if (comm->parts) comm->parts = false;
@@ -345,6 +421,8 @@ int ncclGetUniqueId(Name* name) {
     std::lock_guard<std::mutex> lock(worlds_mutex);
     memset(name->bytes, 0xff, sizeof name->bytes);
     memcpy(name->bytes, &++names, sizeof names);
+    const pid_t process = getpid();
+    memcpy(name->bytes + sizeof names, &process, sizeof process);
     return OK;
 }
 
@@ -368,6 +446,14 @@ int ncclCommInitRankConfig(void** out, int size, Name name, int rank, Config* co
         comm->world = world;
     }
     comm->rank = rank;
+    std::vector<int> none;
+    if (mode("processes", none)) {
+        comm->folder = own_file() + " of";
+        for (size_t i = 0; i < 12; i++) {
+            comm->folder += "-" + std::to_string(static_cast<unsigned char>(name.bytes[i]));
+        }
+        mkdir(comm->folder.c_str(), 0700);
+    }
     comm->thread = std::thread(serve, comm);
     *out = comm;
     return IN_PROGRESS;

@@ -418,10 +418,15 @@ proptest! {
 
     /// SEMANTICS 41.
     #[test]
-    fn the_order_of_nodes_does_not_matter(view in any_view(), demand in any_demand()) {
+    fn the_order_of_nodes_does_not_matter(
+        view in any_view(), demand in any_demand(), other in any_demand(),
+    ) {
         let mut nodes: Vec<Node> = view.nodes().cloned().collect();
         nodes.reverse();
-        prop_assert_eq!(place(&view, &demand), place(&View::new(nodes), &demand));
+        let reversed = View::new(nodes);
+        prop_assert_eq!(place(&view, &demand), place(&reversed, &demand));
+        let both = [demand, Demand { holder: "other".into(), ..other }];
+        prop_assert_eq!(solve(&view, &both), solve(&reversed, &both));
     }
 
     /// SEMANTICS 42. More capacity never makes a possible demand impossible.

@@ -143,6 +143,7 @@ fn a_cluster_grows_to_as_many_voters_as_it_wants_when_it_has_the_nodes() {
     );
 }
 
+/// SEMANTICS 60.
 #[test]
 fn a_seat_is_kept_for_a_while_and_taken_by_who_can() {
     let settled = |nodes: &[How], voters: &[u64]| Scene::new(3, nodes, voters).settle();
@@ -151,6 +152,17 @@ fn a_seat_is_kept_for_a_while_and_taken_by_who_can() {
     assert_eq!(settled(&[Up, Up, Gone], &[1, 2, 3]), [1, 2, 3]);
     assert_eq!(settled(&[Up, Up, Drained, Up], &[1, 2, 3]), [1, 2, 4]);
     assert_eq!(settled(&[Up, Up, Gone, Up], &[2, 1, 3]), [1, 2, 4]);
+}
+
+/// SEMANTICS 60.
+#[test]
+fn a_voter_that_is_gone_loses_its_seat_after_five_minutes() {
+    for (seconds, expected) in [(299, [1, 2, 3]), (300, [1, 2, 4])] {
+        let mut scene = Scene::new(3, &[Up, Up, Gone, Up], &[1, 2, 3]);
+        let gone = scene.tables.nodes.get_mut("n3").unwrap();
+        gone.since = Unix(NOW.0 - 1000 * seconds);
+        assert_eq!(scene.settle(), expected, "{seconds} s");
+    }
 }
 
 #[test]
@@ -167,6 +179,7 @@ fn of_too_many_voters_those_who_are_here_stay() {
     );
 }
 
+/// SEMANTICS 60.
 #[test]
 fn who_has_forgotten_the_log_loses_its_seat_before_it_gets_another() {
     let mut scene = Scene::new(3, &[Up, Up, Forgetful], &[1, 2, 3]);
