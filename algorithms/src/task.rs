@@ -5,7 +5,8 @@
 //! checking is exact (integers, canonical decimals, rationals), never floating point.
 //!
 //! The two splits of a task share no problem, whatever the seeds: generated tasks assign a problem
-//! to a split by a hash of its content, and so does [`Maths`]; [`Gsm8k`] by its line.
+//! to a split by a hash of its content, and so does [`Maths`]; [`Gsm8k`] by its line. A third set, for
+//! choosing settings by, shares none with either when [`Aside::Choice`] asks for it.
 //!
 //! ```
 //! use odeon_algorithms::task::{Split, SumsConfig, Task, TaskSpec};
@@ -39,7 +40,7 @@ pub use self::{
     gsm8k::{Gsm8k, Gsm8kConfig},
     maths::{Maths, MathsConfig},
     number::{Decimal, last_number},
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     sums::{Sums, SumsConfig, SumsForm},
     verdict::{Reason, Verdict},

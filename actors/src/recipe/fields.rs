@@ -77,6 +77,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("task.sums", "digits_max", Range::Whole(1, 15)),
     field("task.sums", "minus_percent", Range::Whole(0, 100)),
     field("task.sums", "format_reward", BELOW_ONE),
+    field("task.sums", "aside", ASIDE),
     field("task.countdown", "style", Range::Word(&["plain", "chat"])),
     field("task.countdown", "numbers_min", Range::Whole(2, 8)),
     field("task.countdown", "numbers_max", Range::Whole(2, 8)),
@@ -85,11 +86,14 @@ pub(super) const FIELDS: &[Field] = &[
     field("task.countdown", "target_min", Range::Whole(1, 1_000_000)),
     field("task.countdown", "target_max", Range::Whole(1, 1_000_000)),
     field("task.countdown", "format_reward", BELOW_ONE),
+    field("task.countdown", "aside", ASIDE),
     needed("task.gsm8k", "path", Range::Text),
     field("task.gsm8k", "train_count", Range::Whole(1, 1_000_000)),
     field("task.gsm8k", "format_reward", BELOW_ONE),
+    field("task.gsm8k", "aside", ASIDE),
     needed("task.maths", "path", Range::Text),
     field("task.maths", "format_reward", BELOW_ONE),
+    field("task.maths", "aside", ASIDE),
     needed("task.code", "path", Range::Text),
     field("task.code", "train_count", Range::Whole(1, 1_000_000)),
     field(
@@ -98,6 +102,7 @@ pub(super) const FIELDS: &[Field] = &[
         Range::Word(&["all_or_nothing", "fraction"]),
     ),
     field("task.code", "style", Range::Word(&["chat", "plain"])),
+    field("task.code", "aside", ASIDE),
     field("sandbox", "isolation", Range::Word(&["required", "limits"])),
     field("sandbox", "workers", Range::Whole(1, 1024)),
     field("sandbox", "seconds", Range::Number(0.0, 3600.0, Ends::High)),
@@ -245,6 +250,7 @@ pub(super) const FIELDS: &[Field] = &[
 ];
 
 const FRACTION: Range = Range::Number(0.0, 1.0, Ends::High);
+const ASIDE: Range = Range::Word(&["held_out", "choice"]);
 const BELOW_ONE: Range = Range::Number(0.0, 1.0, Ends::Low);
 const WEIGHT: Range = Range::Number(0.0, 100.0, Ends::Both);
 const CORES: Range = Range::Number(0.0, 1024.0, Ends::Both);

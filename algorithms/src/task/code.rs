@@ -39,7 +39,7 @@ pub use self::{
 use super::{
     draw,
     error::TaskError,
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -60,6 +60,9 @@ pub struct CodeConfig {
     /// The form in which prompts are given.
     #[serde(default = "default_style")]
     pub style: PromptStyle,
+    /// The problems that are set aside for evaluation.
+    #[serde(default)]
+    pub aside: Aside,
 }
 
 /// Problems read from a file, dealt in an order shuffled by the seed, whose replies hold programs.
@@ -67,7 +70,8 @@ pub struct CodeConfig {
 pub struct Code {
     config: CodeConfig,
     rows: Vec<Tests>,
-    problems: Vec<Problem>,
+    train: Vec<Problem>,
+    held_out: Vec<Problem>,
 }
 
 impl CodeConfig {
@@ -79,6 +83,7 @@ impl CodeConfig {
             train_count: default_train_count(),
             credit: Credit::default(),
             style: default_style(),
+            aside: Aside::HeldOut,
         }
     }
 }
@@ -114,18 +119,12 @@ impl Code {
             problems.push(problem);
             rows.push(tests);
         }
-        for (split, empty) in [
-            (Split::Train, config.train_count == 0 || rows.is_empty()),
-            (Split::HeldOut, rows.len() <= config.train_count),
-        ] {
-            if empty {
-                return Err(TaskError::TooFewProblems { task: NAME, split });
-            }
-        }
+        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
             rows,
-            problems,
+            train,
+            held_out,
         })
     }
 
@@ -186,10 +185,9 @@ impl Code {
     }
 
     fn of(&self, split: Split) -> &[Problem] {
-        let (train, held_out) = self.problems.split_at(self.config.train_count);
         match split {
-            Split::Train => train,
-            Split::HeldOut => held_out,
+            Split::Train => &self.train,
+            Split::HeldOut => &self.held_out,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     draw,
     error::{TaskError, check_format_reward},
     expression::evaluate,
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -33,6 +33,8 @@ pub struct CountdownConfig {
     pub target_max: i64,
     /// The reward of a valid expression over the given numbers that has another value.
     pub format_reward: f64,
+    /// The problems that are set aside for evaluation.
+    pub aside: Aside,
 }
 
 /// The numbers game: give an expression that has the target's value and uses each given number at
@@ -62,6 +64,7 @@ impl Default for CountdownConfig {
             target_min: 1,
             target_max: 100,
             format_reward: 0.0,
+            aside: Aside::HeldOut,
         }
     }
 }
@@ -93,7 +96,7 @@ impl Countdown {
         }
         check_format_reward(NAME, config.format_reward)?;
         let task = Self { config };
-        draw::check_both_splits(NAME, |rng| task.sample(rng))?;
+        draw::check_both_splits(NAME, task.config.aside, |rng| task.sample(rng))?;
         Ok(task)
     }
 
@@ -179,7 +182,8 @@ impl Task for Countdown {
     }
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
-        draw::draw(seed, split, index, |rng| self.sample(rng))
+        let splits = (split, self.config.aside);
+        draw::draw(seed, splits, index, |rng| self.sample(rng))
     }
 
     fn reward(&self, problem: &Problem, response: &str) -> Verdict {

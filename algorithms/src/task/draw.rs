@@ -5,22 +5,62 @@ use rand::rngs::ChaCha8Rng;
 
 use super::{
     error::TaskError,
-    problem::{Problem, Split},
+    problem::{Aside, Problem, Split},
 };
 
 /// The split to which a problem with this canonical key belongs, for every seed: one in eight is
 /// held out.
 pub(super) fn split_of(key: &str) -> Split {
-    // FNV-1a with a final avalanche, because the low bits are what is used.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in key.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    if avalanche(hash).is_multiple_of(8) {
+    if hash(key).is_multiple_of(PART) {
         Split::HeldOut
     } else {
         Split::Train
     }
+}
+
+/// The split to which a problem belongs when these are set aside; `split` is that of
+/// [`Aside::HeldOut`]. None for a problem that does not occur.
+fn recut(key: &str, split: Split, aside: Aside) -> Option<Split> {
+    match (aside, split) {
+        (Aside::HeldOut, split) => Some(split),
+        (Aside::Choice, Split::HeldOut) => None,
+        (Aside::Choice, Split::Train) if (hash(key) / PART).is_multiple_of(PART) => {
+            Some(Split::HeldOut)
+        }
+        (Aside::Choice, Split::Train) => Some(Split::Train),
+    }
+}
+
+/// The problems of a file by their splits, when these are set aside.
+///
+/// # Errors
+/// [`TaskError`] when a split is empty.
+pub(super) fn cut(
+    task: &'static str,
+    problems: Vec<Problem>,
+    aside: Aside,
+) -> Result<[Vec<Problem>; 2], TaskError> {
+    let mut parts = [vec![], vec![]];
+    for problem in problems {
+        if let Some(split) = recut(&problem.prompt, problem.split, aside) {
+            parts[usize::from(split == Split::HeldOut)].push(Problem { split, ..problem });
+        }
+    }
+    for (split, part) in [Split::Train, Split::HeldOut].into_iter().zip(&parts) {
+        if part.is_empty() {
+            return Err(TaskError::TooFewProblems { task, split });
+        }
+    }
+    Ok(parts)
+}
+
+/// FNV-1a with a final avalanche, because the low bits are what is used.
+fn hash(key: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in key.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    avalanche(hash)
 }
 
 /// The first half of MurmurHash3's last step.
@@ -61,20 +101,20 @@ fn shuffled(place: u64, count: u64, key: u64) -> u64 {
     }
 }
 
-/// Draws until `sample` gives a problem of the split.
+/// Draws until `sample` gives a problem of the split, when these are set aside.
 ///
 /// `sample` returns the problem's canonical key with it, or `None` to reject the draw. Call
 /// [`check_both_splits`] first: it shows that the loop ends, and soon.
 pub(super) fn draw(
     seed: u64,
-    split: Split,
+    (split, aside): (Split, Aside),
     index: u64,
     sample: impl Fn(&mut ChaCha8Rng) -> Option<(String, Problem)>,
 ) -> Problem {
     let mut rng = stream(seed, split, index);
     loop {
         if let Some((key, problem)) = sample(&mut rng)
-            && split_of(&key) == split
+            && recut(&key, split_of(&key), aside) == Some(split)
         {
             return Problem {
                 split,
@@ -88,12 +128,13 @@ pub(super) fn draw(
 /// Shows that both splits are reached within a bounded number of draws.
 pub(super) fn check_both_splits(
     task: &'static str,
+    aside: Aside,
     sample: impl Fn(&mut ChaCha8Rng) -> Option<(String, Problem)>,
 ) -> Result<(), TaskError> {
     for split in [Split::Train, Split::HeldOut] {
         let mut rng = stream(0, split, 0);
-        let reached = (0..PROBE_DRAWS)
-            .any(|_| sample(&mut rng).is_some_and(|(key, _)| split_of(&key) == split));
+        let fits = |(key, _): (String, _)| recut(&key, split_of(&key), aside) == Some(split);
+        let reached = (0..PROBE_DRAWS).any(|_| sample(&mut rng).is_some_and(fits));
         if !reached {
             return Err(TaskError::TooFewProblems { task, split });
         }
@@ -107,6 +148,9 @@ fn stream(seed: u64, split: Split, index: u64) -> ChaCha8Rng {
     rng.set_stream(index.wrapping_mul(2) | u64::from(split == Split::HeldOut));
     rng
 }
+
+/// One problem in so many is held out, and one in so many of the others is for choosing settings.
+const PART: u64 = 8;
 
 /// Enough for settings under which one draw in a thousand is usable.
 const PROBE_DRAWS: usize = 20_000;

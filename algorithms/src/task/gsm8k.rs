@@ -7,9 +7,10 @@ use rand::{SeedableRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    draw,
     error::{TaskError, check_format_reward},
     number::{Decimal, first_number, last_number},
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -27,6 +28,9 @@ pub struct Gsm8kConfig {
     /// The reward of a wrong number after `####`.
     #[serde(default)]
     pub format_reward: f64,
+    /// The problems that are set aside for evaluation.
+    #[serde(default)]
+    pub aside: Aside,
 }
 
 /// Word problems read from a file, dealt in an order shuffled by the seed.
@@ -36,7 +40,8 @@ pub struct Gsm8kConfig {
 #[derive(Clone, Debug)]
 pub struct Gsm8k {
     config: Gsm8kConfig,
-    problems: Vec<Problem>,
+    train: Vec<Problem>,
+    held_out: Vec<Problem>,
 }
 
 impl Gsm8kConfig {
@@ -48,6 +53,7 @@ impl Gsm8kConfig {
             path: path.into(),
             train_count: default_train_count(),
             format_reward: 0.0,
+            aside: Aside::HeldOut,
         }
     }
 }
@@ -81,22 +87,18 @@ impl Gsm8k {
             })?;
             problems.push(problem);
         }
-        for (split, empty) in [
-            (Split::Train, config.train_count == 0 || problems.is_empty()),
-            (Split::HeldOut, problems.len() <= config.train_count),
-        ] {
-            if empty {
-                return Err(TaskError::TooFewProblems { task: NAME, split });
-            }
-        }
-        Ok(Self { config, problems })
+        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
+        Ok(Self {
+            config,
+            train,
+            held_out,
+        })
     }
 
     fn of(&self, split: Split) -> &[Problem] {
-        let (train, held_out) = self.problems.split_at(self.config.train_count);
         match split {
-            Split::Train => train,
-            Split::HeldOut => held_out,
+            Split::Train => &self.train,
+            Split::HeldOut => &self.held_out,
         }
     }
 }

@@ -91,7 +91,7 @@ pub use self::{
 use super::{
     draw,
     error::{TaskError, check_format_reward},
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -138,6 +138,9 @@ pub struct MathsConfig {
     /// The reward of a wrong answer in a box.
     #[serde(default)]
     pub format_reward: f64,
+    /// The problems that are set aside for evaluation.
+    #[serde(default)]
+    pub aside: Aside,
 }
 
 /// Problems with an answer, read from a file and dealt in an order shuffled by the seed.
@@ -160,6 +163,7 @@ impl MathsConfig {
         Self {
             path: path.into(),
             format_reward: 0.0,
+            aside: Aside::HeldOut,
         }
     }
 }
@@ -173,14 +177,7 @@ impl Maths {
     pub fn open(config: MathsConfig) -> Result<Self, TaskError> {
         check_format_reward(NAME, config.format_reward)?;
         let problems = rows::read(&config.path)?;
-        let (train, held_out): (Vec<_>, Vec<_>) = problems
-            .into_iter()
-            .partition(|problem| problem.split == Split::Train);
-        for (split, problems) in [(Split::Train, &train), (Split::HeldOut, &held_out)] {
-            if problems.is_empty() {
-                return Err(TaskError::TooFewProblems { task: NAME, split });
-            }
-        }
+        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
             train,

@@ -14,6 +14,22 @@ pub enum Split {
     HeldOut,
 }
 
+/// The problems of a task that are set aside: nothing is trained on them, and [`Split::HeldOut`] has
+/// them.
+///
+/// Settings that were chosen by how well held-out problems are answered have seen these, so what such
+/// problems then say of a run is too good. Choose by others and report the held-out ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aside {
+    /// The problems to report.
+    #[default]
+    HeldOut,
+    /// The problems to choose settings by: one in eight of those that are trained on otherwise. The
+    /// held-out ones do not occur at all.
+    Choice,
+}
+
 /// The form in which a prompt is meant to be given to a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,7 +10,7 @@ use super::{
     draw,
     error::{TaskError, check_format_reward},
     number::{Decimal, last_number},
-    problem::{Goal, Problem, PromptStyle, Split},
+    problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -34,6 +34,8 @@ pub struct SumsConfig {
     pub minus_percent: u8,
     /// The reward of a wrong answer in the asked form; 0 judges by the answer alone.
     pub format_reward: f64,
+    /// The problems that are set aside for evaluation.
+    pub aside: Aside,
 }
 
 /// The form in which problems of [`Sums`] are written.
@@ -95,6 +97,7 @@ impl Default for SumsConfig {
             digits_max: 2,
             minus_percent: 0,
             format_reward: 0.0,
+            aside: Aside::HeldOut,
         }
     }
 }
@@ -124,7 +127,7 @@ impl Sums {
         }
         check_format_reward(NAME, config.format_reward)?;
         let task = Self { config };
-        draw::check_both_splits(NAME, |rng| Some(task.sample(rng)))?;
+        draw::check_both_splits(NAME, task.config.aside, |rng| Some(task.sample(rng)))?;
         Ok(task)
     }
 
@@ -235,7 +238,8 @@ impl Task for Sums {
     }
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
-        draw::draw(seed, split, index, |rng| Some(self.sample(rng)))
+        let splits = (split, self.config.aside);
+        draw::draw(seed, splits, index, |rng| Some(self.sample(rng)))
     }
 
     fn observed(&self, problem: &Problem) -> Vec<Range<usize>> {

@@ -26,6 +26,7 @@ fn sums_config() -> impl Strategy<Value = SumsConfig> {
             digits_max: digits_min + longer,
             minus_percent,
             format_reward: 0.1,
+            aside: Aside::HeldOut,
         },
     )
 }
@@ -203,6 +204,83 @@ fn splits_share_no_problem_whatever_the_seeds() {
             held_out.len()
         );
     }
+}
+
+/// A task of each kind with these problems set aside.
+fn with_aside(file: &std::path::Path, maths: &std::path::Path, aside: Aside) -> [TaskSpec; 4] {
+    [
+        TaskSpec::Sums(SumsConfig {
+            operands_max: 3,
+            digits_max: 1,
+            aside,
+            ..SumsConfig::default()
+        }),
+        TaskSpec::Countdown(CountdownConfig {
+            number_max: 9,
+            aside,
+            ..CountdownConfig::default()
+        }),
+        TaskSpec::Gsm8k(Gsm8kConfig {
+            train_count: 150,
+            aside,
+            ..Gsm8kConfig::new(file)
+        }),
+        TaskSpec::Maths(MathsConfig {
+            aside,
+            ..MathsConfig::new(maths)
+        }),
+    ]
+}
+
+#[test]
+fn settings_are_chosen_by_problems_that_are_neither_trained_on_nor_reported() {
+    let (file, mut maths) = (gsm8k_file(200), tempfile::NamedTempFile::new().unwrap());
+    for row in 0..200 {
+        writeln!(
+            maths,
+            r#"{{"problem": "What is {row} plus 1?", "answer": {row}}}"#
+        )
+        .unwrap();
+    }
+    let [reported, choosing] =
+        [Aside::HeldOut, Aside::Choice].map(|aside| with_aside(file.path(), maths.path(), aside));
+    for (reported, choosing) in reported.into_iter().zip(choosing) {
+        let prompts = |spec: &TaskSpec, split| -> HashSet<String> {
+            let task = spec.build().unwrap();
+            let count = task.problem_count(split).unwrap_or(4_000);
+            let problems = (0..count).map(|index| task.problem(1, split, index));
+            problems
+                .inspect(|problem| assert_eq!(problem.split, split))
+                .map(|problem| problem.prompt)
+                .collect()
+        };
+        let all = prompts(&reported, Split::Train);
+        let held_out = prompts(&reported, Split::HeldOut);
+        let train = prompts(&choosing, Split::Train);
+        let choice = prompts(&choosing, Split::HeldOut);
+        assert!(choice.is_disjoint(&train), "{choosing:?}");
+        assert!(choice.is_disjoint(&held_out), "{choosing:?}");
+        assert!(train.is_disjoint(&held_out), "{choosing:?}");
+        assert!(all.is_disjoint(&held_out), "{choosing:?}");
+        assert!(choice.len() > 5, "{choosing:?}: {}", choice.len());
+        assert!(train.len() > choice.len(), "{choosing:?}");
+        if reported
+            .build()
+            .unwrap()
+            .problem_count(Split::Train)
+            .is_some()
+        {
+            assert_eq!(&train | &choice, all, "{choosing:?}");
+        }
+    }
+    // Too few to set any aside.
+    let few = Gsm8kConfig {
+        train_count: 1,
+        aside: Aside::Choice,
+        ..Gsm8kConfig::new(file.path())
+    };
+    let error = Gsm8k::open(few).unwrap_err();
+    assert!(matches!(error, TaskError::TooFewProblems { .. }), "{error}");
 }
 
 #[test]
