@@ -443,6 +443,45 @@ mod tests {
         all
     }
 
+    /// SEMANTICS 92.
+    #[test]
+    fn a_run_that_goes_on_knows_the_signs_that_it_told_before() {
+        const STEPS: u64 = 400;
+        let Some(Report::Step(first)) = all().into_iter().find(|it| matches!(it, Report::Step(_)))
+        else {
+            panic!("there are steps");
+        };
+        // Replies become short in the middle, and stay so.
+        let step = |version: u64| {
+            Report::Step(StepReport {
+                version,
+                reward: 0.4,
+                accuracy: 0.4,
+                response_mean: if version < STEPS / 2 { 100.0 } else { 20.0 },
+                ..first.clone()
+            })
+        };
+        let mut plain = Watch::new(STEPS);
+        let mut told = vec![];
+        for version in 1..=STEPS {
+            let report = step(version);
+            let signs = signs(&mut plain, &report);
+            told.push(report);
+            told.extend(signs);
+        }
+        let sign = told.iter().position(|it| matches!(it, Report::Sign { .. }));
+        let sign = sign.expect("it is told once");
+        // A run that is stopped at any later step, or just then, tells nothing more.
+        for stop in [sign + 1, sign + 20, told.len() - 20] {
+            let mut goes_on = watch(STEPS, &told[..stop]);
+            for report in &told[stop..] {
+                let again = signs(&mut goes_on, report);
+                assert!(again.is_empty(), "{again:?}");
+            }
+            assert_eq!(goes_on, plain);
+        }
+    }
+
     fn fields(value: &Value, before: &str, into: &mut BTreeSet<String>) {
         for (name, value) in value.as_object().expect("a report has fields") {
             let name = format!("{before}{name}");
