@@ -1,10 +1,11 @@
 //! Rules about the tree itself, each with the reason in its failure message: layers, names, unsafe
 //! code, leftovers, docs, and papers that are short and cite what exists. `circles` has those about what
-//! files import, `floors` those about what lies above what in the runtime, `maps` those about the files that
-//! the docs of a crate name, `sizes` those about how long files are, `nouns` those about what types are called,
-//! `skips` one about tests that do not run.
+//! files import, `figures` one about what makes the figures of papers, `floors` those about what lies above
+//! what in the runtime, `maps` those about the files that the docs of a crate name, `sizes` those about how
+//! long files are, `nouns` those about what types are called, `skips` one about tests that do not run.
 
 mod circles;
+mod figures;
 mod floors;
 mod maps;
 mod nouns;
