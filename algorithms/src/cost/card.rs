@@ -25,6 +25,11 @@ pub struct Card {
     pub pcie: f64,
     /// GPUs in a machine.
     pub per_machine: u32,
+    /// Share of a machine's network that relays of weights reach. See [`Card::RELAY_SHARE`].
+    pub relay_share: f64,
+    /// Time of whole training steps relative to that of their kernels alone. See
+    /// [`Card::SUSTAINED`].
+    pub sustained: f64,
     /// The shares of these peaks that its kernels reach.
     pub kernels: Kernels,
 }
@@ -92,6 +97,43 @@ pub struct AllReduce {
     pub ramp: f64,
 }
 
+impl Kernels {
+    /// The same kernels, each of which takes the part `1 / speed` of its time.
+    #[must_use]
+    pub fn times(self, speed: f64) -> Self {
+        let Self {
+            product,
+            decode,
+            prefill,
+            all_reduce,
+        } = self;
+        Self {
+            product: Product {
+                floor: product.floor / speed,
+                bandwidth: product.bandwidth * speed,
+                flops: product.flops * speed,
+                ..product
+            },
+            decode: DecodeAttention {
+                floor: decode.floor / speed,
+                bandwidth: decode.bandwidth * speed,
+                head: decode.head / speed,
+                ..decode
+            },
+            prefill: PrefillAttention {
+                floor: prefill.floor / speed,
+                flops: prefill.flops * speed,
+                bandwidth: prefill.bandwidth * speed,
+            },
+            all_reduce: AllReduce {
+                start: all_reduce.start.map(|it| it / speed),
+                nvlink: all_reduce.nvlink.map(|it| it * speed),
+                ramp: all_reduce.ramp / speed,
+            },
+        }
+    }
+}
+
 impl Card {
     /// H100 SXM, 80 GB, eight in a machine with 8 x 400 Gbit/s.
     #[must_use]
@@ -105,12 +147,14 @@ impl Card {
             nic: 50e9,
             pcie: 64e9,
             per_machine: 8,
+            relay_share: Self::RELAY_SHARE,
+            sustained: Self::SUSTAINED,
             kernels: H100,
         }
     }
 
     /// H800 SXM: an H100 with 400 GB/s of NVLink, both directions together. Nobody published its
-    /// kernels, so those of the H100 are taken.
+    /// kernels, so those of the H100 are taken: nothing here was measured on it.
     #[must_use]
     pub fn h800() -> Self {
         Self {
@@ -144,6 +188,8 @@ impl Card {
             nic: 25e9,
             pcie: 32e9,
             per_machine: 8,
+            relay_share: Self::RELAY_SHARE,
+            sustained: Self::SUSTAINED,
             kernels: A100,
         }
     }
@@ -173,6 +219,8 @@ impl Card {
                 ("nic", self.nic),
                 ("pcie", self.pcie),
                 ("per_machine", f64::from(self.per_machine)),
+                ("relay_share", self.relay_share),
+                ("sustained", self.sustained),
                 ("kernels.product.floor", product.floor),
                 ("kernels.product.bandwidth", product.bandwidth),
                 ("kernels.product.flops", product.flops),
@@ -193,8 +241,8 @@ impl Card {
 }
 
 // Least squares of the logarithm, over all measured shapes of 1,024 and more (products), heads of
-// 128 elements (attention) and all sizes (all-reduces); see the module `cost`. Over all of these,
-// median errors are 4 to 7 %, on the A100 up to 9 %.
+// 128 elements (attention) and all sizes (all-reduces). The module `cost` says how far off they are,
+// and what a fit to a part of the shapes says of the others.
 
 const H100: Kernels = Kernels {
     product: Product {
@@ -270,3 +318,56 @@ const A100: Kernels = Kernels {
         ramp: 3.73e-6,
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use super::super::shard::{all_reduce, decode_attention, prefill_attention, product};
+    use super::*;
+
+    #[test]
+    fn kernels_of_twice_the_speed_take_half_of_the_time() {
+        let card = Card::h800();
+        let fast = Card {
+            kernels: card.kernels.times(2.0),
+            ..card.clone()
+        };
+        let of = |card: &Card| {
+            [
+                product(card, 64.0, 4_096.0, 4_096.0),
+                product(card, 8_192.0, 4_096.0, 4_096.0),
+                decode_attention(card, 64.0, 64_000.0, 4.0, 128.0),
+                prefill_attention(card, 4_096.0, 1e7, [28.0, 4.0], 128.0),
+                all_reduce(card, 4, 1e6),
+            ]
+        };
+        for (slow, fast) in of(&card).into_iter().zip(of(&fast)) {
+            assert!((slow / fast - 2.0).abs() < 1e-9, "{slow} {fast}");
+        }
+    }
+
+    #[test]
+    fn a_card_whose_relays_or_steps_make_no_sense_is_refused() {
+        for (field, card) in [
+            (
+                "relay_share",
+                Card {
+                    relay_share: 0.0,
+                    ..Card::h800()
+                },
+            ),
+            (
+                "sustained",
+                Card {
+                    sustained: f64::NAN,
+                    ..Card::h800()
+                },
+            ),
+        ] {
+            let wrong = card.check();
+            assert!(
+                matches!(&wrong, Err(CostError::NotPositive { field: it, .. }) if *it == field),
+                "{wrong:?}"
+            );
+        }
+    }
+}

@@ -47,6 +47,10 @@ impl Replica {
     /// values in all of them together.
     #[must_use]
     pub fn decode_step(&self, batch: u64, kv_tokens: u64) -> Duration {
+        self.decode_step_with(&SERVER, batch, kv_tokens)
+    }
+
+    pub(super) fn decode_step_with(&self, server: &Server, batch: u64, kv_tokens: u64) -> Duration {
         if batch == 0 {
             return Duration::ZERO;
         }
@@ -57,7 +61,7 @@ impl Replica {
             + shard.layer_reduces(rows)
             + shard.output(rows);
         let layers = shard.model.layers as f64;
-        seconds(kernels + layers * LAYER_SECONDS + STEP_SECONDS + rows * SEQUENCE_SECONDS)
+        seconds(kernels + layers * server.layer + server.step + rows * server.sequence)
     }
 
     /// Time until all tokens of these sequences have keys and values, and each its next token:
@@ -65,6 +69,10 @@ impl Replica {
     /// time.
     #[must_use]
     pub fn prefill(&self, sequences: Sequences) -> Duration {
+        self.prefill_with(&SERVER, sequences)
+    }
+
+    pub(super) fn prefill_with(&self, server: &Server, sequences: Sequences) -> Duration {
         if sequences.tokens == 0 {
             return Duration::ZERO;
         }
@@ -77,7 +85,7 @@ impl Replica {
         let attention = shard.prefill_attention(tokens, sequences.squares);
         let output = shard.output(sequences.count as f64);
         let layers = shard.model.layers as f64;
-        let launches = layers * LAYER_SECONDS + STEP_SECONDS;
+        let launches = layers * server.layer + server.step;
         seconds(chunks * (chunk + launches) + attention + output)
     }
 
@@ -143,15 +151,22 @@ impl Replica {
     pub const CHUNK: u64 = 8_192;
 }
 
-// Fitted to whole runs of Qwen3-32B on 2 to 8 H100 (see the module `cost`). The same fit to
-// Llama-3.1-8B in TensorRT-LLM gives the same for a layer and a third for a sequence: that is the
-// server's own.
+/// The overheads of a server, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
+    /// Kernels of a layer that are neither product, attention nor all-reduce, however small.
+    pub(super) layer: f64,
+    /// Scheduling and sampling of one step.
+    pub(super) step: f64,
+    /// Scheduling, sampling and detokenizing of each sequence in a step.
+    pub(super) sequence: f64,
+}
 
-/// Kernels of a layer that are neither product, attention nor all-reduce, however small.
-const LAYER_SECONDS: f64 = 18e-6;
-
-/// Scheduling and sampling of one step.
-const STEP_SECONDS: f64 = 0.5e-3;
-
-/// Scheduling, sampling and detokenizing of each sequence in a step.
-const SEQUENCE_SECONDS: f64 = 40e-6;
+/// Fitted to whole runs of Qwen3-32B on 2 to 8 H100 (see the module `cost`). The same fit to
+/// Llama-3.1-8B in TensorRT-LLM gives the same for a layer and a third for a sequence: that is the
+/// server's own.
+pub(super) const SERVER: Server = Server {
+    layer: 18e-6,
+    step: 0.5e-3,
+    sequence: 40e-6,
+};

@@ -1,7 +1,9 @@
 //! Costs against what was measured, and against sense.
 
 mod calibration;
+mod fit;
 mod measured;
+mod shapes;
 
 use std::time::Duration;
 

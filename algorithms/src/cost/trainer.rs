@@ -98,7 +98,7 @@ impl Trainer {
         let compute = micro.count * micro_seconds + attention_passes * self.attention(sequences);
         let gathers = 2.0 * micro.count * self.exchange(PARAMETER_BYTES);
         let scatters = updates * self.exchange(GRADIENT_BYTES);
-        let compute = SUSTAINED * compute;
+        let compute = self.shard.card.sustained * compute;
         seconds(compute.max(gathers + scatters) + updates * self.optimizer())
     }
 
@@ -115,7 +115,8 @@ impl Trainer {
             + shard.elementwise(rows)
             + shard.output(rows)
             + shard.layer_reduces(rows);
-        let compute = SUSTAINED * (micro.count * micro_seconds + self.attention(sequences));
+        let compute =
+            self.shard.card.sustained * (micro.count * micro_seconds + self.attention(sequences));
         seconds(compute.max(micro.count * self.exchange(PARAMETER_BYTES)))
     }
 
@@ -196,10 +197,12 @@ struct Micro {
     count: f64,
 }
 
-/// The time of whole steps relative to that of their kernels alone, which were measured one by one
-/// on cool cards. With it 72B in groups of 4 use 47 % of the arithmetic of H100 without
-/// recomputation, the most that NVIDIA reports of Megatron-Core (NVIDIA/Megatron-LM, README).
-const SUSTAINED: f64 = 1.3;
+impl Card {
+    /// The time of whole training steps relative to that of their kernels alone, which were measured
+    /// one by one on cool cards. With it 72B in groups of 4 use 47 % of the arithmetic of H100 without
+    /// recomputation, the most that NVIDIA reports of Megatron-Core (NVIDIA/Megatron-LM, README).
+    pub const SUSTAINED: f64 = 1.3;
+}
 
 /// Bytes of all states of a parameter.
 const STATE_BYTES: u64 = 18;

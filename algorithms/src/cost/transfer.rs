@@ -50,7 +50,7 @@ impl Card {
     }
 
     fn relay_bandwidth(&self) -> f64 {
-        self.machine_nic() * Self::RELAY_SHARE
+        self.machine_nic() * self.relay_share
     }
 
     /// The share of a machine's network that relays reach: 103 GB/s of 400 GB/s in Laminar's
