@@ -40,7 +40,7 @@
 //! | `pretrain`, `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
 //! | `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | who encodes which picture and where its features are (pure); the state that is saved; what a run tells |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), sources, tools, sandbox, and the check of it all |
-//! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`) |
+//! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`); the best setting of a mode: what to try next (`search`, pure), trying it (`tuning`) |
 //! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`) |
 //! | `sandbox`, `sandbox/*` | untrusted programs in namespaces within limits: tools of the system, and a guard that ends everything when its process dies |
 

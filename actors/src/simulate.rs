@@ -16,7 +16,9 @@ mod measure;
 mod mode;
 mod plan;
 mod scenario;
+mod search;
 mod split;
+mod tuning;
 
 use odeon::simulation::SimulationSpec;
 use odeon::{Failure, Supervision, System};
@@ -24,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::mode::Mode;
 pub use self::scenario::{
-    CardName, FailureSection, Kind, ModelName, ModelSection, Scenario, ScenarioError,
-    SimulationSection, WorkloadSection,
+    AssumedSection, CardName, FailureSection, Kind, ModelName, ModelSection, Scenario,
+    ScenarioError, SearchSection, SimulationSection, WorkloadSection,
 };
 use crate::rl::run::Run;
 
@@ -40,6 +42,12 @@ pub struct Outcome {
     pub rollout_gpus: u32,
     /// The way in which rollouts and trainer worked together.
     pub mode: Mode,
+    /// Cards of each rollout.
+    pub replica_gpus: u32,
+    /// Replies that a rollout worked on at most.
+    pub under_way: u32,
+    /// The search that found the setting, where there was one.
+    pub searched: Option<Searched>,
     /// Tokens of trained replies per second between updates.
     pub tokens_per_s: f64,
     /// Seconds of a step.
@@ -76,6 +84,28 @@ pub struct Outcome {
     pub failure: Option<Lost>,
     /// Stretches of the run, in order.
     pub timeline: Vec<Moment>,
+}
+
+/// The search for a setting. See [`Scenario::run_best`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Searched {
+    /// Short runs that were made.
+    pub trials: u32,
+    /// The run with the setting of the file.
+    pub written: Written,
+}
+
+/// A run with the setting of the file, as long as that which was found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// Tokens of trained replies per second between updates.
+    pub tokens_per_s: f64,
+    /// Cards that rolled out.
+    pub rollout_gpus: u32,
+    /// Cards of each rollout.
+    pub replica_gpus: u32,
+    /// Replies that a rollout worked on at most.
+    pub under_way: u32,
 }
 
 /// A stretch of a run.
@@ -133,6 +163,7 @@ impl Scenario {
     pub fn run(&self, model: &ModelSection, gpus: u32, mode: Mode) -> Result<Outcome, Failure> {
         let planned = self.plan(model, gpus, mode)?;
         let (rollouts, batches) = (planned.rollouts, planned.batches);
+        let under_way = planned.under_way;
         let spec = SimulationSpec::new(crate::rl::job()).nodes(1);
         let spec = spec.supervision(self.supervision());
         let simulation = System::simulated(self.simulation.seed, spec);
@@ -152,6 +183,9 @@ impl Scenario {
             gpus,
             rollout_gpus: rollouts as u32 * model.rollout_gpus,
             mode,
+            replica_gpus: model.rollout_gpus,
+            under_way,
+            searched: None,
             tokens_per_s: measured.tokens / seconds,
             step_s: per(seconds, measured.steps),
             rollouts_busy: busy / all,

@@ -452,6 +452,10 @@ pub(crate) struct SimulateArgs {
     /// Only so many cards; several times for several
     #[arg(long)]
     pub(crate) gpus: Vec<u32>,
+    /// Give each mode its own best setting: search the machines that roll out, the cards of a rollout
+    /// and its replies under way by short runs, from what the file says on
+    #[arg(long)]
+    pub(crate) search: bool,
     /// A folder for the numbers, as JSON, and the pictures, as SVG
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,

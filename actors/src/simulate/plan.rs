@@ -29,6 +29,8 @@ pub(super) struct Planned {
     pub(super) run: RunPlan,
     /// Rollouts.
     pub(super) rollouts: usize,
+    /// Replies that each of them works on at most.
+    pub(super) under_way: u32,
     /// Batches that make a step.
     pub(super) batches: u64,
 }
@@ -44,7 +46,7 @@ impl Scenario {
         gpus: u32,
         mode: Mode,
     ) -> Result<Planned, Failure> {
-        let card = self.simulation.card.card();
+        let card = self.card();
         let size = model.size.size();
         let replica = Replica::new(&card, &size, model.rollout_gpus).map_err(Failure::error)?;
         let machines = |gpus: u32| gpus.div_ceil(card.per_machine);
@@ -79,7 +81,7 @@ impl Scenario {
         };
         let slots = model.slots(step as f64 * in_flight, rollouts as f64) as usize;
         let modelled = Modelled {
-            workload: workload.kind.spec(self.simulation.seed),
+            workload: workload.spec(self.simulation.seed),
             quantum: self.simulation.quantum,
             card: card.clone(),
             model: size,
@@ -152,20 +154,25 @@ impl Scenario {
         Ok(Planned {
             run: plan,
             rollouts,
+            under_way: u32::try_from(slots).unwrap_or(u32::MAX),
             batches: each,
         })
     }
 
     /// Number of machines that roll out, of so many, where they are apart.
-    fn rollout_machines(&self, model: &ModelSection, machines: u32) -> Result<u32, Failure> {
+    pub(super) fn rollout_machines(
+        &self,
+        model: &ModelSection,
+        machines: u32,
+    ) -> Result<u32, Failure> {
         if let Some(share) = model.rollout_share {
             let apart = (f64::from(machines) * share).round() as u32;
             return Ok(apart.clamp(1, machines.saturating_sub(1).max(1)));
         }
         let workload = &self.workload;
-        let spec = workload.kind.spec(self.simulation.seed);
+        let spec = workload.spec(self.simulation.seed);
         let step = Step {
-            card: &self.simulation.card.card(),
+            card: &self.card(),
             size: &model.size.size(),
             workload: &Workload::new(spec).map_err(Failure::error)?,
             prompts: workload.prompts,

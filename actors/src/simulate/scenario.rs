@@ -22,6 +22,12 @@ pub struct Scenario {
     /// The machine that is lost on the way.
     #[serde(default)]
     pub failure: Option<FailureSection>,
+    /// The search for the best setting of each mode, where somebody asks for it.
+    #[serde(default)]
+    pub search: SearchSection,
+    /// Other speeds than those of the cost model.
+    #[serde(default)]
+    pub assumed: AssumedSection,
 }
 
 /// `[simulation]`
@@ -69,6 +75,30 @@ pub struct WorkloadSection {
     pub mini_batches: u32,
     /// The kind of replies.
     pub kind: Kind,
+    /// Median of a reply's tokens, if it is not that of the kind.
+    #[serde(default)]
+    pub median_tokens: Option<f64>,
+    /// Their 99th percentile over the median, likewise.
+    #[serde(default)]
+    pub p99_over_median: Option<f64>,
+    /// Correlation of the logarithms of the lengths of replies to one prompt, likewise.
+    #[serde(default)]
+    pub group_correlation: Option<f64>,
+}
+
+impl WorkloadSection {
+    /// The distributions of lengths and times.
+    pub(super) fn spec(&self, seed: u64) -> WorkloadSpec {
+        let mut spec = match self.kind {
+            Kind::Math => WorkloadSpec::math(seed),
+            Kind::Tools => WorkloadSpec::tools(seed),
+        };
+        let response = &mut spec.response;
+        response.median = self.median_tokens.unwrap_or(response.median);
+        response.p99_over_median = self.p99_over_median.unwrap_or(response.p99_over_median);
+        spec.group_correlation = self.group_correlation.unwrap_or(spec.group_correlation);
+        spec
+    }
 }
 
 /// The kind of replies.
@@ -79,15 +109,6 @@ pub enum Kind {
     Math,
     /// [Calls of tools](WorkloadSpec::tools) that take their time, in several turns.
     Tools,
-}
-
-impl Kind {
-    pub(super) fn spec(self, seed: u64) -> WorkloadSpec {
-        match self {
-            Self::Math => WorkloadSpec::math(seed),
-            Self::Tools => WorkloadSpec::tools(seed),
-        }
-    }
 }
 
 /// `[[model]]`
@@ -138,6 +159,53 @@ impl FailureSection {
     /// Time that another machine takes to be there.
     pub(super) fn replaced(self) -> Duration {
         Duration::from_secs_f64(self.replaced_seconds)
+    }
+}
+
+/// `[search]`: how the best setting of a mode is looked for. See [`Scenario::run_best`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchSection {
+    /// Optimiser steps of each trial, if not all runs have fewer.
+    pub iterations: u64,
+    /// Steps of a trial before anything is measured.
+    pub skip: u64,
+    /// Trials for each mode, model and number of cards, at most.
+    pub runs: u32,
+    /// Numbers of cards of one rollout that are tried, beside that of the model.
+    pub rollout_gpus: Vec<u32>,
+}
+
+impl Default for SearchSection {
+    fn default() -> Self {
+        Self {
+            iterations: 8,
+            skip: 3,
+            runs: 16,
+            rollout_gpus: vec![1, 2, 4, 8],
+        }
+    }
+}
+
+/// `[assumed]`: speeds of what nobody has measured, in times of what the cost model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AssumedSection {
+    /// Speed of all kernels of the cards.
+    pub kernel_speed: f64,
+    /// Bandwidth of the relays of weights.
+    pub relay_bandwidth: f64,
+    /// Time of a training step over that of its kernels.
+    pub training_time: f64,
+}
+
+impl Default for AssumedSection {
+    fn default() -> Self {
+        Self {
+            kernel_speed: 1.0,
+            relay_bandwidth: 1.0,
+            training_time: 1.0,
+        }
     }
 }
 
@@ -238,76 +306,153 @@ impl Scenario {
         model.gpus.as_ref().unwrap_or(&self.simulation.gpus)
     }
 
+    /// The cards, with the speeds that are assumed.
+    pub(super) fn card(&self) -> Card {
+        let card = self.simulation.card.card();
+        let assumed = self.assumed;
+        Card {
+            kernels: card.kernels.times(assumed.kernel_speed),
+            relay_share: card.relay_share * assumed.relay_bandwidth,
+            sustained: card.sustained * assumed.training_time,
+            ..card
+        }
+    }
+
     fn check(&self) -> Result<(), ScenarioError> {
-        let section = &self.simulation;
-        let within = |field, value: f64, expected, sound: bool| match sound {
-            true => Ok(()),
-            false => Err(ScenarioError::Range {
-                field,
-                value: value.to_string(),
-                expected,
-            }),
-        };
-        let (steps, skip) = (section.iterations as f64, section.skip);
-        let more = section.iterations > skip && skip > 0;
-        within(
-            "simulation.iterations",
-            steps,
-            "more than skip, and skip more than 0",
-            more,
-        )?;
-        let quantum = f64::from(section.quantum);
-        within(
-            "simulation.quantum",
-            quantum,
-            "1 to 1024",
-            (1.0..=1024.0).contains(&quantum),
-        )?;
-        let period = section.repack_seconds;
-        let sound = (0.1..=3600.0).contains(&period);
-        within("simulation.repack_seconds", period, "0.1 to 3600", sound)?;
+        self.simulation.check()?;
         for gpus in self.model.iter().flat_map(|model| self.gpus_of(model)) {
             let sound = (1..=65_536).contains(gpus);
             within("simulation.gpus", f64::from(*gpus), "1 to 65536", sound)?;
         }
-        let (prompts, group) = (self.workload.prompts, self.workload.group_size);
+        self.workload.check()?;
+        self.search.check()?;
+        self.assumed.check()?;
+        if let Some(failure) = &self.failure {
+            failure.check(&self.simulation)?;
+        }
+        self.model.iter().try_for_each(ModelSection::check)
+    }
+}
+
+/// Refuses the value of a field that is not sound.
+fn within(
+    field: &'static str,
+    value: f64,
+    expected: &'static str,
+    sound: bool,
+) -> Result<(), ScenarioError> {
+    match sound {
+        true => Ok(()),
+        false => Err(ScenarioError::Range {
+            field,
+            value: value.to_string(),
+            expected,
+        }),
+    }
+}
+
+impl SimulationSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        let (steps, skip) = (self.iterations as f64, self.skip);
+        let sound = self.iterations > skip && skip > 0;
+        let expected = "more than skip, and skip more than 0";
+        within("simulation.iterations", steps, expected, sound)?;
+        let sound = (1..=1024).contains(&self.quantum);
+        let quantum = f64::from(self.quantum);
+        within("simulation.quantum", quantum, "1 to 1024", sound)?;
+        let period = self.repack_seconds;
+        let sound = (0.1..=3600.0).contains(&period);
+        within("simulation.repack_seconds", period, "0.1 to 3600", sound)
+    }
+}
+
+impl WorkloadSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        let (prompts, group, parts) = (self.prompts, self.group_size, self.mini_batches);
         let sound = (1..=65_536).contains(&prompts);
         within("workload.prompts", prompts as f64, "1 to 65536", sound)?;
         let sound = (1..=1024).contains(&group);
         within("workload.group_size", f64::from(group), "1 to 1024", sound)?;
-        let parts = self.workload.mini_batches;
-        within(
-            "workload.mini_batches",
-            f64::from(parts),
-            "1 to 1024, a divisor of prompts",
-            (1..=1024).contains(&parts) && prompts.is_multiple_of(parts as usize),
-        )?;
-        if let Some(failure) = &self.failure {
-            let after = failure.after_step;
-            let sound = (skip..section.iterations).contains(&after);
-            let expected = "from skip on, and below iterations";
-            within("failure.after_step", after as f64, expected, sound)?;
-            let rollouts = failure.rollouts;
-            let sound = (1..=65_536).contains(&rollouts);
-            within("failure.rollouts", rollouts as f64, "1 to 65536", sound)?;
-            let replaced = failure.replaced_seconds;
-            let sound = (0.0..=86_400.0).contains(&replaced);
-            within("failure.replaced_seconds", replaced, "0 to 86400", sound)?;
+        let sound = (1..=1024).contains(&parts) && prompts.is_multiple_of(parts as usize);
+        let expected = "1 to 1024, a divisor of prompts";
+        within("workload.mini_batches", f64::from(parts), expected, sound)?;
+        if let Some(median) = self.median_tokens {
+            let sound = (1.0..=16_384.0).contains(&median);
+            within("workload.median_tokens", median, "1 to 16384", sound)?;
         }
-        for model in &self.model {
-            if let Some(share) = model.rollout_share {
-                let sound = share > 0.0 && share < 1.0;
-                within("model.rollout_share", share, "above 0 and below 1", sound)?;
-            }
-            let flight = model.in_flight;
-            let sound = flight > 0.0 && flight <= 100.0;
-            within("model.in_flight", flight, "above 0, at most 100", sound)?;
-            if let Some(most) = model.batch_max {
-                let sound = (1..=65_536).contains(&most);
-                within("model.batch_max", f64::from(most), "1 to 65536", sound)?;
-            }
+        if let Some(ratio) = self.p99_over_median {
+            let sound = (1.0..=1_000.0).contains(&ratio);
+            within("workload.p99_over_median", ratio, "1 to 1000", sound)?;
+        }
+        if let Some(alike) = self.group_correlation {
+            let sound = (0.0..=1.0).contains(&alike);
+            within("workload.group_correlation", alike, "0 to 1", sound)?;
         }
         Ok(())
+    }
+}
+
+impl ModelSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        if let Some(share) = self.rollout_share {
+            let sound = share > 0.0 && share < 1.0;
+            within("model.rollout_share", share, "above 0 and below 1", sound)?;
+        }
+        let flight = self.in_flight;
+        let sound = flight > 0.0 && flight <= 100.0;
+        within("model.in_flight", flight, "above 0, at most 100", sound)?;
+        if let Some(most) = self.batch_max {
+            let sound = (1..=65_536).contains(&most);
+            within("model.batch_max", f64::from(most), "1 to 65536", sound)?;
+        }
+        Ok(())
+    }
+}
+
+impl SearchSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        let sound = self.iterations > self.skip && self.skip > 0;
+        let expected = "more than search.skip, and that more than 0";
+        let steps = self.iterations as f64;
+        within("search.iterations", steps, expected, sound)?;
+        let sound = (1..=10_000).contains(&self.runs);
+        within("search.runs", f64::from(self.runs), "1 to 10000", sound)?;
+        for gpus in &self.rollout_gpus {
+            let sound = gpus.is_power_of_two() && *gpus <= 8;
+            let expected = "1, 2, 4 or 8 each";
+            within("search.rollout_gpus", f64::from(*gpus), expected, sound)?;
+        }
+        Ok(())
+    }
+}
+
+impl AssumedSection {
+    fn check(&self) -> Result<(), ScenarioError> {
+        let factors = [
+            ("assumed.kernel_speed", self.kernel_speed),
+            ("assumed.relay_bandwidth", self.relay_bandwidth),
+            ("assumed.training_time", self.training_time),
+        ];
+        for (field, factor) in factors {
+            let sound = (0.01..=100.0).contains(&factor);
+            within(field, factor, "0.01 to 100", sound)?;
+        }
+        Ok(())
+    }
+}
+
+impl FailureSection {
+    fn check(&self, of: &SimulationSection) -> Result<(), ScenarioError> {
+        let after = self.after_step;
+        let sound = (of.skip..of.iterations).contains(&after);
+        let expected = "from skip on, and below iterations";
+        within("failure.after_step", after as f64, expected, sound)?;
+        let rollouts = self.rollouts;
+        let sound = (1..=65_536).contains(&rollouts);
+        within("failure.rollouts", rollouts as f64, "1 to 65536", sound)?;
+        let replaced = self.replaced_seconds;
+        let sound = (0.0..=86_400.0).contains(&replaced);
+        within("failure.replaced_seconds", replaced, "0 to 86400", sound)
     }
 }
 
@@ -322,4 +467,85 @@ const fn default_mini_batches() -> u32 {
 }
 const fn default_quantum() -> u32 {
     16
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_algorithms::cost::Card;
+
+    use super::*;
+
+    const TEXT: &str = r#"
+model = []
+[simulation]
+name = "small"
+card = "h800"
+iterations = 8
+modes = []
+[workload]
+prompts = 16
+group_size = 4
+kind = "tools"
+"#;
+
+    fn parse(more: &str) -> Result<Scenario, ScenarioError> {
+        Scenario::parse(&format!("{TEXT}{more}"))
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_kind_unless_the_file_says_others() {
+        let tools = WorkloadSpec::tools(5);
+        assert_eq!(parse("").unwrap().workload.spec(5), tools);
+        let other = parse("median_tokens = 800\np99_over_median = 4\ngroup_correlation = 0.25\n");
+        let spec = other.unwrap().workload.spec(5);
+        assert_eq!(
+            (spec.response.median, spec.response.p99_over_median),
+            (800.0, 4.0)
+        );
+        assert_eq!(
+            (spec.response.cap, spec.group_correlation),
+            (tools.response.cap, 0.25)
+        );
+        assert_eq!(
+            (spec.turns, spec.environment),
+            (tools.turns, tools.environment)
+        );
+    }
+
+    #[test]
+    fn the_card_is_the_measured_one_unless_the_file_assumes_another() {
+        assert_eq!(parse("").unwrap().card(), Card::h800());
+        let assumed = "[assumed]\nkernel_speed = 2\nrelay_bandwidth = 0.5\ntraining_time = 1.5\n";
+        let (card, measured) = (parse(assumed).unwrap().card(), Card::h800());
+        assert_eq!(card.kernels, measured.kernels.times(2.0));
+        assert_eq!(card.relay_share, 0.5 * measured.relay_share);
+        assert_eq!(card.sustained, 1.5 * measured.sustained);
+        assert_eq!(card.flops, measured.flops);
+    }
+
+    #[test]
+    fn numbers_without_sense_are_told_by_their_field() {
+        for (more, field) in [
+            ("median_tokens = 0.5", "workload.median_tokens"),
+            ("median_tokens = nan", "workload.median_tokens"),
+            ("p99_over_median = 0.9", "workload.p99_over_median"),
+            ("group_correlation = 1.1", "workload.group_correlation"),
+            ("[search]\nskip = 8", "search.iterations"),
+            ("[search]\nskip = 0", "search.iterations"),
+            ("[search]\nruns = 0", "search.runs"),
+            ("[search]\nrollout_gpus = [1, 3]", "search.rollout_gpus"),
+            ("[search]\nrollout_gpus = [16]", "search.rollout_gpus"),
+            ("[assumed]\nkernel_speed = 0", "assumed.kernel_speed"),
+            ("[assumed]\nrelay_bandwidth = -1", "assumed.relay_bandwidth"),
+            ("[assumed]\ntraining_time = inf", "assumed.training_time"),
+        ] {
+            let wrong = parse(more).unwrap_err();
+            assert!(
+                matches!(&wrong, ScenarioError::Range { field: it, .. } if *it == field),
+                "{more}: {wrong}"
+            );
+        }
+        let wrong = parse("[search]\nrun = 3").unwrap_err();
+        assert!(matches!(wrong, ScenarioError::Field { .. }), "{wrong}");
+    }
 }

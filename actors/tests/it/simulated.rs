@@ -270,6 +270,7 @@ fn every_mode_keeps_its_staleness_and_one_without_barriers_is_the_quickest() {
     assert!(rate(Way::Stream) >= 0.98 * rate(Way::OneStep));
 }
 
+/// SEMANTICS 81.
 #[test]
 fn the_trainer_stands_still_as_long_however_many_rollouts_there_are() {
     let [few, many] = [32, 64].map(|gpus| simulated(SCENARIO, gpus, Way::Laminar));

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let scenario = Scenario::parse(&text).map_err(wrong)?;
     let runs = runs(&scenario, args)?;
     let begun = Clock::now();
-    let outcomes = simulate(&scenario, &runs, args.threads)?;
+    let outcomes = simulate(&scenario, &runs, args)?;
     let took = Clock::now().since(begun).as_secs_f64();
     if let Some(out) = &args.out {
         keep(out, &scenario.simulation.name, &outcomes)?;
@@ -37,6 +37,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         return Ok(print::line(serde_json::to_string(&outcomes)?)?);
     }
     print::table(&table::HEADINGS, &table::rows(&outcomes))?;
+    let searched = table::searched(&outcomes);
+    if !searched.is_empty() {
+        print::table(&table::SEARCHED, &searched)?;
+    }
     let compared = paper::compared(scenario.workload.kind, &outcomes);
     if !compared.is_empty() {
         print::table(&paper::HEADINGS, &compared)?;
@@ -112,15 +116,19 @@ fn runs<'a>(scenario: &'a Scenario, args: &SimulateArgs) -> Result<Vec<One<'a>>>
 }
 
 /// Each in one thread, several at a time; in the order in which they were asked for.
-fn simulate(scenario: &Scenario, runs: &[One<'_>], threads: usize) -> Result<Vec<Outcome>> {
+fn simulate(scenario: &Scenario, runs: &[One<'_>], args: &SimulateArgs) -> Result<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(vec![]);
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..args.threads.max(1) {
             scope.spawn(|| {
                 while let Some((model, gpus, mode)) = runs.get(next.fetch_add(1, Ordering::Relaxed))
                 {
-                    let outcome = scenario.run(model, *gpus, *mode).map_err(|failure| {
+                    let outcome = match args.search {
+                        true => scenario.run_best(model, *gpus, *mode),
+                        false => scenario.run(model, *gpus, *mode),
+                    };
+                    let outcome = outcome.map_err(|failure| {
                         anyhow!(
                             "{} on {gpus} cards, {}: {failure}",
                             said(&model.size),

@@ -753,6 +753,8 @@ fn a_run_on_programs_makes_its_steps_and_is_evaluated() {
 }
 
 /// A sandbox that cannot be is said at the start; what is learnt without one is nothing.
+///
+/// SEMANTICS 79.
 #[test]
 fn a_run_on_programs_that_could_not_be_run_ends_at_its_start_and_says_why() {
     let place = Place::new();
@@ -1010,6 +1012,7 @@ fn a_run_is_recorded_and_what_was_printed_stays_in_its_folder() {
     assert!(page.contains("details of"), "{}", page.len());
 }
 
+/// SEMANTICS 75.
 #[test]
 fn a_run_without_pages_shows_its_processes_and_says_so() {
     let place = Place::new();
@@ -1029,6 +1032,8 @@ fn a_run_without_pages_shows_its_processes_and_says_so() {
     }
     running.signal(Signal::INT);
     assert_eq!(running.end().1, Some(130));
+    // Nobody has looked, so nobody has seen anything happen.
+    assert!(!place.path().join("runs/rl-sums/events.jsonl").exists());
 }
 
 /// SEMANTICS 46.
@@ -1305,6 +1310,48 @@ fn modes_are_simulated_and_compared() {
     place.write("s.toml", SCENARIO);
     let error = place.error(&["simulate", "s.toml", "--gpus", "3"]);
     assert!(error.contains("nothing to simulate"), "{error}");
+}
+
+#[test]
+fn each_mode_is_simulated_with_its_own_best_setting() {
+    let place = Place::new();
+    let scenario = format!("{SCENARIO}\n[search]\niterations = 4\nskip = 1\nruns = 4\n");
+    place.write("s.toml", &scenario);
+    let words = [
+        "simulate",
+        "s.toml",
+        "--search",
+        "--mode",
+        "synchronous",
+        "--mode",
+        "laminar",
+    ];
+    let told = place.out(&[&words[..], &["--json"]].concat());
+    let outcomes: Vec<Value> = serde_json::from_str(&told).unwrap();
+    assert_eq!(outcomes.len(), 2);
+    let mut better = 0;
+    for outcome in &outcomes {
+        let searched = &outcome["searched"];
+        let trials = searched["trials"].as_u64().unwrap();
+        assert!((1..=4).contains(&trials), "{outcome}");
+        let written = &searched["written"];
+        assert_eq!(written["replica_gpus"], 1, "{outcome}");
+        let [best, before] = [outcome, written].map(|it| it["tokens_per_s"].as_f64().unwrap());
+        assert!(best >= before, "{outcome}");
+        better += u32::from(best > before);
+    }
+    assert!(better > 0, "one card a rollout suits neither: {told}");
+    let again = place.out(&[&words[..], &["--json", "--threads", "1"]].concat());
+    assert_eq!(again, told, "the same file gives the same settings");
+    let table = place.out(&words);
+    let beside = |line: &&str| line.contains("as the file says") && line.contains("trials");
+    assert_eq!(table.lines().filter(beside).count(), 1, "{table}");
+    place.write("s.toml", &scenario.replace("runs = 4", "runs = 0"));
+    let error = place.error(&words);
+    assert!(
+        error.contains("s.toml: search.runs is 0: expected"),
+        "{error}"
+    );
 }
 
 #[test]

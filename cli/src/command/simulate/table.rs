@@ -5,10 +5,12 @@ use odeon_actors::simulate::{Lost, Mode, Outcome};
 use super::said;
 use crate::figures;
 
-pub(super) const HEADINGS: [&str; 17] = [
+pub(super) const HEADINGS: [&str; 19] = [
     "model",
     "cards",
     "roll out",
+    "each",
+    "under way",
     "mode",
     "tokens/s",
     "speed-up",
@@ -35,6 +37,8 @@ pub(super) fn rows(outcomes: &[Outcome]) -> Vec<Vec<String>> {
             said(&outcome.model),
             outcome.gpus.to_string(),
             outcome.rollout_gpus.to_string(),
+            outcome.replica_gpus.to_string(),
+            outcome.under_way.to_string(),
             said(&outcome.mode),
             figures::short(outcome.tokens_per_s),
             speed_up,
@@ -52,6 +56,38 @@ pub(super) fn rows(outcomes: &[Outcome]) -> Vec<Vec<String>> {
         ]
     };
     outcomes.iter().map(row).collect()
+}
+
+pub(super) const SEARCHED: [&str; 9] = [
+    "as the file says",
+    "cards",
+    "mode",
+    "roll out",
+    "each",
+    "under way",
+    "tokens/s",
+    "the best over it",
+    "trials",
+];
+
+/// The settings of the file and what they make, beside the best that were found.
+pub(super) fn searched(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+    let row = |outcome: &Outcome| {
+        let searched = outcome.searched?;
+        let written = searched.written;
+        Some(vec![
+            said(&outcome.model),
+            outcome.gpus.to_string(),
+            said(&outcome.mode),
+            written.rollout_gpus.to_string(),
+            written.replica_gpus.to_string(),
+            written.under_way.to_string(),
+            figures::short(written.tokens_per_s),
+            times(outcome.tokens_per_s / written.tokens_per_s),
+            searched.trials.to_string(),
+        ])
+    };
+    outcomes.iter().filter_map(row).collect()
 }
 
 /// The cost of a machine's loss, in a sentence.
