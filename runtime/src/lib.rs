@@ -50,7 +50,7 @@
 //! | `base/limits`, `base/failure`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
 //! | `net/wire`, `net/wire/codec`, `net/wire/draw` | frames; the byte format of messages; frames from a seed, for tests |
 //! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
-//! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
+//! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), the ends of a unix socket (`socket`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
 //! | `net/session` | the state of a link's streams apart from any connection. Pure |
 //! | `net/quic`, `net/quic/*`, `net/security` | connections between nodes: their sockets (`endpoint`), streams (`stream`) and ends (`end`), and their stand-in without the feature (`absent`); certificates |
 //! | `net/admission`, `net/admission/*` | newcomers: the protocol, the head's side (`server`), the newcomer's, tokens and their book, limits on attempts by address (`gate`, pure) |

@@ -21,6 +21,7 @@ mod handoff;
 pub(crate) mod owner;
 mod pipe;
 mod resume;
+pub(crate) mod socket;
 pub(crate) mod stream;
 pub(crate) mod view;
 
@@ -703,6 +704,8 @@ async fn read_loop(
     let Some(pipe) = link.pipes().nth(stream) else {
         return Ended::Over("there is no such stream".to_owned());
     };
+    let mut closed = pin!(link.closed());
+    let mut over = pin!(carrier.over());
     loop {
         loop {
             if carrier.is_over() {
@@ -729,8 +732,8 @@ async fn read_loop(
                 Ok(_) => link.heard(),
                 Err(error) => return Ended::Broken(error.to_string()),
             },
-            () = link.closed() => return Ended::Over(link.why()),
-            () = carrier.over() => {
+            () = &mut closed => return Ended::Over(link.why()),
+            () = &mut over => {
                 pipe.leave_unread(buffer);
                 return Ended::Broken(carrier.why());
             }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::pipe::Pipe;
 use super::resume::ANOTHER;
-use super::{Dial, Ending, Link, READ_BYTES, Reader, Session, Streams, Way, serve};
+use super::{Dial, Ending, Link, READ_BYTES, Reader, Session, Streams, Way, serve, socket};
 use crate::base::id::ProcessId;
 use crate::net::link::owner::LinkOwner;
 use crate::net::session::{Incoming, Outgoing};
@@ -200,7 +200,7 @@ pub(crate) fn restore(
         } => {
             let socket = std::os::unix::net::UnixStream::from(take_open(fd)?);
             socket.set_nonblocking(true)?;
-            let (reader, writer) = UnixStream::from_std(socket)?.into_split();
+            let (reader, writer) = socket::ends(UnixStream::from_std(socket)?)?;
             let mut buffer = BytesMut::with_capacity(READ_BYTES);
             buffer.extend_from_slice(&unread);
             let reader: Reader = Box::new(reader);

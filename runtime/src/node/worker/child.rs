@@ -17,7 +17,7 @@ use crate::actor::service_row::ServiceRow;
 use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::failure::Failure;
-use crate::net::link::{self, Link};
+use crate::net::link::{self, Link, socket};
 
 impl Birth {
     /// Keeps this process to the processors near its devices. Its memory then comes from there
@@ -171,7 +171,7 @@ pub(crate) async fn connect(
         services,
         components: components(birth.process, &limits, share),
     });
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = socket::ends(stream).map_err(io("preparing the socket"))?;
     let greeted = link::greet(Box::new(reader), Box::new(writer), engine.hello(), &limits).await?;
     engine.uplink.get_or_init(|| greeted.hello.process);
     let link = link::attach(&engine.as_owner(), greeted, false);

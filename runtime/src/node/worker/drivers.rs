@@ -16,7 +16,7 @@ use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::failure::{Failure, ProcessExit};
 use crate::base::id::ProcessId;
-use crate::net::link::{self};
+use crate::net::link::{self, socket};
 use crate::net::wire::Hello;
 use crate::node::program::WorkerCommand;
 use odeon_shm::take_open;
@@ -83,11 +83,11 @@ impl Engine {
         stream: UnixStream,
         said: Hello,
     ) -> Result<(), SystemError> {
-        let socket = stream.as_raw_fd();
+        let fd = stream.as_raw_fd();
         let greeting = |is_heard| {
             let said = said.clone();
             Some(Greeting {
-                socket,
+                socket: fd,
                 said,
                 is_heard,
             })
@@ -99,11 +99,11 @@ impl Engine {
             readable = stream.readable() => readable.map_err(io("waiting for a driver"))?,
         }
         self.workers().note_greeting(process, greeting(true));
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = socket::ends(stream).map_err(io("preparing a socket"))?;
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let greeted = link::greet_back(reader, writer, said, &self.limits).await;
         let linked = greeted.and_then(|greeted| {
-            let greeted = is_process(greeted, process)?.over_socket(socket);
+            let greeted = is_process(greeted, process)?.over_socket(fd);
             link::attach(&self.as_owner(), greeted, true);
             Ok(())
         });

@@ -19,7 +19,7 @@ use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::failure::{Failure, FailureKind, ProcessExit};
 use crate::base::id::ProcessId;
-use crate::net::link::{self, Greeted};
+use crate::net::link::{self, Greeted, socket};
 use crate::net::wire::Hello;
 use crate::node::program::{Output, WorkerMode};
 
@@ -162,15 +162,18 @@ impl Engine {
         process: ProcessId,
         stream: UnixStream,
     ) -> Result<Greeted, SystemError> {
-        let socket = stream.as_raw_fd();
-        let (reader, writer) = stream.into_split();
+        let fd = stream.as_raw_fd();
+        let (reader, writer) = socket::ends(stream).map_err(|source| SystemError::Io {
+            doing: "preparing a socket".to_owned(),
+            source,
+        })?;
         let hello = Hello {
             job: job.to_owned(),
             ..self.hello()
         };
         let (reader, writer) = (Box::new(reader), Box::new(writer));
         let greeted = link::greet(reader, writer, hello, &self.limits).await?;
-        Ok(is_process(greeted, process)?.over_socket(socket))
+        Ok(is_process(greeted, process)?.over_socket(fd))
     }
 
     /// A new process, with our end of the socket that is its standard input.
