@@ -1,6 +1,8 @@
-"""Trains and samples the models of train.rs in PyTorch: eager f32, scaled dot-product attention,
-fused AdamW, preallocated key-value cache. For each line of standard input, such as `tiny train`,
-it runs that for a while and prints the median of its tokens per second.
+"""Trains and samples the models of train.rs in PyTorch: f32, scaled dot-product attention, fused
+AdamW, preallocated key-value cache. For each line of standard input, such as `tiny train eager` or
+`tiny train compiled`, it runs that for a while and prints the median of its tokens per second, or why
+it cannot. `compiled` trains through `torch.compile`. Sampling is eager in both: each step has another
+number of tokens before it, and would be compiled for each of them.
 
 usage: pytorch_peer.py THREADS SECONDS
 """
@@ -83,8 +85,9 @@ def rate(seconds, run):
     return sorted(rates)[len(rates) // 2]
 
 
-def prepare(shape, tokens, batch):
+def prepare(shape, tokens, batch, compiled):
     model = Model(**shape, tokens=tokens)
+    run = torch.compile(model) if compiled else model
     vocab, heads = shape["vocab"], shape["heads"]
     decay = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() == 1]
@@ -97,9 +100,9 @@ def prepare(shape, tokens, batch):
     caches = [(torch.zeros(cache_shape), torch.zeros(cache_shape)) for _ in model.blocks]
 
     def train():
-        logits = model(text[:, :-1])
+        logits = run(text[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -121,10 +124,16 @@ def main():
     threads, seconds = int(sys.argv[1]), float(sys.argv[2])
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    prepared = {name: prepare(shape, tokens, batch) for name, shape, tokens, batch in CASES}
+    shapes = {name: shape for name, *shape in CASES}
+    prepared = {}
     for line in sys.stdin:
-        name, what = line.split()
-        print(rate(seconds, prepared[name][what]), flush=True)
+        name, what, how = line.split()
+        try:
+            if (name, how) not in prepared:
+                prepared[name, how] = prepare(*shapes[name], how == "compiled")
+            print(rate(seconds, prepared[name, how][what]), flush=True)
+        except Exception as failure:
+            print(str(failure).splitlines()[0], flush=True)
 
 
 main()

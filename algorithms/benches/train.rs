@@ -3,8 +3,9 @@
 //! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N]
 //! [--only tiny:train] [--no-peer]`
 //!
-//! Both take turns, so that a slow minute of the machine hits both; rates are medians over the
-//! rounds, and so is the ratio of each round.
+//! All take turns, so that a slow minute of the machine hits all; rates are medians over the rounds,
+//! and so is the ratio of each round. `ODEON_PYTHON` names the Python that has torch. Training in
+//! PyTorch is measured as it is and compiled, where a C++ compiler is there for `torch.compile`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
 
@@ -84,27 +85,56 @@ fn main() {
             let mut run = prepare(&case, threads);
             // The first time is no measure.
             run();
-            let warm = peer.as_mut().and_then(|peer| peer.rate(case.name, what));
-            if warm.is_none() {
-                peer = None;
+            let ways: &[&'static str] = match what {
+                "train" => &["eager", "compiled"],
+                _ => &["eager"],
+            };
+            let mut theirs: Vec<Theirs> = vec![];
+            for how in ways {
+                if let Some(peer) = &mut peer
+                    && peer.rate(case.name, what, how).is_some()
+                {
+                    theirs.push(Theirs::new(how));
+                }
             }
-            let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
+            let mut ours = vec![];
             for _ in 0..rounds {
                 let rate = rate(budget, &mut run);
                 ours.push(rate);
-                if let Some(other) = peer.as_mut().and_then(|peer| peer.rate(case.name, what)) {
-                    theirs.push(other);
-                    ratios.push(rate / other);
+                for one in &mut theirs {
+                    if let Some(other) = peer
+                        .as_mut()
+                        .and_then(|peer| peer.rate(case.name, what, one.how))
+                    {
+                        one.rates.push(other);
+                        one.ratios.push(rate / other);
+                    }
                 }
             }
+            let mut columns = vec![spread("odeon", ours, 0)];
+            for Theirs { how, rates, ratios } in theirs {
+                columns.push(spread(&format!("pytorch {how}"), rates, 0));
+                columns.push(spread("ratio", ratios, 2));
+            }
             let name = format!("{} {what}", case.name);
-            let columns = [
-                ("odeon", ours, 0),
-                ("pytorch", theirs, 0),
-                ("ratio", ratios, 2),
-            ];
-            let columns = columns.map(|(of, values, digits)| spread(of, values, digits));
             println!("{name:13} {}", columns.concat());
+        }
+    }
+}
+
+/// Figures of PyTorch in one of its ways.
+struct Theirs {
+    how: &'static str,
+    rates: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+impl Theirs {
+    fn new(how: &'static str) -> Self {
+        Self {
+            how,
+            rates: vec![],
+            ratios: vec![],
         }
     }
 }
@@ -132,21 +162,20 @@ struct Peer {
 impl Peer {
     /// Starts it, where there is one.
     fn start(threads: usize, budget: Duration) -> Option<Self> {
-        let torch = Command::new("python3")
-            .args(["-c", "import torch"])
-            .output();
+        let python = std::env::var("ODEON_PYTHON").unwrap_or_else(|_| "python3".into());
+        let torch = Command::new(&python).args(["-c", "import torch"]).output();
         if !torch.is_ok_and(|o| o.status.success()) {
-            println!("skipped: pytorch_peer, because python3 cannot import torch");
+            println!("skipped: pytorch_peer, because {python} cannot import torch (ODEON_PYTHON)");
             return None;
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pytorch_peer.py");
-        let mut child = Command::new("python3")
+        let mut child = Command::new(&python)
             .args([script, &threads.to_string()])
             .arg(budget.as_secs_f64().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("python3 has just run");
+            .expect("it has just run");
         let orders = child.stdin.take().expect("it is piped");
         let rates = BufReader::new(child.stdout.take().expect("it is piped"));
         Some(Self {
@@ -156,13 +185,16 @@ impl Peer {
         })
     }
 
-    fn rate(&mut self, model: &str, what: &str) -> Option<f64> {
-        writeln!(self.orders, "{model} {what}").ok()?;
+    fn rate(&mut self, model: &str, what: &str, how: &str) -> Option<f64> {
+        writeln!(self.orders, "{model} {what} {how}").ok()?;
         let mut line = String::new();
         self.rates.read_line(&mut line).ok()?;
         let rate = line.trim().parse().ok();
         if rate.is_none() {
-            println!("failed: pytorch_peer, {model} {what}");
+            println!(
+                "failed: pytorch_peer, {model} {what} {how}: {}",
+                line.trim()
+            );
         }
         rate
     }

@@ -3,11 +3,20 @@
 //! a loader is killed.
 //!
 //! `cargo bench -p odeon-data --bench loading -- [samples] [memory] [losses] [--rounds N]
-//! [--documents N] [--pictures N] [--clients N] [--clients-run N] [--block-kib N]`
+//! [--only TEXT] [--text PATH] [--documents N] [--pictures N] [--clients N] [--clients-run N]
+//! [--block-kib N]`
 //!
-//! All read the same files with two workers, and take turns; a number is the median over the rounds,
-//! from the first batch that comes to the last of an epoch. `ODEON_PYTHON` names the Python that has
-//! torch, datasets, tokenizers and pillow.
+//! All read the same files and take turns, each round in another order. Here are two loaders; each peer
+//! has the number of workers and the batches ahead of each with which it is quickest, which is searched
+//! before. A rate is that between a quarter and three quarters of an epoch, since whoever reads ahead
+//! has read some before the first batch comes; a number is the median over the rounds, and so is the
+//! ratio of each round. Processor time is that of all processes, from before they begin to read until
+//! they have ended: on a busy machine it says more. `ODEON_PYTHON` names the Python that has torch, datasets, tokenizers, pillow and
+//! orjson.
+//!
+//! Text is what the files below `--text` hold, cut into documents of log-normal length, each of which
+//! comes once. Without it, the documentation of the Linux kernel is fetched, as `odeon fetch kernel-docs`
+//! does.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
@@ -25,6 +34,7 @@ use odeon::{Needs, Supervision, System, WorkerCommand, WorkerMode};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::normal_quantile;
 use odeon_data::client;
+use odeon_data::corpus::{self, KERNEL_DOCS};
 use odeon_data::plan::{
     Ahead, Budget, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec, Schedule,
 };
@@ -46,6 +56,10 @@ fn main() {
         value.unwrap_or(default)
     };
     let has = |word: &str| args.iter().any(|arg| arg == word);
+    let after = |flag: &str| {
+        let at = args.iter().position(|arg| arg == flag)?;
+        args.get(at + 1).cloned()
+    };
     let all = !["samples", "memory", "losses"].iter().any(|word| has(word));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -60,9 +74,11 @@ fn main() {
     }
     if all || has("samples") {
         runtime.block_on(samples(&Sizes {
-            rounds: number("--rounds", 3).max(1),
-            documents: number("--documents", 60_000),
-            pictures: number("--pictures", 2_000),
+            rounds: number("--rounds", 5).max(1),
+            documents: number("--documents", usize::MAX),
+            pictures: number("--pictures", 4_000),
+            text: natural(after("--text")),
+            only: after("--only").unwrap_or_default(),
         }));
     }
     if all || has("memory") {
@@ -71,7 +87,8 @@ fn main() {
         runtime.block_on(memory(clients, run, number("--block-kib", 128)));
     }
     if all || has("losses") {
-        runtime.block_on(losses(number("--documents", 60_000)));
+        let text = natural(after("--text"));
+        runtime.block_on(losses(&text, number("--documents", 60_000)));
     }
 }
 
@@ -79,6 +96,9 @@ struct Sizes {
     rounds: usize,
     documents: usize,
     pictures: usize,
+    text: String,
+    /// A part of the name of what is read; empty for all.
+    only: String,
 }
 
 async fn node() -> System {
@@ -104,78 +124,143 @@ struct Workload {
     batch: usize,
 }
 
-/// Words of a language that is none.
-fn words(random: &mut ChaCha8Rng) -> Vec<String> {
-    let syllables = [
-        "ka", "lo", "mi", "ren", "tus", "ve", "shi", "or", "and", "pel", "u", "ing",
-    ];
-    let word = |_| {
-        let count = random.random_range(1..5);
-        let one = |_| syllables[random.random_range(0..syllables.len())];
-        (0..count).map(one).collect()
-    };
-    (0..3000).map(word).collect()
+/// All text below a path, or that of the kernel's documentation; says which.
+fn natural(path: Option<String>) -> String {
+    let path = path.map_or_else(
+        || {
+            let models = std::env::var_os("ODEON_MODELS");
+            let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+            let models = models.map_or_else(|| PathBuf::from(kept), PathBuf::from);
+            corpus::fetch(&KERNEL_DOCS, &models).unwrap()
+        },
+        PathBuf::from,
+    );
+    let mut files = vec![];
+    files_below(&path, &mut files);
+    files.sort();
+    let read = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
+    let text = read.collect::<Vec<_>>().join("\n\n");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut distinct = words.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    println!(
+        "text: {}, {:.1} MB in {} files, {} words of which {} are distinct",
+        path.display(),
+        text.len() as f64 / 1e6,
+        files.len(),
+        words.len(),
+        distinct.len(),
+    );
+    text
 }
 
-/// Documents as lines of JSON in four files, log-normal in their length.
-fn documents(folder: &Path, count: usize) -> u64 {
-    let mut random = ChaCha8Rng::seed_from_u64(1);
-    let words = words(&mut random);
-    fs::create_dir_all(folder).unwrap();
-    let mut bytes = 0;
-    for part in 0..4 {
-        let mut file = String::new();
-        for _ in 0..count / 4 {
-            let spread = normal_quantile(random.random_range(1e-9..1.0 - 1e-9));
-            let length = (400.0 * spread.exp()).clamp(20.0, 20_000.0) as usize;
-            let mut text = String::new();
-            while text.len() < length {
-                // Some words are more frequent than others.
-                let at = random.random_range(0.0..1.0_f64).powi(3) * words.len() as f64;
-                let _ = write!(text, "{} ", words[at as usize]);
+fn files_below(path: &Path, found: &mut Vec<PathBuf>) {
+    match path.is_dir() {
+        true => {
+            for entry in fs::read_dir(path).unwrap() {
+                files_below(&entry.unwrap().path(), found);
             }
-            bytes += text.trim().len().min(CONTEXT as usize - 2) as u64 + 2;
-            let _ = writeln!(file, "{{\"text\": \"{}\"}}", text.trim());
         }
+        false => found.push(path.to_owned()),
+    }
+}
+
+/// The next piece of text of about so many bytes, which ends between two words, and what follows.
+fn piece(text: &str, bytes: usize) -> (&str, &str) {
+    let floor = text.floor_char_boundary(bytes);
+    let end = text[floor..].find(char::is_whitespace);
+    let (piece, rest) = text.split_at(end.map_or(text.len(), |end| floor + end));
+    (piece.trim(), rest.trim_start())
+}
+
+/// Documents that were written.
+#[derive(Default)]
+struct Written<'a> {
+    count: usize,
+    /// Some of them.
+    some: Vec<&'a str>,
+}
+
+/// Text as lines of JSON in four files, in documents log-normal in their length.
+fn documents<'a>(folder: &Path, text: &'a str, most: usize) -> Written<'a> {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    fs::create_dir_all(folder).unwrap();
+    let mut files: [String; 4] = Default::default();
+    let (mut written, mut rest) = (Written::default(), text.trim());
+    while !rest.is_empty() && written.count < most {
+        let spread = normal_quantile(random.random_range(1e-9..1.0 - 1e-9));
+        let length = (400.0 * spread.exp()).clamp(20.0, 20_000.0) as usize;
+        let (document, behind) = piece(rest, length);
+        rest = behind;
+        let line = serde_json::json!({ "text": document });
+        let _ = writeln!(files[written.count % 4], "{line}");
+        if written.count % 50 == 0 {
+            written.some.push(document);
+        }
+        written.count += 1;
+    }
+    for (part, file) in files.iter().enumerate() {
         fs::write(folder.join(format!("part-{part}.jsonl")), file).unwrap();
     }
-    bytes
+    written
 }
 
-/// Photographs of nothing, as JPEG, each with a caption beside it.
-fn pictures(folder: &Path, count: usize) {
+/// Photographs of nothing, as JPEG, each with a caption beside it. Of large ones only some are distinct,
+/// since a picture is decoded each time that it comes.
+fn pictures(folder: &Path, text: &str, count: usize, large: bool) {
     let mut random = ChaCha8Rng::seed_from_u64(2);
-    let words = words(&mut random);
     fs::create_dir_all(folder).unwrap();
+    let mut made: Vec<Vec<u8>> = vec![];
+    let mut rest = text.trim();
     for nth in 0..count {
-        let (width, height) = (random.random_range(200..640), random.random_range(200..480));
-        let waves: Vec<[f32; 4]> = (0..6)
-            .map(|_| std::array::from_fn(|_| random.random_range(0.005..0.12)))
-            .collect();
-        let picture = ImageBuffer::from_fn(width, height, |x, y| {
-            let mut colour = |at: usize| {
-                let sum: f32 = waves
-                    .iter()
-                    .skip(at)
-                    .take(3)
-                    .map(|[a, b, c, d]| {
-                        (x as f32 * a + y as f32 * b).sin() * (c * 900.0 + d * y as f32)
-                    })
-                    .sum();
-                (128.0 + sum + random.random_range(-6.0..6.0)).clamp(0.0, 255.0) as u8
+        if !large || nth < LARGE_DISTINCT {
+            let (widths, heights) = match large {
+                true => (1_200..2_000, 900..1_500),
+                false => (200..640, 200..480),
             };
-            Rgb([colour(0), colour(1), colour(2)])
-        });
-        let mut bytes = vec![];
-        JpegEncoder::new_with_quality(&mut bytes, 85)
-            .encode_image(&picture)
-            .unwrap();
+            let sides = [random.random_range(widths), random.random_range(heights)];
+            made.push(photograph(&mut random, sides));
+        }
+        let bytes = &made[nth % made.len()];
         fs::write(folder.join(format!("{nth:05}.jpg")), bytes).unwrap();
-        let caption: Vec<&str> = (0..8)
-            .map(|_| &*words[random.random_range(0..words.len())])
-            .collect();
-        fs::write(folder.join(format!("{nth:05}.txt")), caption.join(" ")).unwrap();
+        let (caption, behind) = piece(rest, 60);
+        rest = if behind.is_empty() {
+            text.trim()
+        } else {
+            behind
+        };
+        fs::write(folder.join(format!("{nth:05}.txt")), caption).unwrap();
     }
+}
+
+const LARGE_DISTINCT: usize = 24;
+
+fn photograph(random: &mut ChaCha8Rng, [width, height]: [u32; 2]) -> Vec<u8> {
+    let waves: Vec<[f32; 4]> = (0..6)
+        .map(|_| std::array::from_fn(|_| random.random_range(0.005..0.12)))
+        .collect();
+    let picture = ImageBuffer::from_fn(width, height, |x, y| {
+        let mut colour = |at: usize| {
+            let sum: f32 = waves
+                .iter()
+                .skip(at)
+                .take(3)
+                .map(|[a, b, c, d]| {
+                    (x as f32 * a + y as f32 * b).sin() * (c * 900.0 + d * y as f32)
+                })
+                .sum();
+            (128.0 + sum + random.random_range(-6.0..6.0)).clamp(0.0, 255.0) as u8
+        };
+        Rgb([colour(0), colour(1), colour(2)])
+    });
+    let mut bytes = vec![];
+    JpegEncoder::new_with_quality(&mut bytes, 85)
+        .encode_image(&picture)
+        .unwrap();
+    bytes
 }
 
 fn source(name: &str, path: &Path, format: Format) -> SourceSpec {
@@ -243,70 +328,176 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-async fn samples(sizes: &Sizes) {
-    let folder = tempfile::tempdir().unwrap();
-    let (text, seen) = (folder.path().join("text"), folder.path().join("pictures"));
-    let bytes = documents(&text, sizes.documents);
-    pictures(&seen, sizes.pictures);
-    let python = std::env::var("ODEON_PYTHON").unwrap_or_else(|_| "python3".into());
-    let mut peers = Peers::new(&python, folder.path());
+/// Samples of a step, in the mean of some documents.
+fn of_a_step(tokenizer: &Tokenizer, some: &[&str]) -> usize {
+    let tokens = |text: &&str| {
+        let count = tokenizer.encode(text).unwrap().len() + 1;
+        count.min(CONTEXT as usize) as u64
+    };
+    let all: u64 = some.iter().map(tokens).sum();
+    (STEP * some.len() as u64).div_ceil(all) as usize
+}
+
+fn workloads(sizes: &Sizes, folder: &Path, peers: &Peers) -> Vec<Workload> {
+    let text = folder.join("text");
+    let written = documents(&text, &sizes.text, sizes.documents);
     let lines = source("text", &text, Format::Jsonl(Fields::text("text")));
-    let mut workloads = vec![Workload {
-        name: "text, a token a byte",
+    let of_text = |name, tokenizer: Tokenizer| Workload {
+        name,
         source: lines.clone(),
-        tokenizer: Tokenizer::bytes(),
-        samples: sizes.documents / 4 * 4,
-        batch: (STEP as usize * sizes.documents).div_ceil(bytes as usize),
-    }];
+        samples: written.count,
+        batch: of_a_step(&tokenizer, &written.some),
+        tokenizer,
+    };
+    let mut all = vec![of_text("text, a token a byte", Tokenizer::bytes())];
     if let Some(trained) = peers.tokenizer(&text) {
-        workloads.push(Workload {
-            name: "text, BPE of 8,192 tokens",
-            source: lines,
-            tokenizer: Tokenizer::from_directory(&trained).unwrap(),
-            samples: sizes.documents / 4 * 4,
-            batch: workloads[0].batch * 3,
+        let tokenizer = Tokenizer::from_directory(&trained).unwrap();
+        all.push(of_text("text, BPE of 8,192 tokens", tokenizer));
+    }
+    for (name, large, count) in [
+        ("pictures with captions", false, sizes.pictures),
+        ("large pictures with captions", true, sizes.pictures / 5),
+    ] {
+        let seen = folder.join(name.replace(' ', "-"));
+        pictures(&seen, &sizes.text, count, large);
+        let images = Images {
+            captions: Captions::Beside("txt".into()),
+        };
+        let mut source = source("pictures", &seen, Format::Images(images));
+        source.pictures = Pictures {
+            tokens: 64,
+            ..Pictures::default()
+        };
+        all.push(Workload {
+            name,
+            source,
+            tokenizer: Tokenizer::bytes(),
+            samples: count,
+            batch: 128,
         });
     }
-    let images = Images {
-        captions: Captions::Beside("txt".into()),
-    };
-    let mut shown = source("pictures", &seen, Format::Images(images));
-    shown.pictures = Pictures {
-        tokens: 64,
-        ..Pictures::default()
-    };
-    workloads.push(Workload {
-        name: "pictures with captions",
-        source: shown,
-        tokenizer: Tokenizer::bytes(),
-        samples: sizes.pictures,
-        batch: 128,
-    });
+    all.retain(|workload| workload.name.contains(&sizes.only));
+    all
+}
+
+async fn samples(sizes: &Sizes) {
+    let folder = tempfile::tempdir().unwrap();
+    let python = std::env::var("ODEON_PYTHON").unwrap_or_else(|_| "python3".into());
+    let peers = Peers::new(&python, folder.path());
+    let workloads = workloads(sizes, folder.path(), &peers);
     println!(
-        "| what is read | samples/s | DataLoader | datasets, streamed | datasets, mapped | ahead of the best by |"
+        "| what is read | samples | | here | DataLoader | datasets, streamed | datasets, mapped | times the best of these, by round |"
     );
-    println!("| --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for workload in &workloads {
-        let mut seen: [Vec<f64>; 4] = Default::default();
+        let set = PEERS.map(|by| peers.search(by, workload));
+        let mut rounds: Vec<[Option<Seen>; 4]> = vec![];
         for round in 0..sizes.rounds {
-            seen[0].push(own(workload, &folder.path().join(format!("cache-{round}"))).await);
-            for (at, by) in ["torch", "streamed", "mapped"].into_iter().enumerate() {
-                seen[at + 1].extend(peers.run(by, workload));
+            let mut seen = [None; 4];
+            for turn in 0..4 {
+                let whose = (turn + round) % 4;
+                seen[whose] = match whose {
+                    0 => {
+                        let cache = folder.path().join(format!("cache-{round}"));
+                        Some(own(workload, &cache).await)
+                    }
+                    _ => set[whose - 1]
+                        .as_ref()
+                        .and_then(|set| peers.run(PEERS[whose - 1], workload, set)),
+                };
             }
+            rounds.push(seen);
         }
-        let rates = seen.map(|seen| (!seen.is_empty()).then(|| median(seen)));
-        let best = rates[1..].iter().flatten().copied().fold(0.0, f64::max);
-        let rate = |rate: &Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.0}"));
-        let all: Vec<String> = rates.iter().map(rate).collect();
-        let ahead = rates[0]
-            .filter(|_| best > 0.0)
-            .map_or_else(|| "-".into(), |own| format!("{:.1}", own / best));
-        println!("| {} | {} | {ahead} |", workload.name, all.join(" | "));
+        let how = |set: &Option<Setting>| match set {
+            None => String::new(),
+            Some([workers, _]) if workers == "0" => "no workers".to_owned(),
+            Some([workers, ahead]) => format!("{workers} workers, {ahead} ahead"),
+        };
+        println!(
+            "| {} | {} | | | {} | |",
+            workload.name,
+            workload.samples,
+            set.each_ref().map(how).join(" | ")
+        );
+        row(
+            "samples/s",
+            &rounds,
+            |seen| seen.rate,
+            f64::max,
+            |own, best| own / best,
+        );
+        row(
+            "CPU µs a sample",
+            &rounds,
+            |seen| seen.micros,
+            f64::min,
+            |own, best| best / own,
+        );
     }
 }
 
-/// Samples a second of an epoch through a plane of two loaders.
-async fn own(workload: &Workload, cache: &Path) -> f64 {
+/// Figures of an epoch: samples a second, and processor time of each.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    rate: f64,
+    micros: f64,
+}
+
+/// Prints the medians of a figure, and how far the best of the peers is behind, by round.
+fn row(
+    of: &str,
+    rounds: &[[Option<Seen>; 4]],
+    figure: impl Fn(Seen) -> f64,
+    best: impl Fn(f64, f64) -> f64,
+    times: impl Fn(f64, f64) -> f64,
+) {
+    let whose = |whose: usize| -> Vec<f64> {
+        let all = rounds.iter().filter_map(|seen| seen[whose]);
+        all.map(&figure).collect()
+    };
+    let all = [0, 1, 2, 3].map(|one| match &whose(one)[..] {
+        [] => "-".to_owned(),
+        all => format!("{:.0}", median(all.to_vec())),
+    });
+    let mut ratios: Vec<f64> = rounds
+        .iter()
+        .filter_map(|seen| {
+            let peers = seen[1..].iter().flatten().copied().map(&figure);
+            Some(times(figure(seen[0]?), peers.reduce(&best)?))
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let ratios = match ratios[..] {
+        [] => "-".to_owned(),
+        [low, .., high] => format!("{:.2} ({low:.2} to {high:.2})", median(ratios)),
+        [one] => format!("{one:.2}"),
+    };
+    println!("| | | {of} | {} | {ratios} |", all.join(" | "));
+}
+
+/// Seconds of processor time of this process and of those that it has waited for.
+fn worked() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    // The name may have blanks; it ends with a bracket.
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(4)
+        .map(|it| it.parse::<f64>().unwrap())
+        .sum();
+    // A hundred a second, on all machines of today.
+    ticks / 100.0
+}
+
+/// Ways in which `loading_peer.py` reads.
+const PEERS: [&str; 3] = ["torch", "streamed", "mapped"];
+
+/// Workers, and batches ahead of each, as `loading_peer.py` prints and takes them.
+type Setting = [String; 2];
+
+/// An epoch through a plane of two loaders.
+async fn own(workload: &Workload, cache: &Path) -> Seen {
+    let before = worked();
     let system = node().await;
     let cache = cache.join(workload.name.replace(' ', "-"));
     let tokenizer = workload.tokenizer.clone();
@@ -318,7 +509,8 @@ async fn own(workload: &Workload, cache: &Path) -> f64 {
     );
     let plane = DataPlane::start(&system, plan).await.unwrap();
     let from = plane.supply().constructor_of(0).unwrap();
-    let (mut begun, mut count, mut first) = (None, 0, 0);
+    let mut count = 0;
+    let mut came: Vec<(usize, Instant)> = vec![];
     for step in 0.. {
         // Behind the last step is none.
         let Ok((_, batches)) = client::fetch(from, step, 0).await else {
@@ -328,15 +520,17 @@ async fn own(workload: &Workload, cache: &Path) -> f64 {
             .iter()
             .map(|batch| batch.sequences().count())
             .sum::<usize>();
-        if begun.is_none() {
-            (begun, first) = (Some(Instant::now()), count);
-        }
+        came.push((count, Instant::now()));
     }
-    let seconds = begun.unwrap().elapsed().as_secs_f64();
     plane.stop().await;
     system.shutdown().await;
     assert_eq!(count, workload.samples, "each sample comes once");
-    (count - first) as f64 / seconds
+    let at = |quarters: usize| came.iter().find(|(seen, _)| seen * 4 >= count * quarters);
+    let (&(first, begun), &(after, ended)) = at(1).zip(at(3)).unwrap();
+    Seen {
+        rate: (after - first) as f64 / (ended - begun).as_secs_f64(),
+        micros: (worked() - before) / count as f64 * 1e6,
+    }
 }
 
 /// Python programs that read the same.
@@ -349,7 +543,7 @@ struct Peers {
 
 impl Peers {
     fn new(python: &str, folder: &Path) -> Self {
-        let imports = "import torch, datasets, tokenizers, PIL";
+        let imports = "import torch, datasets, tokenizers, PIL, orjson";
         let there = Command::new(python)
             .args(["-c", imports])
             .stderr(Stdio::null())
@@ -357,7 +551,7 @@ impl Peers {
         let is_there = there.is_ok_and(|status| status.success());
         if !is_there {
             println!(
-                "skipped: {python} has not all of torch, datasets, tokenizers and pillow, so there is nothing to compare with (ODEON_PYTHON)"
+                "skipped: {python} has not all of torch, datasets, tokenizers, pillow and orjson, so there is nothing to compare with (ODEON_PYTHON)"
             );
         }
         Self {
@@ -376,7 +570,6 @@ impl Peers {
             .arg(&self.script)
             .args(args)
             .env("HF_HOME", self.folder.join("hf"))
-            .env("TOKENIZERS_PARALLELISM", "false")
             .stderr(Stdio::inherit())
             .output();
         let run = run.unwrap();
@@ -385,27 +578,40 @@ impl Peers {
     }
 
     /// A folder with `tokenizer.json`, trained on these documents.
-    fn tokenizer(&mut self, text: &Path) -> Option<PathBuf> {
+    fn tokenizer(&self, text: &Path) -> Option<PathBuf> {
         let folder = self.folder.join("tokenizer");
         self.call(&["train", text.to_str().unwrap(), folder.to_str().unwrap()])?;
         Some(folder)
     }
 
-    /// Samples a second.
-    fn run(&mut self, by: &str, workload: &Workload) -> Option<f64> {
+    /// The answer of `loading_peer.py`, asked with what to read.
+    fn read(&self, before: &[&str], workload: &Workload, after: &[String]) -> Option<Vec<String>> {
         let trained = self.folder.join("tokenizer");
         let tokenizer = match workload.name.contains("BPE") {
             true => trained.to_str().unwrap(),
             false => "-",
         };
         let batch = workload.batch.to_string();
-        let told = self.call(&[by, &workload.source.path, tokenizer, &batch])?;
-        let numbers: Vec<f64> = told
-            .split_whitespace()
-            .map(|it| it.parse().unwrap())
-            .collect();
+        let read = [&*workload.source.path, tokenizer, &batch];
+        let after = after.iter().map(|it| &**it);
+        let all: Vec<&str> = before.iter().copied().chain(read).chain(after).collect();
+        let told = self.call(&all)?;
+        Some(told.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// The setting with which most samples come.
+    fn search(&self, by: &str, workload: &Workload) -> Option<Setting> {
+        self.read(&["search", by], workload, &[])?.try_into().ok()
+    }
+
+    fn run(&self, by: &str, workload: &Workload, set: &Setting) -> Option<Seen> {
+        let told = self.read(&[by], workload, set)?;
+        let numbers: Vec<f64> = told.iter().map(|it| it.parse().unwrap()).collect();
         assert_eq!(numbers[0] as usize, workload.samples, "{by} reads all");
-        Some(numbers[1])
+        Some(Seen {
+            rate: numbers[1],
+            micros: numbers[2],
+        })
     }
 }
 
@@ -567,9 +773,10 @@ async fn plane_memory(
 /// Measures the time that ranks wait when loaders are killed, with others that stand in for them
 /// and without: now and then, and so often that their supervisor makes them wait before they begin
 /// again.
-async fn losses(count: usize) {
+async fn losses(text: &str, count: usize) {
     let folder = tempfile::tempdir().unwrap();
-    documents(&folder.path().join("text"), count);
+    // Long enough for all kills.
+    documents(&folder.path().join("text"), &text.repeat(3), count);
     println!(
         "| a step takes | shadows | kills | wait of a step, median, ms | after a kill, median, ms | after a kill, most, ms |"
     );

@@ -1,12 +1,18 @@
-"""Reads what loading.rs reads, once through, with two worker processes of PyTorch's DataLoader, and
-prints how many samples there were and how many came in a second, from the first batch to the last.
+"""Reads what loading.rs reads, with PyTorch's DataLoader as somebody would who wants it to be quick:
+whole batches are asked for at once, a fast tokenizer encodes them together, and numpy packs them.
+Prints the number of samples, how many came in a second between a quarter of them and three, and the
+processor time of each in microseconds.
 
-usage: loading_peer.py torch|streamed|mapped FOLDER TOKENIZER|- BATCH
+usage: loading_peer.py torch|streamed|mapped FOLDER TOKENIZER|- BATCH WORKERS PREFETCH
+       loading_peer.py search torch|streamed|mapped FOLDER TOKENIZER|- BATCH
        loading_peer.py train FOLDER OUT
+
+`search` prints the number of workers and the batches ahead of each with which most samples come.
 """
 
 import glob
-import json
+import itertools
+import mmap
 import os
 import sys
 import time
@@ -17,16 +23,22 @@ warnings.filterwarnings("ignore")
 CONTEXT = 1024
 EOS = 256
 PATCH, VISUAL_TOKENS = 14, 64
+# Without workers, the tokenizer has all cores.
+SETTINGS = [(0, 0)] + [(workers, ahead) for workers in (1, 2, 4) for ahead in (2, 8)]
 
 
 def train(folder, out):
+    import json
+
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=8192, special_tokens=["<|end|>"], initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=8192, special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False
+    )
     lines = (json.loads(line)["text"] for path in sorted(glob.glob(f"{folder}/*.jsonl"))[:1] for line in open(path))
     tokenizer.train_from_iterator(lines, trainer)
     os.makedirs(out, exist_ok=True)
@@ -36,66 +48,80 @@ def train(folder, out):
 
 
 class Encode:
-    """Text to a tensor of tokens, with the token that ends it."""
+    """Texts to the tokens of all, each with the token that ends it, and their lengths."""
 
     def __init__(self, path):
-        self.path = path
         self.tokenizer = None
-
-    def __call__(self, text):
-        import torch
-
-        if self.path == "-":
-            tokens = bytearray(text.encode()[: CONTEXT - 1])
-            tokens = torch.frombuffer(tokens, dtype=torch.uint8).to(torch.int32)
-            return torch.cat([tokens, torch.tensor([EOS], dtype=torch.int32)])
-        if self.tokenizer is None:
+        if path != "-":
             from tokenizers import Tokenizer
 
-            self.tokenizer = Tokenizer.from_file(f"{self.path}/tokenizer.json")
-        ids = self.tokenizer.encode(text).ids[: CONTEXT - 1]
-        return torch.tensor(ids + [0], dtype=torch.int32)
+            self.tokenizer = Tokenizer.from_file(f"{path}/tokenizer.json")
+            self.tokenizer.enable_truncation(CONTEXT - 1)
+
+    def __call__(self, texts):
+        import numpy
+
+        if self.tokenizer is None:
+            pieces = [text.encode()[: CONTEXT - 1] for text in texts]
+            lengths = numpy.fromiter((len(it) + 1 for it in pieces), numpy.int64, len(pieces))
+            tokens = numpy.frombuffer(b"\0".join(pieces) + b"\0", numpy.uint8).astype(numpy.int32)
+            tokens[lengths.cumsum() - 1] = EOS
+            return tokens, lengths
+        pieces = [it.ids for it in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths = numpy.fromiter((len(it) + 1 for it in pieces), numpy.int64, len(pieces))
+        for piece in pieces:
+            piece.append(0)
+        tokens = numpy.fromiter(itertools.chain.from_iterable(pieces), numpy.int32, lengths.sum())
+        return tokens, lengths
 
 
-def pack(samples):
+def pack(tokens, lengths):
     """Samples one after the other, with where they begin and the positions inside of each."""
+    import numpy
     import torch
 
-    tokens = [sample["tokens"] for sample in samples]
-    lengths = torch.tensor([len(it) for it in tokens])
-    bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-    positions = torch.cat([torch.arange(int(it)) for it in lengths])
-    batch = {"tokens": torch.cat(tokens), "bounds": bounds, "positions": positions}
-    if "patches" in samples[0]:
-        batch["patches"] = torch.cat([sample["patches"] for sample in samples])
-    return batch
+    bounds = numpy.concatenate(([0], lengths.cumsum()))
+    positions = numpy.arange(bounds[-1]) - numpy.repeat(bounds[:-1], lengths)
+    made = {"tokens": tokens, "bounds": bounds, "positions": positions.astype(numpy.int32)}
+    return {name: torch.from_numpy(it) for name, it in made.items()}
 
 
-def sized(image):
-    """A picture as patches, of as many as it may have."""
+def fitted(width, height):
+    """Rows and columns of visual tokens, as `transform::picture::fitted` has them."""
+    near = [max(1, (side + PATCH) // (2 * PATCH)) for side in (height, width)]
+    if near[0] * near[1] <= VISUAL_TOKENS:
+        return near
+    scale = (VISUAL_TOKENS / (height * width)) ** 0.5
+    rows = min(max(1, int(height * scale)), near[0])
+    return rows, min(max(1, int(width * scale)), near[1], VISUAL_TOKENS // rows)
+
+
+def with_pictures(files, captions, encode):
+    """Pictures as patches, before the tokens of their captions."""
     import numpy
     import torch
     from PIL import Image
 
-    image = image.convert("RGB")
-    unit = 2 * PATCH
-    width, height = image.size
-    rows, columns = max(1, round(height / unit)), max(1, round(width / unit))
-    if rows * columns > VISUAL_TOKENS:
-        shrink = (VISUAL_TOKENS / (rows * columns)) ** 0.5
-        rows, columns = max(1, int(rows * shrink)), max(1, int(columns * shrink))
-    image = image.resize((columns * unit, rows * unit), Image.BILINEAR)
-    pixels = torch.from_numpy(numpy.array(image))
-    patches = pixels.view(rows, 2, PATCH, columns, 2, PATCH, 3).permute(0, 3, 1, 4, 2, 5, 6)
-    return patches.reshape(-1, PATCH * PATCH * 3), rows * columns
-
-
-def with_picture(image, caption, encode):
-    import torch
-
-    patches, count = sized(image)
-    tokens = torch.cat([torch.full((count,), EOS + 1, dtype=torch.int32), encode(caption)])
-    return {"tokens": tokens, "patches": patches}
+    # Only headers are read here.
+    images = [Image.open(file) for file in files]
+    sizes = [fitted(*image.size) for image in images]
+    counts = numpy.array([rows * columns for rows, columns in sizes])
+    patches = numpy.empty((4 * counts.sum(), PATCH * PATCH * 3), numpy.uint8)
+    begins = 4 * (counts.cumsum() - counts)
+    for image, (rows, columns), begin, count in zip(images, sizes, begins, counts):
+        size = columns * 2 * PATCH, rows * 2 * PATCH
+        # JPEG is decoded at a half, a quarter or an eighth, where that is enough.
+        image.draft("RGB", size)
+        pixels = numpy.asarray(image.convert("RGB").resize(size, Image.BILINEAR))
+        pixels = pixels.reshape(rows, 2, PATCH, columns, 2, PATCH, 3).transpose(0, 3, 1, 4, 2, 5, 6)
+        place = patches[begin : begin + 4 * count].reshape(pixels.shape)
+        place[...] = pixels
+    words, lengths = encode(captions)
+    total = counts + lengths
+    tokens = numpy.full(total.sum(), EOS + 1, numpy.int32)
+    is_word = numpy.repeat(numpy.tile([False, True], len(total)), numpy.stack([counts, lengths], 1).ravel())
+    tokens[is_word] = words
+    return pack(tokens, total) | {"patches": torch.from_numpy(patches)}
 
 
 class Lines:
@@ -103,25 +129,25 @@ class Lines:
 
     def __init__(self, paths, encode):
         self.encode = encode
-        self.paths = paths
+        self.files = []
         self.places = []
         for at, path in enumerate(paths):
-            place = 0
             with open(path, "rb") as file:
+                self.files.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+                place = 0
                 for line in file:
-                    self.places.append((at, place))
+                    self.places.append((at, place, place + len(line)))
                     place += len(line)
-        self.files = None
 
     def __len__(self):
         return len(self.places)
 
-    def __getitem__(self, nth):
-        if self.files is None:
-            self.files = [open(path, "rb") for path in self.paths]
-        at, place = self.places[nth]
-        self.files[at].seek(place)
-        return {"tokens": self.encode(json.loads(self.files[at].readline())["text"])}
+    def __getitem__(self, batch):
+        import orjson
+
+        places = (self.places[nth] for nth in batch)
+        texts = [orjson.loads(self.files[at][begin:end])["text"] for at, begin, end in places]
+        return pack(*self.encode(texts))
 
 
 class Photographs:
@@ -132,16 +158,43 @@ class Photographs:
     def __len__(self):
         return len(self.paths)
 
-    def __getitem__(self, nth):
-        from PIL import Image
-
-        path = self.paths[nth]
-        with open(path[:-3] + "txt") as file:
-            caption = file.read()
-        return with_picture(Image.open(path), caption, self.encode)
+    def __getitem__(self, batch):
+        paths = [self.paths[nth] for nth in batch]
+        return with_pictures(paths, [caption(path) for path in paths], self.encode)
 
 
-def dataset(by, folder, encode):
+def caption(path):
+    with open(path[:-3] + "txt") as file:
+        return file.read()
+
+
+class Mapped:
+    """Rows of Arrow, of which a batch is taken at once."""
+
+    def __init__(self, rows, made):
+        self.rows = rows
+        self.made = made
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, batch):
+        return self.made(self.rows[batch])
+
+
+def Streamed(rows, made, batch):
+    import torch
+
+    batches = rows.shuffle(seed=1, buffer_size=1000).batch(batch)
+
+    class Batches(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return (made(rows) for rows in batches)
+
+    return Batches()
+
+
+def dataset(by, folder, encode, batch):
     lines = sorted(glob.glob(f"{folder}/*.jsonl"))
     photographs = sorted(glob.glob(f"{folder}/*.jpg"))
     if by == "torch":
@@ -150,59 +203,76 @@ def dataset(by, folder, encode):
 
     datasets.disable_progress_bars()
     if lines:
-        read = datasets.load_dataset("json", data_files=lines, split="train", streaming=by == "streamed")
+        rows = datasets.load_dataset("json", data_files=lines, split="train", streaming=by == "streamed")
 
-        def mapped(batch):
-            return {"tokens": [encode(text) for text in batch["text"]]}
+        def made(rows):
+            return pack(*encode(rows["text"]))
 
     else:
-        rows = {"image": photographs, "text": [open(path[:-3] + "txt").read() for path in photographs]}
-        read = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+        columns = {"image": photographs, "text": [caption(path) for path in photographs]}
+        rows = datasets.Dataset.from_dict(columns)
+        # Read and decoded below, to the size that is wanted.
+        rows = rows.cast_column("image", datasets.Image(decode=False))
         if by == "streamed":
-            read = read.to_iterable_dataset(num_shards=4)
+            rows = rows.to_iterable_dataset(num_shards=4)
 
-        def mapped(batch):
-            pairs = zip(batch["image"], batch["text"])
-            made = [with_picture(image, text, encode) for image, text in pairs]
-            return {name: [one[name] for one in made] for name in ("tokens", "patches")}
+        def made(rows):
+            return with_pictures([image["path"] for image in rows["image"]], rows["text"], encode)
 
-    if by == "mapped":
-        return read.with_transform(mapped)
-    read = read.shuffle(seed=1, buffer_size=1000)
-    if lines:
-        return Streamed(read, lambda row: {"tokens": encode(row["text"])})
-    return Streamed(read, lambda row: with_picture(row["image"], row["text"], encode))
+    return Mapped(rows, made) if by == "mapped" else Streamed(rows, made, batch)
 
 
-def Streamed(read, function):
-    """Tensors beside the columns: `map` would bring them into Arrow and back."""
+def batches(data, batch, workers, ahead):
     import torch
+    from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
-    class Rows(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return (function(row) for row in read)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if workers else "true"
+    torch.set_num_threads(1 if workers else os.cpu_count())
+    options = {"prefetch_factor": ahead, "persistent_workers": True} if workers else {}
+    if not isinstance(data, IterableDataset):
+        options["sampler"] = BatchSampler(RandomSampler(data), batch, drop_last=False)
+    return DataLoader(data, batch_size=None, num_workers=workers, pin_memory=False, **options)
 
-    return Rows()
+
+def search(data, batch):
+    """Two turns of all settings, some seconds each."""
+    best = {}
+    for _ in range(2):
+        for setting in SETTINGS:
+            samples, begun = 0, None
+            started = time.perf_counter()
+            for made in batches(data, batch, *setting):
+                now = time.perf_counter()
+                if begun is None and now - started > 0.7:
+                    begun = now
+                elif begun is not None:
+                    samples += len(made["bounds"]) - 1
+                    if now - begun > 1.5:
+                        break
+            rate = samples / (now - begun) if begun and now > begun else 0.0
+            best[setting] = max(rate, best.get(setting, 0.0))
+    return max(best, key=best.get)
 
 
 def main():
-    by, folder, tokenizer = sys.argv[1:4]
-    if by == "train":
-        return train(folder, tokenizer)
-    import torch
-    from torch.utils.data import DataLoader
-
-    torch.set_num_threads(1)
-    batch = int(sys.argv[4])
-    data = dataset(by, folder, Encode(tokenizer))
-    shuffle = {} if by == "streamed" else {"shuffle": True}
-    loader = DataLoader(data, batch_size=batch, num_workers=2, collate_fn=pack, **shuffle)
-    samples, begun, first = 0, None, 0
-    for batch in loader:
-        samples += len(batch["bounds"]) - 1
-        if begun is None:
-            begun, first = time.perf_counter(), samples
-    print(samples, (samples - first) / (time.perf_counter() - begun))
+    what = sys.argv[1]
+    if what == "train":
+        return train(*sys.argv[2:4])
+    by, folder, tokenizer, batch = sys.argv[2:6] if what == "search" else sys.argv[1:5]
+    data = dataset(by, folder, Encode(tokenizer), int(batch))
+    if what == "search":
+        return print(*search(data, int(batch)))
+    before, came, samples = sum(os.times()[:4]), [], 0
+    loader = batches(data, int(batch), *map(int, sys.argv[5:7]))
+    for made in loader:
+        samples += len(made["bounds"]) - 1
+        came.append((samples, time.perf_counter()))
+    quarter = next(it for it in came if it[0] >= samples / 4)
+    three = next(it for it in came if it[0] >= samples * 3 / 4)
+    # With the loader its workers end, and count.
+    del loader
+    worked = sum(os.times()[:4]) - before
+    print(samples, (three[0] - quarter[0]) / (three[1] - quarter[1]), worked / samples * 1e6)
 
 
 main()
