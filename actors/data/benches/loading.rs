@@ -11,8 +11,8 @@
 //! before. A rate is that between a quarter and three quarters of an epoch, since whoever reads ahead
 //! has read some before the first batch comes; a number is the median over the rounds, and so is the
 //! ratio of each round. Processor time is that of all processes, from before they begin to read until
-//! they have ended: on a busy machine it says more. `ODEON_PYTHON` names the Python that has torch, datasets, tokenizers, pillow and
-//! orjson.
+//! they have ended: on a busy machine it says more. `ODEON_PYTHON` names the Python that has torch,
+//! datasets, tokenizers, pillow and orjson.
 //!
 //! Text is what the files below `--text` hold, cut into documents of log-normal length, each of which
 //! comes once. Without it, the documentation of the Linux kernel is fetched, as `odeon fetch kernel-docs`

@@ -122,6 +122,16 @@ fn kernels_that_were_held_out_of_the_fit() {
     }
 }
 
+/// The errors of a model that is broken are beyond the bound.
+fn assert_seen(card: &Card, kind: Kind, errors: &Errors) {
+    let (of, spread) = (kind.name(), errors.spread());
+    assert!(
+        !errors.are_within(bound_of(kind)),
+        "{}, {of}: {spread:?}",
+        card.name
+    );
+}
+
 #[test]
 fn a_formula_that_lacks_a_term_is_seen() {
     // Reading, arithmetic or the wire cost nothing, whatever the fit does.
@@ -139,12 +149,7 @@ fn a_formula_that_lacks_a_term_is_seen() {
             let errors = held_out(&card, kind, |card, shape| {
                 kind.said(&free(card, kind), shape)
             });
-            let (of, spread) = (kind.name(), errors.spread());
-            assert!(
-                !errors.are_within(bound_of(kind)),
-                "{}, {of}: {spread:?}",
-                card.name
-            );
+            assert_seen(&card, kind, &errors);
         }
     }
 }
@@ -161,12 +166,7 @@ fn constants_that_are_off_by_half_are_seen() {
             .flat_map(|kind| [(kind, off(1.5)), (kind, off(1.0 / 1.5))])
         {
             let errors = as_they_are(&card, kind, &shapes(&card, kind));
-            let (of, spread) = (kind.name(), errors.spread());
-            assert!(
-                !errors.are_within(bound_of(kind)),
-                "{}, {of}: {spread:?}",
-                card.name
-            );
+            assert_seen(&card, kind, &errors);
         }
     }
 }
