@@ -299,6 +299,9 @@ impl Reading {
         loop {
             let over = *end.borrow();
             let now = Clock::now();
+            if over {
+                self.reader.end();
+            }
             if (self.source.leads)() {
                 if !std::mem::replace(&mut self.led, true) {
                     self.reader.take_over();

@@ -46,6 +46,8 @@ pub struct Reader {
     /// Where it was while another exported, the oldest first.
     marks: VecDeque<(Date, Place)>,
     forgotten: u64,
+    /// Set once nothing is waited for.
+    ends: bool,
 }
 
 /// The items that there are to send.
@@ -102,6 +104,9 @@ const TELLS_MAX: usize = 65_536;
 const FAILED_MAX: usize = 10_000;
 /// The longest time after a handler's end at which its failure may be told.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
+/// The longest time that the record of a failure waits for the span of the handler that failed: its
+/// process shows it by itself, and may be slow.
+const SPAN_WITHIN: Duration = Duration::from_secs(3);
 /// The time before a takeover that is sent again: another may have left it unsent when it fell
 /// silent, or has sent it.
 pub const OVERLAP: Duration = Duration::from_secs(10);
@@ -121,7 +126,13 @@ impl Reader {
             tally: Tally::default(),
             marks: VecDeque::new(),
             forgotten: 0,
+            ends: false,
         }
+    }
+
+    /// Nothing comes any more: from now on it tells all that there is.
+    pub const fn end(&mut self) {
+        self.ends = true;
     }
 
     /// Spans that were forgotten before they were read.
@@ -284,18 +295,34 @@ impl Reader {
         event.chain.first().map(String::as_str)
     }
 
+    /// The span of the handler whose failure an event tells.
+    fn span_of(&self, event: &Event) -> Option<SpanContext> {
+        let Some(Subject::Actor(id)) = event.subject else {
+            return None;
+        };
+        let failed = self.failed.get(&id).filter(|it| it.tells(event));
+        failed.map(|it| it.context)
+    }
+
+    /// Returns true while the span of a failed handler may be on its way.
+    fn expects_span(&self, event: &Event, now: Date) -> bool {
+        let of_actor = matches!(event.subject, Some(Subject::Actor(_)));
+        let fails = event.kind == EventKind::Failure && of_actor;
+        fails && !self.ends && now.since(event.at) < SPAN_WITHIN
+    }
+
     fn logs(&mut self, seen: &ClusterView, names: &Names, now: Date, export: &mut Export) {
         let mut records: BTreeMap<ProcessId, Vec<LogRecord>> = BTreeMap::new();
         let home = resource::home(seen);
+        let mut waits = false;
         for event in seen.events().after(self.at.events).take(RECORDS_MAX) {
+            let span = self.span_of(event);
+            // They go in order, so those that came after it wait with it.
+            if span.is_none() && self.expects_span(event, now) {
+                waits = true;
+                break;
+            }
             self.at.events = event.seq;
-            let span = match event.subject {
-                Some(Subject::Actor(id)) => {
-                    let failed = self.failed.get(&id).filter(|it| it.tells(event));
-                    failed.map(|it| it.context)
-                }
-                _ => None,
-            };
             let process = match &event.subject {
                 Some(Subject::Actor(id)) => seen.actors().get(*id).map(|it| it.view.process),
                 Some(Subject::Process(id)) => Some(*id),
@@ -313,7 +340,7 @@ impl Reader {
             records.entry(process).or_default().push(record);
             export.log_count += 1;
         }
-        export.more |= self.at.events < seen.events().told();
+        export.more |= !waits && self.at.events < seen.events().told();
         export.logs =
             self.by_resource(seen, names, records, |resource, log_records| ResourceLogs {
                 resource,

@@ -6,6 +6,7 @@ use odeon::inspect::{ActorView, ProcessKind, RunningView};
 use odeon::telemetry::Point;
 use odeon::trace::{Outcome, Span, SpanContext, SpanKind};
 use odeon::{ActorId, Phase, ProcessId, Timestamp};
+use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::{ClusterView, Date};
 use odeon_otel::{Export, Names, OVERLAP, Reader};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -18,10 +19,10 @@ fn at(second: u64) -> Date {
     Date((1_000 + second) * 1_000_000_000)
 }
 
-/// Takes in a second of sight: a span and a number of that name.
-fn look(seen: &mut ClusterView, second: u64) {
+/// The span of a second.
+fn span(second: u64) -> Span {
     let by = ActorId::root(NODE);
-    let span = Span {
+    Span {
         context: SpanContext {
             trace_id: 7,
             span_id: second + 1,
@@ -37,10 +38,19 @@ fn look(seen: &mut ClusterView, second: u64) {
         ended: Timestamp(1),
         outcome: Outcome::Ok,
         labels: vec![],
-    };
+    }
+}
+
+/// Takes in a second of sight: a span and a number of that name.
+fn look(seen: &mut ClusterView, second: u64) {
+    show(seen, second, span(second));
+}
+
+/// Takes in a second of sight in which a span is shown.
+fn show(seen: &mut ClusterView, second: u64, span: Span) {
     let point = Point {
         at: Timestamp(1),
-        actor: by,
+        actor: ActorId::root(NODE),
         name: "second".into(),
         value: second as f64,
         labels: vec![],
@@ -170,6 +180,66 @@ fn a_handler_that_was_cut_off_with_its_process_is_not_sent() {
     assert!(cut.is_some_and(|span| !span.ok));
     let export = reader().news(&seen, &Names::default(), at(1));
     assert_eq!((spans(&export), export.span_count), (vec![1], 1));
+}
+
+/// One process tells that an actor has failed, another one shows the handler, and not at once.
+#[test]
+fn a_failure_waits_for_the_span_of_its_handler_and_not_for_ever() {
+    let actor = ActorId {
+        home: NODE,
+        serial: 9,
+    };
+    let failure = |reader: &mut Reader, seen: &ClusterView, second| {
+        let export = reader.news(seen, &Names::default(), at(second));
+        assert!(!export.more);
+        let scopes = export.logs.into_iter().flat_map(|it| it.scope_logs);
+        let records: Vec<_> = scopes.flat_map(|it| it.log_records).collect();
+        assert_eq!(records.len() as u64, export.log_count);
+        let mut failures = records.into_iter();
+        failures.find(|it| it.event_name == "odeon.failure")
+    };
+    let mut seen = ClusterView::default();
+    look(&mut seen, 0);
+    let mut readers = [reader(), reader(), reader()];
+    let [shown, ended, alone] = &mut readers;
+    for reader in [&mut *shown, ended, alone] {
+        assert_eq!(failure(reader, &seen, 0), None);
+    }
+    seen.note(Event {
+        seq: 0,
+        at: at(1),
+        kind: EventKind::Failure,
+        severity: Severity::Error,
+        subject: Some(Subject::Actor(actor)),
+        name: None,
+        lint: None,
+        sentence: "T 9: it has failed".to_owned(),
+        chain: vec!["boom".to_owned()],
+    });
+    for reader in [&mut *shown, ended, alone] {
+        assert_eq!(failure(reader, &seen, 2), None, "its span may come");
+    }
+    ended.end();
+    let unknown = failure(ended, &seen, 2).expect("nothing comes any more");
+    assert_eq!(unknown.span_id, Vec::<u8>::new());
+    let unknown = failure(alone, &seen, 4).expect("nothing came for three seconds");
+    assert_eq!(unknown.span_id, Vec::<u8>::new());
+    let handler = Span {
+        context: SpanContext {
+            trace_id: 7,
+            span_id: 77,
+            flags: 1,
+        },
+        kind: SpanKind::Handle,
+        actor,
+        message: "Boom".into(),
+        outcome: Outcome::Failed,
+        ..span(2)
+    };
+    show(&mut seen, 1, handler);
+    let known = failure(shown, &seen, 3).expect("its span has come");
+    assert_eq!(known.span_id, 77_u64.to_be_bytes());
+    assert_eq!(failure(shown, &seen, 9), None, "it comes once");
 }
 
 #[test]
