@@ -116,7 +116,7 @@ impl Cluster {
 }
 
 /// The program with actors that the tests of clusters submit.
-fn program() -> Option<String> {
+pub(crate) fn program() -> Option<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_odeon")).with_file_name("job");
     if !program.exists() {
         let why = format!(
@@ -326,6 +326,8 @@ async fn whatever_ends_while_a_node_becomes_another_program_is_seen_to_end() {
         Clock::sleep(Duration::from_millis(50 * round)).await;
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
         assert!(upgrading.wait().unwrap().success());
+        let over = |job: &str| cluster.job("n1", job)["over"] == true;
+        eventually("both jobs are over", || over(&ending) && over(&killed));
         let waited = cluster.run("n1", &["wait", &ending]);
         let shown = cluster.job("n1", &ending);
         assert_eq!(waited.status.code(), Some(3), "{shown}");

@@ -66,8 +66,10 @@ struct Inner {
 struct Book {
     attempts: Attempts,
     stops: BTreeMap<(JobId, u32), watch::Sender<Option<bool>>>,
-    /// Tries whose driver runs.
+    /// Tries whose driver has begun, until the catalog has heard that they are over.
     driven: BTreeMap<(JobId, u32), AttemptHandoff>,
+    /// Tries that are over here, until the catalog has heard of it.
+    untold: BTreeSet<(JobId, u32)>,
     /// The other nodes on which processes of a try may be, until those are ended.
     places: BTreeMap<(JobId, u32), BTreeSet<String>>,
 }
@@ -80,6 +82,15 @@ impl Book {
         if let Some(stop) = self.stops.get(&(job, attempt)) {
             stop.send_replace(Some(in_order));
         }
+    }
+
+    /// No other node joins a try from now on. Those that have.
+    fn seal(&mut self, of: (JobId, u32)) -> BTreeSet<String> {
+        let places = self.places.remove(&of).unwrap_or_default();
+        if let Some(handoff) = self.driven.get_mut(&of) {
+            handoff.places.clone_from(&places);
+        }
+        places
     }
 }
 
@@ -138,6 +149,7 @@ impl Agent {
                 attempts: Attempts::new(node, system.process().0),
                 stops: BTreeMap::new(),
                 driven: BTreeMap::new(),
+                untold: BTreeSet::new(),
                 places: BTreeMap::new(),
             }),
             guests: Mutex::default(),
@@ -184,20 +196,24 @@ impl Agent {
     /// The driver of a try is over: so is the rest of it, and the catalog hears how.
     async fn settle(&self, job: &Job, attempt: u32, outcome: Outcome) {
         let (id, tag) = (job.id, tag(job, attempt));
+        let of = (id, attempt);
         // From here on no other node begins anything of it.
-        let places = self.inner.book.lock().places.remove(&(id, attempt));
-        self.clear_everywhere(&tag, &places.unwrap_or_default())
-            .await;
-        self.inner.forward.flush((id, attempt)).await;
+        let places = self.inner.book.lock().seal(of);
+        self.clear_everywhere(&tag, &places).await;
+        self.inner.forward.flush(of).await;
         self.inner.staging.clear(id, attempt).await;
         let tells = {
             let mut book = self.inner.book.lock();
-            book.stops.remove(&(id, attempt));
+            book.stops.remove(&of);
+            book.untold.insert(of);
             book.attempts.ended(id, attempt)
         };
         if tells {
             self.tell(id, Event::Over { attempt, outcome }).await;
         }
+        let mut book = self.inner.book.lock();
+        book.driven.remove(&of);
+        book.untold.remove(&of);
     }
 
     /// Resolves when somebody asks this node to become another release, and waits to hear of it.

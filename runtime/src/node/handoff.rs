@@ -129,8 +129,7 @@ impl Engine {
             tracing::warn!("not all links stand still");
         }
         self.serving.stand_still();
-        // Whoever has just reaped a process notes how it ended.
-        Clock::sleep(LOOK_PAUSE).await;
+        self.workers().leave_ends();
         let links: Vec<Arc<Link>> = self.links.iter().map(|link| Arc::clone(&link)).collect();
         let links: Vec<LinkHandoff> = links.iter().filter_map(|link| link.handoff()).collect();
         let linked: BTreeSet<ProcessId> = links.iter().map(LinkHandoff::peer).collect();

@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 
 use crate::actor::engine::component::{Component, Components, LinkEnd};
@@ -102,6 +101,9 @@ pub(crate) struct Workers {
     /// Makes those of a worker inside this process.
     inside: WorkerComponents,
     table: Mutex<HashMap<ProcessId, Worker>>,
+    /// True once the ends of processes are left to the next program of this process. While it is
+    /// locked nobody sees an end.
+    ends_left: Mutex<bool>,
     /// By job and name.
     shared: tokio::sync::Mutex<HashMap<(String, String), ProcessId>>,
     /// Drivers that the program before this one has started, until somebody asks for them: they may
@@ -172,6 +174,7 @@ impl Workers {
             mode,
             inside,
             table: Mutex::default(),
+            ends_left: Mutex::new(false),
             shared: tokio::sync::Mutex::default(),
             inherited: Mutex::default(),
         }
@@ -207,6 +210,11 @@ impl Workers {
             })
         });
         (workers.collect(), shared.collect())
+    }
+
+    /// From here on this program sees no process end. Every end that it has seen is noted.
+    pub(crate) fn leave_ends(&self) {
+        *self.ends_left.lock() = true;
     }
 
     fn note_greeting(&self, process: ProcessId, greeting: Option<Greeting>) {
@@ -483,26 +491,24 @@ fn killed_by(signal: i32) -> String {
     format!("{SIGNAL}{signal}{}", signal_name(signal))
 }
 
-/// Waits until a child of this process ends that another program has started, and says how it did.
-async fn end_of(pid: u32) -> std::io::Result<(String, Option<i32>)> {
+/// How a child of this process has ended that another program has started; `None` while it runs.
+fn end_of(pid: u32) -> std::io::Result<Option<(String, Option<i32>)>> {
     let pid = Pid::from_raw(pid as i32).ok_or(std::io::ErrorKind::InvalidInput)?;
-    // Before the first look, so that no end is missed.
-    let mut children = tokio::signal::unix::signal(SignalKind::child())?;
-    loop {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        if let Some(status) = rustix::process::waitid(WaitId::Pid(pid), options)? {
-            return Ok(match status.terminating_signal() {
-                Some(signal) => (killed_by(signal), None),
-                // As the standard library says it.
-                None => {
-                    let code = status.exit_status().unwrap_or(0);
-                    (format!("exit status: {code}"), Some(code))
-                }
-            });
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let status = rustix::process::waitid(WaitId::Pid(pid), options)?;
+    Ok(status.map(|status| match status.terminating_signal() {
+        Some(signal) => (killed_by(signal), None),
+        // As the standard library says it.
+        None => {
+            let code = status.exit_status().unwrap_or(0);
+            (format!("exit status: {code}"), Some(code))
         }
-        // More than one end may be told at once, so this only says when to look again.
-        let _ = children.recv().await;
-    }
+    }))
+}
+
+/// The end of a process that nobody could see.
+fn unobserved(error: &std::io::Error) -> (String, Option<i32>) {
+    (format!("its end could not be observed: {error}"), None)
 }
 
 /// A greeted connection, if it is to this process.

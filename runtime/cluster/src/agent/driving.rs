@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::handoff::AttemptHandoff;
 use super::{Agent, tag};
-use crate::job::{Event, Job, JobSpec, Outcome};
+use crate::job::{Event, Job, JobId, JobSpec, Outcome};
 use crate::orphan_processes;
 use crate::staging::StagingError;
 
@@ -117,39 +117,33 @@ impl Agent {
         let exit = async {
             let end = follow(&mut driver, stop).await;
             drop(over);
-            {
-                let mut book = self.inner.book.lock();
-                if !*self.inner.passes.borrow() {
-                    book.driven.remove(&of);
-                } else if let Some(handoff) = book.driven.get_mut(&of) {
-                    handoff.exit = Some(end.clone());
-                }
+            if let Some(handoff) = self.inner.book.lock().driven.get_mut(&of) {
+                handoff.exit = Some(end.clone());
             }
             if *self.inner.passes.borrow() {
                 std::future::pending::<()>().await;
             }
-            Driver::end_group(pid).await;
-            self.inner.stale_drivers.forget(pid);
             end
         };
         let ((), (exit, was_asked)) = tokio::join!(started, exit);
-        self.outcome(&job, attempt, &exit, was_asked).await
+        self.outcome(of, pid, &exit, was_asked).await
     }
 
-    /// The outcome of a try whose driver is gone.
+    /// The outcome of a try whose driver is gone, once what it has left behind is, too.
     pub(super) async fn outcome(
         &self,
-        job: &Job,
-        attempt: u32,
+        of: (JobId, u32),
+        pid: u32,
         exit: &ProcessExit,
         was_asked: bool,
     ) -> Outcome {
-        let of = (job.id, attempt);
+        Driver::end_group(pid).await;
+        self.inner.stale_drivers.forget(pid);
         self.inner.forward.drain(of, OUTPUT_PATIENCE).await;
-        let said = self.inner.forward.said((job.id, attempt));
+        let said = self.inner.forward.said(of);
         let said = said.map(|said| format!("it said last: {said}"));
         // What it could not read is the reason for what it says about that.
-        let lacked = self.inner.staging.trouble((job.id, attempt));
+        let lacked = self.inner.staging.trouble(of);
         outcome_of(exit, was_asked, lacked, said)
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use odeon::{Clock, Driver, ProcessExit, ProcessId};
+use odeon::{Clock, ProcessExit, ProcessId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -59,6 +59,7 @@ impl Agent {
             let (stop, stopped) = watch::channel(handoff.end);
             book.stops.insert((job, attempt), stop);
             book.places.insert((job, attempt), handoff.places.clone());
+            book.driven.insert((job, attempt), handoff.clone());
             drop(book);
             let mut specs = self.inner.specs.lock();
             specs.insert(job, handoff.job.spec.clone());
@@ -71,9 +72,8 @@ impl Agent {
                     agent.inner.system.inherited_driver(handoff.driver),
                 ) {
                     (Some((exit, was_asked)), _) => {
-                        Driver::end_group(handoff.pid).await;
-                        agent.inner.stale_drivers.forget(handoff.pid);
-                        agent.outcome(&job, attempt, exit, *was_asked).await
+                        let of = (job.id, attempt);
+                        agent.outcome(of, handoff.pid, exit, *was_asked).await
                     }
                     (None, Some(driver)) => agent.drive(handoff, driver, stopped).await,
                     (None, None) => Outcome::Failed {
@@ -112,11 +112,13 @@ impl Agent {
         }
         let book = self.inner.book.lock();
         let running = book.attempts.running();
-        let other = running.iter().find(|of| !book.driven.contains_key(of));
+        let mut all = running.iter().chain(&book.untold);
+        let other = all.find(|of| !book.driven.contains_key(of));
         other.map(|(job, _)| format!("{job} begins or ends here"))
     }
 
-    /// From now on the end of a driver is left to the next program of this process.
+    /// From now on the end of a driver is left to the next program of this process. What this one has
+    /// begun to do about an earlier end the next does again.
     pub(crate) fn pass_on(&self) {
         self.inner.passes.send_replace(true);
     }
@@ -128,7 +130,11 @@ impl Agent {
             let tries: Vec<AttemptHandoff> = {
                 let book = self.inner.book.lock();
                 let tries = book.driven.values().map(|handoff| AttemptHandoff {
-                    places: book.places.get(&handoff.of()).cloned().unwrap_or_default(),
+                    // Once it is sealed, its own are all.
+                    places: match book.places.get(&handoff.of()) {
+                        Some(places) => places.clone(),
+                        None => handoff.places.clone(),
+                    },
                     ..handoff.clone()
                 });
                 tries.collect()

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::{
     Forked, Greeting, Launch, Role, SharedWorker, Worker, WorkerHandoff, end_of, has_ended, io,
-    is_process,
+    is_process, unobserved,
 };
 use crate::actor::engine::Engine;
 use crate::base::clock::Clock;
@@ -99,16 +100,25 @@ impl Engine {
             readable = stream.readable() => readable.map_err(io("waiting for a driver"))?,
         }
         self.workers().note_greeting(process, greeting(true));
-        let (reader, writer) = socket::ends(stream).map_err(io("preparing a socket"))?;
-        let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let greeted = link::greet_back(reader, writer, said, &self.limits).await;
-        let linked = greeted.and_then(|greeted| {
-            let greeted = is_process(greeted, process)?.over_socket(fd);
-            link::attach(&self.as_owner(), greeted, true);
-            Ok(())
-        });
+        let linked = self.link_driver(process, stream, said).await;
         self.workers().note_greeting(process, None);
         linked
+    }
+
+    /// Hears the hello of a driver that says it now, and links it.
+    async fn link_driver(
+        self: &Arc<Self>,
+        process: ProcessId,
+        stream: UnixStream,
+        said: Hello,
+    ) -> Result<(), SystemError> {
+        let fd = stream.as_raw_fd();
+        let (reader, writer) = socket::ends(stream).map_err(io("preparing a socket"))?;
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        let greeted = link::greet_back(reader, writer, said, &self.limits).await?;
+        let greeted = is_process(greeted, process)?.over_socket(fd);
+        link::attach(&self.as_owner(), greeted, true);
+        Ok(())
     }
 
     /// Takes a driver off the table when it has ended.
@@ -216,10 +226,27 @@ impl Engine {
         pid: u32,
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
-        let (status, code) = match end_of(pid).await {
-            Ok(end) => end,
-            Err(error) => (format!("its end could not be observed: {error}"), None),
-        };
-        self.reaped(process, pid, status, code, tell).await;
+        // Before the first look, so that no end is missed.
+        let mut children = signal(SignalKind::child());
+        loop {
+            {
+                let left = self.workers().ends_left.lock();
+                let seen = match &children {
+                    // The next program of this process waits for it.
+                    _ if *left => None,
+                    Ok(_) => end_of(pid).unwrap_or_else(|error| Some(unobserved(&error))),
+                    Err(error) => Some(unobserved(error)),
+                };
+                if let Some(end) = seen {
+                    self.note_end_of(process, pid, end, &tell);
+                    break;
+                }
+            }
+            // More than one end may be told at once, so this only says when to look again.
+            if let Ok(children) = &mut children {
+                let _ = children.recv().await;
+            }
+        }
+        self.end_link_of(process).await;
     }
 }

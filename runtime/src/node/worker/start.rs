@@ -1,9 +1,12 @@
 //! The start of a process: a socket pair, hello, and its end awaited; or an engine inside this process.
 
+use std::future::{Future, poll_fn};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use rustix::process::Pid;
 use tokio::net::UnixStream;
@@ -12,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     Binding, Birth, Forked, LAST_WORDS, Launch, Role, SIGNAL, WORKER_ENV, Worker, has_ended,
-    is_process, killed_by, not_started,
+    is_process, killed_by, not_started, unobserved,
 };
 use crate::actor::engine::{Engine, EngineConfig};
 use crate::base::clock::Clock;
@@ -235,32 +238,35 @@ impl Engine {
         mut child: Child,
         tell: watch::Sender<Option<ProcessExit>>,
     ) {
-        let pid = child.id();
-        let ended = tokio::select! {
-            biased;
-            // The next program of this process waits for it.
-            () = self.serving.stands_still() => return std::future::pending().await,
-            ended = child.wait() => ended,
-        };
-        let (status, code) = match ended {
-            Ok(status) => match status.signal() {
-                Some(signal) => (killed_by(signal), None),
-                None => (status.to_string(), status.code()),
-            },
-            Err(error) => (format!("its end could not be observed: {error}"), None),
-        };
-        self.reaped(process, pid.unwrap_or(0), status, code, tell)
-            .await;
+        let pid = child.id().unwrap_or(0);
+        let mut wait = pin!(child.wait());
+        poll_fn(|cx| {
+            let left = self.workers().ends_left.lock();
+            if *left {
+                // The next program of this process waits for it.
+                return Poll::Pending;
+            }
+            let end = match ready!(wait.as_mut().poll(cx)) {
+                Ok(status) => match status.signal() {
+                    Some(signal) => (killed_by(signal), None),
+                    None => (status.to_string(), status.code()),
+                },
+                Err(error) => unobserved(&error),
+            };
+            self.note_end_of(process, pid, end, &tell);
+            Poll::Ready(())
+        })
+        .await;
+        self.end_link_of(process).await;
     }
 
     /// A process of this node has ended.
-    pub(super) async fn reaped(
+    pub(super) fn note_end_of(
         self: &Arc<Self>,
         process: ProcessId,
         pid: u32,
-        status: String,
-        code: Option<i32>,
-        tell: watch::Sender<Option<ProcessExit>>,
+        (status, code): (String, Option<i32>),
+        tell: &watch::Sender<Option<ProcessExit>>,
     ) {
         let status = match self.workers().take_last_words(process) {
             Some(words) => format!("{words} ({status})"),
@@ -269,7 +275,6 @@ impl Engine {
         self.worker_ended(process, Some(pid).filter(|pid| *pid > 0));
         let exit = ProcessExit::new(process, status);
         tell.send_replace(Some(ProcessExit { code, ..exit }));
-        self.end_link_of(process).await;
     }
 
     /// Ends the link to a process that has ended.
