@@ -3,9 +3,9 @@
 
 use actix::AsyncContext;
 use anyhow::ensure;
+use odeon::Actix;
 use odeon::foreign::ActixActor;
-use odeon::{Actix, AskError, Failure, Host, Ref, System};
-use std::time::Duration;
+use odeon::prelude::*;
 
 // What an actix program has: an actor with a timer, and its messages.
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use odeon::{Blob, BlobError, Context, Ref, System};
+use odeon::prelude::*;
 
 /// A version of weights, as large as a small model.
 const BYTES: usize = 256 << 20;

@@ -1,7 +1,7 @@
 //! An actor, its messages, and a reference to it: the smallest program.
 
 use anyhow::ensure;
-use odeon::{AskError, Ref, System};
+use odeon::prelude::*;
 
 struct Counter {
     sum: u64,

@@ -6,7 +6,7 @@
 use anyhow::ensure;
 use odeon::collective::{Collective, Reduce};
 use odeon::group::{Communicator, Seat};
-use odeon::{Clock, Context, Rank, System, mesh, telemetry};
+use odeon::prelude::*;
 
 const WORKERS: usize = 3;
 const ROWS: usize = 600;

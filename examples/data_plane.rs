@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use odeon::{Needs, Ref, System};
+use odeon::prelude::*;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_data::client::{DataClient, Next, Serve};
 use odeon_data::plan::{
@@ -85,7 +84,7 @@ async fn run(
         if let Some(victim) = victims.get(&step) {
             let role = plane.roles().find(|(name, ..)| name == victim);
             let process = role.and_then(|(.., process)| process);
-            let killed = process.is_some_and(|process| system.kill_worker(process));
+            let killed = process.is_some_and(|process| system.admin().kill_worker(process));
             anyhow::ensure!(killed, "{victim} has a process");
             println!("killed: {victim}");
         }

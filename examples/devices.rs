@@ -1,10 +1,8 @@
 //! Actors on devices: a gang and a critic, one device that fails, and a spare that takes over.
 //! The devices are fakes, so it runs anywhere; without the line that says so they are the machine's.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
-use odeon::{Clock, Context, FakeDevices, Mesh, Needs, Ref, Restart, System, gib};
+use odeon::prelude::*;
 use odeon_devices::fake::{Fake, Model, Spec, Strike};
 use odeon_placement::{Level, spares};
 

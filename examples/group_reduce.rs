@@ -3,7 +3,7 @@
 
 use anyhow::ensure;
 use odeon::group::{Collect, Mean, Sum};
-use odeon::{Rank, System, at, mesh};
+use odeon::prelude::*;
 
 /// Weights for everybody. The answer is the gradient of the squared error over the member's rows.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         "{} actors on {} in {} processes",
         8,
         workers.mesh(),
-        system.workers().len()
+        system.admin().workers().len()
     );
     println!(
         "a row of the mesh: {:?}",

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use odeon::{Clock, Reason, Ref, System};
+use odeon::prelude::*;
 use odeon_actors::exec::{Exec, ExecSpec, Probe, ProgramStatus, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

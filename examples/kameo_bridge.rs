@@ -1,7 +1,8 @@
 //! An existing kameo actor behind an odeon reference: supervised, and in a process of its own.
 
 use anyhow::ensure;
-use odeon::{AskError, Kameo, Restart, System};
+use odeon::Kameo;
+use odeon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 // What a kameo program has: an actor and its messages.

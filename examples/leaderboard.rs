@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
-use odeon::System;
+use odeon::prelude::*;
 
 /// The number of wins of each player.
 struct Leaderboard {

@@ -1,6 +1,6 @@
 //! The program that the README shows: an actor in a process of its own, which is killed.
 
-use odeon::Restart;
+use odeon::prelude::*;
 
 struct Counter {
     sum: u64,
@@ -28,8 +28,8 @@ fn main() -> anyhow::Result<()> {
             .await?;
         println!("40 + 2 = {}", counter.ask(Add { n: 2 }).await?);
 
-        let process = system.process_of(counter).expect("it runs");
-        assert!(system.kill_worker(process));
+        let process = system.admin().process_of(counter).expect("it runs");
+        assert!(system.admin().kill_worker(process));
         println!("lost: {}", counter.down().await.reason);
 
         println!("made again: 40 + 1 = {}", counter.ask(Add { n: 1 }).await?);

@@ -2,7 +2,7 @@
 //! that three engines move and allocate for it, measured side by side.
 
 use odeon::group::Pool;
-use odeon::{System, mesh};
+use odeon::prelude::*;
 use odeon_actors::hybrid::calls::Join;
 use odeon_actors::hybrid::resharding::{Load, Moved, ReshardArgs, ReshardWorker, ToGeneration};
 use odeon_algorithms::parallel::{Engine, Generation, Layout, Llama};
@@ -33,7 +33,7 @@ async fn story(system: System) -> anyhow::Result<()> {
             pipeline: 1,
             tensor: 2,
         };
-        let args = |rank: odeon::Rank| ReshardArgs {
+        let args = |rank: Rank| ReshardArgs {
             rank: rank.index(),
             model: model.clone(),
             training,

@@ -1,9 +1,7 @@
 //! A supervision tree in action when something breaks, told by the actors themselves.
 
-use std::time::Duration;
-
 use anyhow::ensure;
-use odeon::{Context, Failure, FailureKind, Ref, Supervision, System};
+use odeon::prelude::*;
 
 /// Writes the story down.
 struct Narrator {
@@ -149,12 +147,12 @@ async fn story(system: System) -> anyhow::Result<()> {
     println!("escalation: a supervisor that may not restart anything");
     let patience = system
         .spawn::<NoPatience>(narrator)
-        .restart(odeon::Restart::Temporary)
+        .restart(Restart::Temporary)
         .await?;
     let stages = patience.ask(Stages).await?;
     println!("the trainer fails:");
     stages[2].ask(Fail).await?;
-    let odeon::Reason::Failed(failure) = patience.down().await.reason else {
+    let Reason::Failed(failure) = patience.down().await.reason else {
         anyhow::bail!("the supervisor stayed");
     };
     println!("the supervisor gives up: {failure}");

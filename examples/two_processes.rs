@@ -2,7 +2,7 @@
 //! comes back.
 
 use anyhow::{Context as _, bail, ensure};
-use odeon::{AskError, Failure, FailureKind, Reason, Ref, Restart, System};
+use odeon::prelude::*;
 
 /// Guesses words from a dictionary that takes a while to load, so it is worth keeping alive.
 struct Speller {
@@ -71,8 +71,11 @@ async fn story(system: System) -> anyhow::Result<()> {
     ensure!(guess == "gradient" && first != std::process::id());
 
     println!("SIGKILL to {first}");
-    let process = system.process_of(far).context("it runs somewhere")?;
-    ensure!(system.kill_worker(process));
+    let process = system
+        .admin()
+        .process_of(far)
+        .context("it runs somewhere")?;
+    ensure!(system.admin().kill_worker(process));
     let Reason::Failed(failure) = far.down().await.reason else {
         bail!("it ended in order");
     };

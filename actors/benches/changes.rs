@@ -84,7 +84,7 @@ async fn measure(
                 actors.extend(run.rollouts.iter().map(Ref::id));
                 actors.extend(run.relays.iter().map(Ref::id));
                 for actor in actors {
-                    system.stop_actor(actor, STOPPED_WITHIN).await?;
+                    system.admin().stop_actor(actor, STOPPED_WITHIN).await?;
                 }
                 return Ok(HandingCounts {
                     whole: all.whole - before.whole,
@@ -106,7 +106,7 @@ async fn handed(system: &System, run: &Run, version: u64) -> anyhow::Result<Hand
         }
         Clock::sleep(Duration::from_millis(5)).await;
     }
-    let actors = system.actors().await;
+    let actors = system.admin().actors().await;
     let source = actors
         .iter()
         .find(|view| view.actor == "rl.Source" && view.parent == run.trainer.id());

@@ -290,7 +290,7 @@ async fn actor(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<t
     let methods = match &inspect.origin {
         Origin::Recorded(replay) => replay.methods(actor),
         Origin::Living(system) if reachable => {
-            let methods = system.methods_of(actor, process).await;
+            let methods = system.admin().methods_of(actor, process).await;
             methods.unwrap_or_default()
         }
         Origin::Living(_) => vec![],

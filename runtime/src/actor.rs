@@ -1,6 +1,7 @@
 //! Actors: their traits, mailboxes and loops, the engine of a process with its rows and its router, names,
 //! asks and tells.
 
+pub(crate) mod act;
 pub(crate) mod actor_type;
 pub(crate) mod cell;
 mod company;
@@ -23,4 +24,7 @@ pub(crate) mod service_row;
 pub(crate) mod spawn;
 pub(crate) mod stats;
 pub(crate) mod task_context;
+pub(crate) mod tasks;
 pub mod telemetry;
+pub(crate) mod timers;
+pub(crate) mod user_code;

@@ -8,6 +8,7 @@ use crate::actor::names;
 use crate::actor::registry::Registered;
 use crate::actor::request::Recipient;
 use crate::actor::spawn::Spawn;
+use crate::actor::task_context;
 use crate::base::error::NameError;
 use crate::base::failure::Down;
 use crate::base::id::{ActorId, Ref};
@@ -67,8 +68,9 @@ impl<A: Actor> Context<A> {
 /// Tells a watcher the end of an actor's present life.
 fn tell_end(engine: &Arc<Engine>, target: ActorId, watcher: Recipient<Down>) {
     let down = engine.watch(target);
-    engine.spawn_task(async move {
+    let telling = async move {
         // A watcher that is gone needs no notice.
         let _ = watcher.tell(down.await).await;
-    });
+    };
+    engine.spawn_task(task_context::within(Some(Arc::clone(engine)), telling));
 }

@@ -24,7 +24,7 @@
 //! | `actix` | actors on an arbiter's thread (`Host::Actix`), and actix actors behind references |
 //!
 //! All are off unless named. Without `quic` a node has worker processes, and links over streams that
-//! its program makes ([`System::join_over`]).
+//! its program makes ([`Admin::join_over`]).
 //!
 //! # Files
 //!
@@ -40,9 +40,11 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `base`, `net`, `actor`, `node` | the four floors: the modules of each |
-//! | `system`, `system/network`, `context`, `group`, `group/*` | the calls of users: the way in; a system among other nodes; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
+//! | `system`, `system/admin`, `system/network`, `context`, `group`, `group/*` | the calls of users: the way in; its administration; a system among other nodes; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
+//! | `prelude` | the names that a program of actors uses |
 //! | `services` | the list of services that engines have for each other, and the components of an engine |
 //! | `simulation` | several engines in one thread, with faults |
+//! | `testing` | a test of one's own actors, with worker processes |
 //! | `base/clock`, `base/clock/offset`, `base/random` | the only sources of time and chance; the offset between the clocks of two processes, from the times in beats (pure) |
 //! | `base/message`, `base/shape`, `base/answer` | values that travel, their shape on the wire; answers now or later |
 //! | `base/supervise`, `base/needs` | the verdict over a failure (pure); the needs of an actor |
@@ -59,7 +61,8 @@
 //! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
 //! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |
 //! | `actor/cell`, `actor/cell/mailbox`, `actor/stats` | the part of an actor that others reach: orders, mailbox, counters |
-//! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the code of users while it runs (`user_code`); the kameo host and the actix host around it; the watchdogs over handlers that hang |
+//! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdogs over handlers that hang |
+//! | `actor/user_code`, `actor/tasks`, `actor/timers`, `actor/act` | the code of users while it runs; work of one life beside its handlers, its timers, and the calls that they make |
 //! | `actor/engine`, `actor/engine/component`, `actor/engine/owner` | one process: its links, ways, cells and obituaries; what the floors above add; what links need of it |
 //! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
 //! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
@@ -87,9 +90,12 @@ mod context;
 pub mod group;
 mod net;
 mod node;
+pub mod prelude;
 mod services;
 pub mod simulation;
 mod system;
+#[doc(hidden)]
+pub mod testing;
 
 pub use actor::actor_type::{ActorType, ActorTypes, Method};
 pub use actor::cell::Phase;
@@ -105,6 +111,7 @@ pub use actor::placing::GrantedDevice;
 pub use actor::registry::Registered;
 pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
 pub use actor::spawn::{Spawn, Spawning};
+pub use actor::tasks::Task;
 pub use actor::telemetry;
 pub use base::answer::{Answer, Later};
 pub use base::clock::{Clock, Timestamp};
@@ -139,7 +146,7 @@ pub use node::driver::Driver;
 pub use node::inspect;
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};
 pub use node::upgrade;
-pub use system::{Job, System, SystemBuilder};
+pub use system::{Admin, Job, System, SystemBuilder};
 
 /// The version of what processes of a cluster say to each other. Those of different versions refuse
 /// each other.
@@ -221,6 +228,67 @@ pub use odeon_macros::boxed;
 /// assert_eq!(Reset::NAME, "counter.reset");
 /// ```
 pub use odeon_macros::message;
+/// ```
+/// use odeon::prelude::*;
+///
+/// #[odeon::test(actors(Counter))]
+/// async fn counts_in_another_process(system: System) -> odeon::Result<()> {
+///     let counter = system.spawn::<Counter>(40).isolated().await?;
+///     assert_eq!(counter.ask(Add { n: 2 }).await?, 42);
+///     Ok(())
+/// }
+///
+/// struct Counter(u64);
+///
+/// #[odeon::actor(name = "demo.Counter")]
+/// impl Counter {
+///     fn start(first: u64) -> Self {
+///         Self(first)
+///     }
+///
+///     #[handler]
+///     fn add(&mut self, n: u64) -> u64 {
+///         self.0 += n;
+///         self.0
+///     }
+/// }
+/// ```
+pub use odeon_macros::test;
+/// ```
+/// use odeon::prelude::*;
+///
+/// #[odeon::wire]
+/// #[derive(Debug, Clone)]
+/// struct Step {
+///     loss: f32,
+///     taken_at: std::time::SystemTime,
+/// }
+///
+/// struct Log(Vec<Step>);
+///
+/// #[odeon::actor(name = "demo.Log")]
+/// impl Log {
+///     fn start(_: ()) -> Self {
+///         Self(vec![])
+///     }
+///
+///     /// The steps so far; the error of a file travels as a [`Failure`](crate::Failure).
+///     #[handler]
+///     fn add(&mut self, step: Step) -> odeon::Result<usize> {
+///         if step.loss.is_nan() {
+///             return Err("a loss is a number".into());
+///         }
+///         self.0.push(step);
+///         Ok(self.0.len())
+///     }
+/// }
+/// ```
+pub use odeon_macros::wire;
+
+/// The outcome of work whose error may be any: `?` takes it from errors of the standard library, of
+/// `anyhow` and of one's own, and from a text. A handler that returns it is answered as
+/// `Result<T, Failure>`.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[cfg(feature = "actix")]
 pub use actix;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
-use crate::actor::task_context::Apart;
+use crate::actor::task_context::{self, Apart};
 use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::limits::Limits;
@@ -155,7 +155,8 @@ impl Simulation {
             .expect("a runtime of one thread starts");
         let _seeded = random::seed_thread(self.seed);
         let _apart = Apart::enter();
-        runtime.block_on(async {
+        let outside = task_context::within(None, async {
+            let _time = Clock::begin_virtual();
             let world = World::start(&self.spec)
                 .await
                 .expect("the devices are described rightly, and memory links do not fail to greet");
@@ -164,7 +165,8 @@ impl Simulation {
                 node.clone().shutdown().await;
             }
             result
-        })
+        });
+        runtime.block_on(outside)
     }
 }
 
@@ -239,7 +241,7 @@ impl World {
             let stream = network.dial(a, b, &far);
             async { stream }
         };
-        self.nodes[a].join_over(dial).await.map(drop)
+        self.nodes[a].admin().join_over(dial).await.map(drop)
     }
 }
 
@@ -316,7 +318,7 @@ impl Network {
         let far = far.clone();
         drop(tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(b_end);
-            if let Err(error) = far.accept_stream(reader, writer).await {
+            if let Err(error) = far.admin().accept_stream(reader, writer).await {
                 tracing::debug!(%error, "a stream was not taken in");
             }
         }));

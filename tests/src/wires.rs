@@ -162,7 +162,7 @@ impl Pair {
                     let (b, flow) = (b.clone(), flow.clone());
                     async move { torn(b, flow) }
                 };
-                return self.a.join_over(dial).await;
+                return self.a.admin().join_over(dial).await;
             }
             (Other::Here(b), Kind::Unix) => {
                 let (near, a_wire) = UnixStream::pair().unwrap();
@@ -200,8 +200,10 @@ impl Pair {
             self.flow.subscribe(),
             None,
         )));
-        let (ours, theirs) =
-            tokio::join!(self.a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
+        let (ours, theirs) = tokio::join!(
+            self.a.admin().join_stream(a_in, a_out),
+            b.admin().join_stream(b_in, b_out)
+        );
         theirs.and(ours)
     }
 
@@ -285,7 +287,7 @@ fn torn(
     drop(tokio::spawn(async move {
         let (reader, writer) = tokio::io::split(far);
         // It may break before the greeting is over.
-        let _ = to.accept_stream(reader, writer).await;
+        let _ = to.admin().accept_stream(reader, writer).await;
     }));
     Ok(tokio::io::split(near))
 }

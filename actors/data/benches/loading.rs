@@ -746,7 +746,7 @@ async fn plane_memory(
             let from = plane.supply().constructor_of(rank).unwrap();
             held.push(client::fetch(from, step, rank).await.unwrap());
         }
-        let workers = system.workers();
+        let workers = system.admin().workers();
         let mut now = vec![(
             "program: planner, ledger, batches that ranks hold".to_owned(),
             proportional(std::process::id()),
@@ -864,7 +864,7 @@ async fn waits(folder: &Path, shadows: u32, busy: u64, kills: usize) -> Waits {
         if due && waits.worst.len() < kills {
             let role = format!("loader-{}", step / BETWEEN % 2);
             let process = plane.roles().find(|(name, ..)| *name == role).unwrap().2;
-            let workers = system.workers();
+            let workers = system.admin().workers();
             if let Some((_, pid)) = workers.iter().find(|(id, _)| Some(*id) == process) {
                 kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL).unwrap();
                 waits.worst.push(0.0);

@@ -560,15 +560,15 @@ impl DataPlane {
     pub fn roles(&self) -> impl Iterator<Item = (String, ActorId, Option<ProcessId>)> {
         let system = &self.system;
         let loaders = self.loaders.iter().map(|(nth, actor)| {
-            let process = system.process_of(*actor);
+            let process = system.admin().process_of(*actor);
             (format!("loader-{nth}"), actor.id(), process)
         });
         let shadows = self.shadows.iter().enumerate().map(|(nth, actor)| {
-            let process = system.process_of(*actor);
+            let process = system.admin().process_of(*actor);
             (format!("shadow-{nth}"), actor.id(), process)
         });
         let constructors = self.constructors.iter().enumerate().map(|(nth, seat)| {
-            let process = system.process_of(seat.actor);
+            let process = system.admin().process_of(seat.actor);
             (format!("constructor-{nth}"), seat.actor.id(), process)
         });
         loaders.chain(shadows).chain(constructors)

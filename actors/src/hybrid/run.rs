@@ -443,7 +443,7 @@ impl House<'_> {
             if let Err(error) = self.system.register(&name, *member).await {
                 tracing::warn!(name, %error, "a rank has no name");
             }
-            let process = self.system.process_of(*member);
+            let process = self.system.admin().process_of(*member);
             self.members.push((name, member.id(), process));
         }
         Ok(workers)

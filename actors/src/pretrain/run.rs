@@ -370,7 +370,7 @@ impl<'a> Life<'a> {
         let members = self.group.members().iter().enumerate();
         let mut all: Vec<Member> = members
             .map(|(rank, member)| {
-                let process = self.system.process_of(*member);
+                let process = self.system.admin().process_of(*member);
                 (format!("rank-{rank}"), member.id(), process)
             })
             .collect();

@@ -346,7 +346,11 @@ impl Run {
         name: impl Into<String>,
         actor: Ref<A>,
     ) -> (String, ActorId, Option<ProcessId>) {
-        (name.into(), actor.id(), self.system.process_of(actor))
+        (
+            name.into(),
+            actor.id(),
+            self.system.admin().process_of(actor),
+        )
     }
 }
 

@@ -181,8 +181,8 @@ enum Victims {
 /// Kills the processes of the first rollouts.
 fn kill(system: &System, run: &Run, failure: FailureSection) -> Victims {
     for rollout in run.rollouts.iter().take(failure.rollouts) {
-        let process = system.process_of(*rollout);
-        if !process.is_some_and(|process| system.kill_worker(process)) {
+        let process = system.admin().process_of(*rollout);
+        if !process.is_some_and(|process| system.admin().kill_worker(process)) {
             tracing::warn!(rollout = %rollout.id(), "there is no process to kill");
         }
     }

@@ -220,8 +220,12 @@ async fn a_member_that_is_killed_is_named_by_the_cards_of_the_others_and_all_mee
     });
     let asks: Vec<_> = asks.collect();
     let begun = Clock::now();
-    let process = world.system.process_of(members[1]).expect("it runs");
-    assert!(world.system.kill_worker(process));
+    let process = world
+        .system
+        .admin()
+        .process_of(members[1])
+        .expect("it runs");
+    assert!(world.system.admin().kill_worker(process));
     for (rank, answer) in join_all(asks).await.into_iter().enumerate() {
         match answer.unwrap() {
             // What had not reached it waits for its next life.

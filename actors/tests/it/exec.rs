@@ -325,7 +325,11 @@ async fn nothing_is_left_of_a_program_whose_actor_or_process_ends() {
     let exec = system.spawn::<Exec>(spec).isolated().await.unwrap();
     let group = pid(exec).await;
     let down = exec.down();
-    assert!(system.kill_worker(system.process_of(exec).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(exec).unwrap())
+    );
     let Reason::Failed(failure) = down.await.reason else {
         panic!("it ended in order");
     };
@@ -430,7 +434,7 @@ async fn a_program_is_told_the_span_that_it_is_started_for() {
     let given = SpanContext::from_traceparent(&told).unwrap_or_else(|| panic!("{told}"));
     let start = async {
         loop {
-            let spans = system.spans();
+            let spans = system.admin().spans();
             let found = spans.into_iter().find(|it| it.message == "start program");
             match found {
                 Some(span) => return span,

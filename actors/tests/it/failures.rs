@@ -356,13 +356,13 @@ impl World {
 
     fn kill_worker(&self, process: ProcessId) -> bool {
         let mut nodes = [Some(&self.system), self.other.as_ref()].into_iter();
-        nodes.any(|node| node.is_some_and(|node| node.kill_worker(process)))
+        nodes.any(|node| node.is_some_and(|node| node.admin().kill_worker(process)))
     }
 
     /// Tells if a role is on the other node; `None` while it is nowhere.
     fn is_there(&self, role: &str) -> Option<bool> {
         let process = self.process_of(role)?;
-        let hosts = |node: &System| node.workers().iter().any(|(id, _)| *id == process);
+        let hosts = |node: &System| node.admin().workers().iter().any(|(id, _)| *id == process);
         match (hosts(&self.system), self.other.as_ref().is_some_and(hosts)) {
             (false, false) => None,
             (_, there) => Some(there),
@@ -408,7 +408,7 @@ impl World {
             let order = world.run.chain.ask(Order).await.unwrap_or_default();
             let role = order.get(place).map(|id| format!("relay-{id}"));
             let process = role.and_then(|role| world.process_of(&role));
-            process.is_some_and(|process| world.system.kill_worker(process))
+            process.is_some_and(|process| world.system.admin().kill_worker(process))
         };
         self.until("a relay stands there", standing).await;
     }
@@ -417,7 +417,11 @@ impl World {
     async fn fail(&self, actor: ActorId) {
         let why = || Failure::error("a test wants it so");
         let failed = async |world: &Self| {
-            let failed = world.system.fail_actor(actor, why(), PATIENCE).await;
+            let failed = world
+                .system
+                .admin()
+                .fail_actor(actor, why(), PATIENCE)
+                .await;
             failed.is_ok()
         };
         self.until("it is there to be lost", failed).await;
@@ -862,7 +866,7 @@ async fn the_trainer_goes_on_while_a_rollout_stands_still() {
     .await;
     world.comes(Moment::InAStep(2)).await;
     let process = world.process_of("rollout-0").unwrap();
-    let workers = world.system.workers();
+    let workers = world.system.admin().workers();
     let (_, pid) = workers.iter().find(|(id, _)| *id == process).unwrap();
     let signal = |signal| {
         let pid = Pid::from_raw(*pid as i32).unwrap();

@@ -153,7 +153,7 @@ async fn steps(
             if let Report::Step(step) = report {
                 if left == Some(step.version) {
                     left = None;
-                    assert!(system.kill_worker(victim(&system)));
+                    assert!(system.admin().kill_worker(victim(&system)));
                 }
                 if stop == Some(step.version) {
                     halt.send_replace(true);
@@ -173,7 +173,7 @@ async fn steps(
 
 /// A process of the run.
 fn victim(system: &System) -> ProcessId {
-    let workers = system.workers();
+    let workers = system.admin().workers();
     workers.last().expect("models have processes").0
 }
 

@@ -203,7 +203,7 @@ async fn run(plan: RunPlan, kill: Option<u64>) -> Told {
                 let role = run.roles().find(|(role, ..)| role == "reward-model");
                 let (_, _, process) = role.expect("it has a process of its own");
                 assert_ne!(process, Some(system.process()));
-                assert!(system.kill_worker(process.expect("it runs")));
+                assert!(system.admin().kill_worker(process.expect("it runs")));
             }
             told.hear(report);
         }
@@ -293,7 +293,11 @@ async fn each_reply_earns_what_both_say_also_when_the_model_is_killed() {
             if step.version >= 5 && !killed {
                 killed = true;
                 let role = run.roles().find(|(role, ..)| role == "reward-model");
-                assert!(system.kill_worker(role.unwrap().2.expect("it runs")));
+                assert!(
+                    system
+                        .admin()
+                        .kill_worker(role.unwrap().2.expect("it runs"))
+                );
             }
             let take = Take {
                 step: step.version,

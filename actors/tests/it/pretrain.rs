@@ -279,7 +279,12 @@ async fn told(
 
 fn kill(system: &System, members: &[Member], role: &str) {
     let process = members.iter().find(|(name, ..)| name == role).unwrap().2;
-    if let Some((_, pid)) = system.workers().iter().find(|(id, _)| Some(*id) == process) {
+    if let Some((_, pid)) = system
+        .admin()
+        .workers()
+        .iter()
+        .find(|(id, _)| Some(*id) == process)
+    {
         let _ = kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL);
     }
 }
@@ -523,7 +528,7 @@ async fn loaders_are_on_nodes_with_devices_as_long_as_there_is_room_and_elsewher
     plan.loaders.needs = Needs::new().resource("reader", 1.0).prefer_accelerated(1);
     let plane = DataPlane::start(&system, plan).await.unwrap();
     let on = |node: &System| {
-        let workers = node.workers();
+        let workers = node.admin().workers();
         let here = |role: &(String, ActorId, Option<ProcessId>)| {
             role.0.starts_with("loader") && workers.iter().any(|(id, _)| Some(*id) == role.2)
         };

@@ -274,16 +274,16 @@ impl World {
     }
 
     fn kill<A>(&self, actor: Ref<A>) -> ProcessId {
-        let process = self.system.process_of(actor).expect("it runs");
-        assert!(self.system.kill_worker(process));
+        let process = self.system.admin().process_of(actor).expect("it runs");
+        assert!(self.system.admin().kill_worker(process));
         process
     }
 
     /// Sends a signal to the processes of all relays.
     fn signal_relays(&self, signal: Signal) {
-        let workers = self.system.workers();
+        let workers = self.system.admin().workers();
         for relay in &self.relays {
-            let process = self.system.process_of(*relay);
+            let process = self.system.admin().process_of(*relay);
             let worker = workers.iter().find(|(id, _)| Some(*id) == process);
             let (_, pid) = worker.expect("it runs");
             let pid = Pid::from_raw(*pid as i32).unwrap();
@@ -357,7 +357,7 @@ async fn weights_of_a_trainer_that_was_killed_in_the_middle_give_way_to_those_of
     let process = world.kill(world.maker);
     world
         .until("the trainer is back", async |world| {
-            let there = world.system.process_of(world.maker);
+            let there = world.system.admin().process_of(world.maker);
             there.is_some_and(|there| there != process)
         })
         .await;
@@ -408,7 +408,7 @@ async fn a_trainer_publishes_though_all_its_relays_stand_still() {
         world
             .relays
             .iter()
-            .map(|relay| world.system.process_of(*relay))
+            .map(|relay| world.system.admin().process_of(*relay))
     };
     let processes: Vec<Option<ProcessId>> = relays().collect();
     world.signal_relays(Signal::STOP);

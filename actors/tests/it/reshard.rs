@@ -268,7 +268,10 @@ async fn every_engine_moves_the_bytes_of_its_formula_and_each_lands_where_it_bel
 /// The process of a rank.
 fn process(system: &System, workers: &WorkerGroup<ReshardWorker>, rank: usize) -> ProcessId {
     let member = workers.member(rank).unwrap();
-    system.process_of(member).expect("the rank has a process")
+    system
+        .admin()
+        .process_of(member)
+        .expect("the rank has a process")
 }
 
 /// All but the lost rank have what they trained, whether they had come to generate or not.
@@ -320,7 +323,7 @@ async fn a_rank_that_is_killed_fails_those_who_wait_for_it_and_they_keep_what_th
         for asked in others {
             asked.await.unwrap().unwrap().unwrap();
         }
-        assert!(system.kill_worker(process(&system, &workers, lost)));
+        assert!(system.admin().kill_worker(process(&system, &workers, lost)));
         for asked in waiting {
             let failure = asked.await.unwrap().unwrap().unwrap_err();
             assert!(failure.message.contains("rank 2"), "{failure}");
@@ -352,7 +355,7 @@ async fn a_rank_that_is_killed_fails_those_who_wait_for_it_and_they_keep_what_th
                 for _ in 0..turn * 20 {
                     tokio::task::yield_now().await;
                 }
-                assert!(system.kill_worker(process(&system, &workers, lost)));
+                assert!(system.admin().kill_worker(process(&system, &workers, lost)));
             };
             let both = async { tokio::join!(moving, killing).0 };
             let error = timeout(SOON, both).await.expect("no hang");

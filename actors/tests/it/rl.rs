@@ -134,7 +134,7 @@ async fn run(staleness_max: u64, critic: bool, at: u64, role: Option<&str>) -> V
                         && let Some(role) = role
                     {
                         killed = process_of(&run, role);
-                        assert!(system.kill_worker(killed.expect("it runs")));
+                        assert!(system.admin().kill_worker(killed.expect("it runs")));
                     }
                     steps.push(step);
                 }
@@ -293,7 +293,7 @@ async fn what_a_killed_rollout_has_begun_goes_on_elsewhere() {
             // One that is on its way back has no process.
             if let Some(process) = process_of(&run, &format!("rollout-{}", nth % 2)) {
                 // It may have ended in that moment.
-                let _ = system.kill_worker(process);
+                let _ = system.admin().kill_worker(process);
             }
         }
     };

@@ -227,7 +227,7 @@ async fn what_a_killed_rollout_was_waiting_for_comes_to_another() {
             while run.store.ask(Count).await.unwrap().tokens_told < told {}
             // One that is on its way back has no process, and one may have ended in that moment.
             if let Some(process) = process_of(&run, &format!("rollout-{}", nth % 2)) {
-                let _ = system.kill_worker(process);
+                let _ = system.admin().kill_worker(process);
             }
         }
     };
@@ -252,7 +252,11 @@ async fn what_a_lost_tool_actor_was_asked_is_asked_again() {
         let called = Clock::timeout(PATIENCE, calling).await;
         called.expect("its present life is called");
         let why = Failure::error("somebody asked for it");
-        system.fail_actor(tools.id(), why, PATIENCE).await.unwrap();
+        system
+            .admin()
+            .fail_actor(tools.id(), why, PATIENCE)
+            .await
+            .unwrap();
     }
     for _ in 0..3 {
         check_all(&next(&mut run).await, &mut seen);

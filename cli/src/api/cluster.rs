@@ -51,7 +51,7 @@ impl Api {
         if self.daemon.catalog().leader().is_some() {
             return nodes;
         }
-        let links = self.daemon.system().links().into_iter();
+        let links = self.daemon.system().admin().links().into_iter();
         let heard = links.filter(|link| !link.is_worker && link.silent_for < SILENCE);
         let heard: BTreeSet<String> = heard.map(|link| link.node).collect();
         let is_known = |node: &Node| node.name == self.daemon.name() || heard.contains(&node.name);

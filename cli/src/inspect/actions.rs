@@ -44,12 +44,12 @@ pub(super) async fn act(
     let (actor, title) = target(&inspect, &order.actor)?;
     let (outcome, done) = match what.as_str() {
         "stop" => {
-            let outcome = system.stop_actor(actor, PATIENCE).await;
+            let outcome = system.admin().stop_actor(actor, PATIENCE).await;
             (outcome, format!("{title} was stopped"))
         }
         "restart" => {
             let asked = Failure::error("somebody who looked on had it begin anew");
-            let outcome = system.fail_actor(actor, asked, PATIENCE).await;
+            let outcome = system.admin().fail_actor(actor, asked, PATIENCE).await;
             (
                 outcome,
                 format!(

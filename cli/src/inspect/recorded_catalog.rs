@@ -153,7 +153,7 @@ pub(super) async fn note(observer: Observer, facts: Facts, system: System) {
         let turn = turn(&observer, &mut last);
         let mut asked = vec![];
         for (actor, process) in turn {
-            if let Some(methods) = system.methods_of(actor, process).await {
+            if let Some(methods) = system.admin().methods_of(actor, process).await {
                 let actor = actor.to_string();
                 asked.push(Methods { actor, methods });
             }

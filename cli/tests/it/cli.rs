@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
@@ -65,6 +66,26 @@ impl Place {
             }
             assert!(Clock::now().since(begun) < PATIENCE, "{args:?}: {said}");
         }
+    }
+
+    /// The answer of a run's pages, whole.
+    fn pages(&self, run: &str, method: &str, path: &str, body: &str) -> String {
+        let file = fs::read_to_string(self.path().join(run).join("pages.json")).unwrap();
+        let file: Value = serde_json::from_str(&file).unwrap();
+        let (url, key) = (file["url"].as_str().unwrap(), file["key"].as_str().unwrap());
+        let address = url.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} /api/v1/inspect/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// The processes of the run.
@@ -970,7 +991,7 @@ fn a_run_is_seen_by_its_folder_or_the_address_that_it_prints() {
     assert!(!place.path().join(run).join("pages.json").exists());
 }
 
-/// SEMANTICS 73, 75.
+/// SEMANTICS 71, 73, 75.
 #[test]
 fn a_run_is_recorded_and_what_was_printed_stays_in_its_folder() {
     let place = Place::new();
@@ -986,6 +1007,14 @@ fn a_run_is_recorded_and_what_was_printed_stays_in_its_folder() {
     while !printed().contains("signal 9") {
         assert!(Clock::now().since(begun) < PATIENCE, "{}", printed());
     }
+    // Its pages show the last lines, too, and nothing may be done from them.
+    let shown = place.pages(run, "GET", "logs?limit=500", "");
+    assert!(shown.contains("signal 9"), "{shown}");
+    let refused = place.pages(run, "POST", "actions/stop", "{\"actor\":\"1.1\"}");
+    assert!(
+        refused.starts_with("HTTP/1.1 403") && refused.contains("--allow-actions"),
+        "{refused}"
+    );
     running.signal(Signal::INT);
     let (said, code) = running.end();
     assert_eq!(code, Some(130), "{said}");

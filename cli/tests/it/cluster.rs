@@ -197,6 +197,8 @@ fn a_job_is_stopped_and_leaves_nothing() {
     assert!(said.contains("j1 stopped by owner"), "{said}");
     assert_eq!(cluster.run(&["wait", "j1"]).status.code(), Some(143));
     assert_eq!(members(u64::from(group)), 0, "its children live");
+    let left = fs::read_dir(cluster.dir().join("jobs")).unwrap().count();
+    assert_eq!(left, 0, "its folder is left");
     assert!(
         cluster
             .fails(&["stop", "j1"])
@@ -901,6 +903,44 @@ fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back() {
     cluster.ok(&["submit", "/bin/sh", "--wait", "--", "-c", "echo again"]);
     cluster.ok(&["down"]);
     assert!(!mounted());
+}
+
+/// SEMANTICS 56.
+#[test]
+fn what_a_lost_driver_had_on_another_node_is_gone_moments_later() {
+    let Some(program) = crate::upgrade::program() else {
+        return;
+    };
+    let cluster = Cluster::up(&["--nodes=3"]);
+    let spawns = ["--node", "node-2", "--", "lingers", "node-3"];
+    // Nodes that have just come are linked to each other a moment later: until then it fails.
+    let (job, worker) = found("an actor elsewhere", || {
+        let said = cluster.ok(&[&["submit", &program], &spawns[..]].concat());
+        let job = said.split_whitespace().nth(1).unwrap().to_owned();
+        let spawned = found("its actor, or its end", || {
+            let said = cluster.ok(&["logs", &job]);
+            let mut pids = said.lines().filter_map(|it| it.strip_prefix("on node-3: "));
+            let pid = pids.next().map(|pid| pid.parse::<u32>().unwrap());
+            (pid.is_some() || said.contains("no node `node-3`")).then_some(pid)
+        });
+        spawned.map(|worker| (job, worker))
+    });
+    let nodes = cluster.dir().join("nodes");
+    let folders = |node: &str| {
+        let folders = fs::read_dir(nodes.join(node).join("jobs"));
+        folders.into_iter().flatten().count()
+    };
+    eventually("the end of those that failed", || folders("node-2") == 1);
+    assert!(is_alive(worker) && folders("node-3") == 1);
+    let daemon = fs::read_to_string(nodes.join("node-2/daemon.pid")).unwrap();
+    kill_9(daemon.trim().parse().unwrap());
+    // That its last life is over is known when the next one begins.
+    cluster.ok(&["up", "--api", "127.0.0.1:0", "--name", "head", "--nodes=3"]);
+    let why = cluster.run(&["wait", &job]);
+    assert!(!why.status.success(), "{}", text(&why.stdout));
+    let gone = || !is_alive(worker) && folders("node-3") == 0;
+    eventually("the end of what it had on another node", gone);
+    assert_eq!(folders("node-2"), 0);
 }
 
 #[test]

@@ -72,7 +72,7 @@ async fn isolated() -> anyhow::Result<(f64, f64)> {
     system.spawn::<Subject>(()).isolated().await?;
     let ready = ms(Clock::now().since(begun));
     Clock::sleep(Duration::from_millis(200)).await;
-    let (_, pid) = *system.workers().first().context("no worker runs")?;
+    let (_, pid) = *system.admin().workers().first().context("no worker runs")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let resident = status
         .lines()
@@ -107,10 +107,13 @@ async fn killed() -> anyhow::Result<f64> {
         .restart(Restart::Permanent)
         .await?;
     actor.ask(Add(1)).await?;
-    let process = system.process_of(actor).context("the actor has no place")?;
+    let process = system
+        .admin()
+        .process_of(actor)
+        .context("the actor has no place")?;
     let begun = Clock::now();
     anyhow::ensure!(
-        system.kill_worker(process),
+        system.admin().kill_worker(process),
         "the worker was gone before it was killed"
     );
     // An ask that reached the dying process ends with `Died`; the next one waits for the restart.

@@ -30,7 +30,7 @@ impl Traced {
         let builder = System::builder().job(subject::job()).limits(limits);
         let system = builder.start().await?;
         let actor = system.spawn::<Subject>(()).await?;
-        let mut watch = system.watch();
+        let mut watch = system.admin().watch();
         let looking = async move {
             loop {
                 drop(watch.look(LOOK).await);

@@ -296,7 +296,7 @@ impl Agent {
     /// Has this node and these end the processes of a try, and waits until they are gone. Other nodes
     /// have none, so one that is silent holds up only the ends of what it runs.
     async fn clear_everywhere(&self, tag: &str, places: &BTreeSet<String>) {
-        self.inner.system.end_job(tag).await;
+        self.inner.system.admin().end_job(tag).await;
         orphan_processes::end(self.mark(tag)).await;
         join_all(places.iter().map(|node| self.clear_at(node, tag))).await;
     }
@@ -341,6 +341,7 @@ impl Agent {
             if self
                 .inner
                 .system
+                .admin()
                 .links()
                 .iter()
                 .any(|link| link.node == node)

@@ -288,7 +288,7 @@ impl Catalog {
             return true;
         }
         let known = self.inner.picture.borrow().seen.clone();
-        let links = self.inner.system.links().into_iter();
+        let links = self.inner.system.admin().links().into_iter();
         let linked = links.filter(|link| !link.is_worker).map(|link| link.node);
         for node in self.voters().into_iter().chain(linked) {
             let Ok(actor) = self.server(&node).await else {

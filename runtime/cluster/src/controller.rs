@@ -176,7 +176,7 @@ impl Controller {
     /// The time that each node has been silent; `None` when this one did not run for a while, so
     /// that it has to listen first.
     fn look(&mut self, now: Timestamp) -> Option<BTreeMap<String, Duration>> {
-        let links = self.system.links().into_iter();
+        let links = self.system.admin().links().into_iter();
         let links = links.filter(|link| !link.is_worker);
         let mut heard: BTreeMap<String, Duration> =
             links.map(|link| (link.node, link.silent_for)).collect();

@@ -259,7 +259,7 @@ impl Daemon {
         })??;
         let hold = self.agent.hold(upgrade::PATIENCE).await;
         let hold = hold.map_err(UpgradeError::Tries)?;
-        let succession = self.system.hand_over(upgrade::PATIENCE).await?;
+        let succession = self.system.admin().hand_over(upgrade::PATIENCE).await?;
         Ok(Upgrade { succession, hold })
     }
 

@@ -95,7 +95,7 @@ impl View {
         }
         let watch = match known {
             Some(known) => known.watch,
-            None => Arc::new(self.system.watch().into()),
+            None => Arc::new(self.system.admin().watch().into()),
         };
         let next = Subscriber {
             watch: Arc::clone(&watch),
@@ -142,7 +142,7 @@ pub(crate) async fn follow(
     node: String,
     mut history: Option<History>,
 ) {
-    let mut own = system.watch();
+    let mut own = system.admin().watch();
     let mut jobs = JobNews::new(&observer);
     let mut others = Others {
         subscriber: rand::random(),
@@ -264,7 +264,7 @@ fn event_of(news: &CatalogNews) -> Event {
 
 /// By how much clocks of neighbours are ahead, and how sure that is.
 fn clocks(system: &System) -> BTreeMap<odeon::ProcessId, (i64, Duration)> {
-    let links = system.links().into_iter();
+    let links = system.admin().links().into_iter();
     let known = links.filter_map(|link| {
         let error = link.offset_error?;
         Some((link.peer, (link.clock_offset?, error)))

@@ -8,7 +8,7 @@ use syn::{Error, ImplItem, Item, ItemImpl, LitStr, Result, ReturnType, Signature
 
 use crate::handler::{self, Handler, is_handler};
 use crate::message;
-use crate::params::{Params, awaited, refuse_generics};
+use crate::params::{Params, awaited, carried, refuse_generics};
 
 /// Keeps the block even when something is wrong with it, so that one mistake gives one diagnostic.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -22,7 +22,8 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
         Err(error) => return error.into_compile_error(),
     };
     let mut trouble = Trouble::default();
-    let name = trouble.note(stable_name(options));
+    let refused = || LitStr::new("refused", Span::call_site());
+    let name = trouble.note(stable_name(options)).unwrap_or_else(refused);
     if !block.generics.params.is_empty() {
         trouble.add(Error::new_spanned(
             &block.generics.params,
@@ -30,20 +31,40 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
         ));
     }
     let actor = block.self_ty.clone();
-    let lifecycle = Lifecycle::read(&block).and_then(|it| it.implement(&actor, name.as_ref()));
+    let lifecycle = Lifecycle::read(&block).and_then(|it| it.implement(&actor, &name));
     let lifecycle = trouble.note(lifecycle);
     let handlers = read_handlers(&mut block, &mut trouble);
-    if let Some(error) = trouble.0 {
-        let error = error.into_compile_error();
+    // What is right stands all the same, so that one mistake is not followed by others at its uses.
+    let error = trouble.0.map(Error::into_compile_error);
+    if !block.generics.params.is_empty() {
         return quote!(#block #error);
     }
+    let lifecycle = lifecycle.unwrap_or_else(|| no_lifecycle(&actor));
     let messages = handlers.iter().map(|handler| &handler.message);
     let items = handlers.iter().map(|handler| &handler.items);
     quote! {
         #block
+        #error
         #lifecycle
         #(#items)*
         ::odeon::register!(#actor: #(#messages),*);
+    }
+}
+
+/// Stands for a lifecycle that was refused.
+fn no_lifecycle(actor: &Type) -> TokenStream {
+    quote! {
+        impl ::odeon::Actor for #actor {
+            const NAME: &'static str = "refused";
+            type Args = ();
+
+            async fn start(
+                (): (),
+                _: &mut ::odeon::Context<Self>,
+            ) -> ::core::result::Result<Self, ::odeon::Failure> {
+                ::core::unreachable!("it was refused")
+            }
+        }
     }
 }
 
@@ -147,7 +168,7 @@ impl Lifecycle {
     }
 
     /// `impl Actor` by calls of the methods.
-    fn implement(&self, actor: &Type, name: Option<&LitStr>) -> Result<TokenStream> {
+    fn implement(&self, actor: &Type, name: &LitStr) -> Result<TokenStream> {
         let Self { args, .. } = self;
         let start = self.implement_start()?;
         let stop = self.stop.as_ref().map(implement_stop);
@@ -188,10 +209,12 @@ impl Lifecycle {
         let arguments = params.pass(|_| quote!(args));
         let awaited = awaited(&self.start);
         let call = quote!(Self::start(#arguments)#awaited);
-        let made = if self.start_is_fallible {
-            call
-        } else {
-            quote!(::core::result::Result::Ok(#call))
+        let made = match &self.start.output {
+            ReturnType::Type(_, output) if carried(output).is_some() => {
+                quote!(#call.map_err(::odeon::Failure::carry))
+            }
+            _ if self.start_is_fallible => call,
+            _ => quote!(::core::result::Result::Ok(#call)),
         };
         Ok(
             quote_spanned! {Span::call_site().located_at(self.start.ident.span())=>

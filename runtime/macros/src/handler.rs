@@ -10,7 +10,7 @@ use syn::{
 };
 
 use crate::message;
-use crate::params::{Params, awaited, refuse_generics};
+use crate::params::{Params, awaited, carried, refuse_generics};
 
 /// The arguments of `#[handler(..)]`.
 #[derive(Default)]
@@ -174,10 +174,11 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         .iter()
         .filter(|attribute| attribute.path().is_ident("doc"));
     let visibility = &method.vis;
+    let all = &fields;
     let body = if fields.is_empty() {
         quote!(;)
     } else {
-        let fields = fields.iter().map(
+        let fields = all.iter().map(
             |Field {
                  attributes,
                  ident,
@@ -190,6 +191,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         quote!({ #(#fields),* })
     };
     let derives = message::derives();
+    let cloned = clone_where_fields_are(&ident, all, actor);
     let implementation = message::implement(&ident, &Generics::default(), name, &reply);
     let pattern = if fields.is_empty() {
         quote!(_)
@@ -211,9 +213,30 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         #derives
         #visibility struct #ident #body
         #implementation
+        #cloned
         #handler
     };
     Ok(Handler { message, items })
+}
+
+/// `impl Clone` for messages whose fields are `Clone`. The lifetime, which nobody uses, has the compiler
+/// take a bound that does not hold for an impl that is not there, rather than for a mistake.
+fn clone_where_fields_are(ident: &Ident, fields: &[Field<'_>], actor: &Type) -> TokenStream {
+    let types = fields
+        .iter()
+        .map(|it| without_self(it.ty.to_token_stream(), actor));
+    let names: Vec<_> = fields.iter().map(|it| it.ident).collect();
+    quote! {
+        #[automatically_derived]
+        impl ::core::clone::Clone for #ident
+        where
+            #(for<'trivial> #types: ::core::clone::Clone,)*
+        {
+            fn clone(&self) -> Self {
+                Self { #(#names: ::core::clone::Clone::clone(&self.#names)),* }
+            }
+        }
+    }
 }
 
 /// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as
@@ -231,19 +254,30 @@ fn delegate(
     let awaited = awaited(signature);
     let context = params.context_pattern();
     let span = Span::call_site().located_at(method.span());
-    let (waited, answer) = match later(&signature.output) {
-        None => (TokenStream::new(), TokenStream::new()),
-        Some(_) => {
+    let carry = |ty: &Type| carried(ty).map(|_| quote!(.map_err(::odeon::Failure::carry)));
+    let (waited, answer) = match (later(&signature.output), &signature.output) {
+        (None, ReturnType::Type(_, ty)) => (carry(ty).unwrap_or_default(), TokenStream::new()),
+        (None, ReturnType::Default) => (TokenStream::new(), TokenStream::new()),
+        (Some(ty), _) => {
+            let carry = carry(ty).unwrap_or_default();
+            let work = quote!(Self::#method(self, #arguments)#awaited);
+            let work = match carry.is_empty() {
+                true => work,
+                false => quote! {{
+                    let later = #work;
+                    ::odeon::Later::new(async move { later.await #carry })
+                }},
+            };
             let answer = quote_spanned! {span=>
                 async fn answer(
                     &mut self,
                     #pattern: #message,
                     #context: &mut ::odeon::Context<Self>,
                 ) -> ::odeon::Answer<#reply> {
-                    ::odeon::Answer::Later(Self::#method(self, #arguments)#awaited)
+                    ::odeon::Answer::Later(#work)
                 }
             };
-            (quote!(.await), answer)
+            (quote!(.await #carry), answer)
         }
     };
     quote_spanned! {span=>
@@ -301,7 +335,7 @@ impl<'a> Field<'a> {
 
 fn belongs_to_field(attribute: &Attribute) -> bool {
     let path: &Path = attribute.path();
-    path.is_ident("doc") || path.is_ident("serde")
+    path.is_ident("doc") || path.is_ident("serde") || path.is_ident("shape")
 }
 
 /// The type in `-> Later<T>`.
@@ -324,17 +358,19 @@ fn later(output: &ReturnType) -> Option<&Type> {
 
 /// The type that a message is answered with in the end.
 fn replied(output: &ReturnType) -> Result<TokenStream> {
-    match later(output) {
-        Some(reply) => Ok(reply.to_token_stream()),
-        None => reply(output),
+    let returned = match (later(output), output) {
+        (Some(reply), _) => reply,
+        (None, ReturnType::Type(_, ty)) => ty,
+        (None, ReturnType::Default) => return Ok(quote!(())),
+    };
+    match carried(returned) {
+        Some(value) => Ok(quote!(::core::result::Result<#value, ::odeon::Failure>)),
+        None => reply(returned),
     }
 }
 
-fn reply(output: &ReturnType) -> Result<TokenStream> {
-    let ReturnType::Type(_, ty) = output else {
-        return Ok(quote!(()));
-    };
-    match &**ty {
+fn reply(ty: &Type) -> Result<TokenStream> {
+    match ty {
         Type::Reference(_) => Err(Error::new_spanned(
             ty,
             "a reply travels: return it by value",

@@ -11,6 +11,7 @@
 //! | `actor`, `handler` | `#[actor]`, and each of its handlers |
 //! | `message`, `params` | `#[message]`; the parameters of a method |
 //! | `shape`, `boxed` | `#[derive(Shape)]`; `#[boxed]` |
+//! | `test` | `#[test]` |
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod handler;
 mod message;
 mod params;
 mod shape;
+mod test;
 
 use proc_macro::TokenStream;
 
@@ -28,7 +30,9 @@ use proc_macro::TokenStream;
 ///
 /// Type parameters must have a shape. A field under `#[serde(skip)]` does not travel and does not
 /// count. A type that contains itself has no finite shape; implement the trait by hand.
-#[proc_macro_derive(Shape, attributes(serde))]
+/// A field of a type of another crate, which has none, is given a name in the place of its shape:
+/// `#[shape(name = "uuid.Uuid")]`. Name another one when that type's layout changes.
+#[proc_macro_derive(Shape, attributes(serde, shape))]
 pub fn derive_shape(item: TokenStream) -> TokenStream {
     shape::expand(item.into())
         .unwrap_or_else(syn::Error::into_compile_error)
@@ -49,6 +53,15 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
+/// Makes a struct or an enum a value that travels, as an argument, a part of a message or an answer:
+/// derives serde's traits and `Shape`.
+#[proc_macro_attribute]
+pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
+    message::expand_wire(&options.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
 /// Makes a type an actor from one `impl` block. `name` is the actor's stable name.
 ///
 /// | in the block | meaning |
@@ -62,6 +75,11 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | `#[handler(message = Foo)] fn foo(&mut self, foo: Foo) -> R` | handles a message that exists |
 /// | anything else | stays as it is |
 ///
+/// `start` and handlers may use `?`. A `Result<T>` of one type (`anyhow::Result`, `std::io::Result`,
+/// `odeon::Result`), and one with `anyhow::Error`, `std::io::Error` or a boxed error, is answered as
+/// `Result<T, Failure>` with the text and the causes of the error. Any other error is a type of the
+/// program's own, and travels as it is: give it `#[odeon::wire]`.
+///
 /// All of them may be `async`, and a handler may take the context (`&mut Context<Self>`) at any
 /// place. A message gets the visibility and the documentation of its method; documentation and
 /// `#[serde(..)]` attributes of an argument go to its field.
@@ -70,6 +88,32 @@ pub fn message(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
     actor::expand(options.into(), block.into()).into()
+}
+
+/// Makes an `async fn` a test that is given a system of its own, with worker processes.
+///
+/// ```ignore
+/// #[odeon::test(actors(Counter))]
+/// async fn counts_in_another_process(system: System) {
+///     let counter = system.spawn::<Counter>(40).isolated().await.unwrap();
+///     assert_eq!(counter.ask(Add { n: 2 }).await.unwrap(), 42);
+/// }
+/// ```
+///
+/// | option | meaning | without it |
+/// | --- | --- | --- |
+/// | `actors(Counter, Store)` | the actors that its worker processes can host | none |
+/// | `worker_threads = 4` | threads of its runtime | 2 |
+///
+/// A worker process is the test binary again, which runs this one test, and that serves as a worker in
+/// place of its body. The system ends with the test, also with one that panics. The function may take no
+/// system, may return a `Result`, and keeps its other attributes, as `#[ignore]`. It works under the
+/// harness of the standard library, by `cargo test` and `cargo nextest`.
+#[proc_macro_attribute]
+pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
+    test::expand(options.into(), function.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
 /// Boxes the future of an `async fn`, so that its body is compiled in its own crate alone.

@@ -77,6 +77,23 @@ pub(crate) fn derives() -> TokenStream {
     }
 }
 
+/// `#[wire]`.
+pub(crate) fn expand_wire(options: &TokenStream, item: TokenStream) -> Result<TokenStream> {
+    if !options.is_empty() {
+        return Err(Error::new_spanned(
+            options,
+            "`#[odeon::wire]` takes no options",
+        ));
+    }
+    let item: Item = syn::parse2(item)?;
+    if !matches!(item, Item::Struct(_) | Item::Enum(_)) {
+        let why = "`#[odeon::wire]` goes on a struct or an enum";
+        return Err(Error::new_spanned(item, why));
+    }
+    let derives = derives();
+    Ok(quote!(#derives #item))
+}
+
 /// `impl Message`. Type parameters must be able to travel.
 pub(crate) fn implement(
     ident: &Ident,

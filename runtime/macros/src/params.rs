@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Error, FnArg, PatType, Result, Signature, Type};
+use syn::{Error, FnArg, GenericArgument, PatType, PathArguments, Result, Signature, Type};
 
 /// One parameter, in the order of the method's signature.
 pub(crate) enum Param<'a> {
@@ -104,5 +104,76 @@ pub(crate) fn awaited(signature: &Signature) -> TokenStream {
         quote!(.await)
     } else {
         TokenStream::new()
+    }
+}
+
+/// The value in a `Result` whose error cannot travel as it is, and is answered as a `Failure`: the result
+/// of one type, as `anyhow::Result<T>` and `std::io::Result<T>`, or one with an error of these. A macro
+/// sees no types, so it goes by how they are written; any other error is the program's own.
+pub(crate) fn carried(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last()?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+        return None;
+    };
+    let mut types = arguments.args.iter().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    });
+    let (value, error) = (types.next()?, types.next());
+    (last.ident == "Result" && error.is_none_or(stays)).then_some(value)
+}
+
+/// Returns true for the errors of `anyhow`, `eyre` and input and output, and those in a box.
+fn stays(error: &Type) -> bool {
+    let Type::Path(path) = error else {
+        return false;
+    };
+    let names: Vec<String> = path
+        .path
+        .segments
+        .iter()
+        .map(|it| it.ident.to_string())
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    matches!(
+        names[..],
+        ["anyhow", "Error"]
+            | ["eyre" | "color_eyre", "Report"]
+            | ["io", "Error"]
+            | ["std", "io", "Error"]
+            | ["Box"]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens;
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn errors_that_cannot_travel_are_known_by_how_they_are_written() {
+        let value = |ty: Type| carried(&ty).map(|value| value.to_token_stream().to_string());
+        let any: [Type; 5] = [
+            parse_quote!(anyhow::Result<u64>),
+            parse_quote!(std::io::Result<u64>),
+            parse_quote!(Result<u64, anyhow::Error>),
+            parse_quote!(Result<u64, std::io::Error>),
+            parse_quote!(Result<u64, Box<dyn std::error::Error + Send + Sync>>),
+        ];
+        for ty in any {
+            assert_eq!(value(ty).as_deref(), Some("u64"));
+        }
+        let own: [Type; 4] = [
+            parse_quote!(Result<u64, Refused>),
+            parse_quote!(Result<u64, Failure>),
+            parse_quote!(Option<u64>),
+            parse_quote!(u64),
+        ];
+        for ty in own {
+            assert_eq!(value(ty), None);
+        }
     }
 }

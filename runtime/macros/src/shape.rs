@@ -3,7 +3,9 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Result, parse_quote};
+use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Result, parse_quote};
+
+use crate::message;
 
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let DeriveInput {
@@ -58,14 +60,34 @@ fn fold_fields(fields: &Fields) -> TokenStream {
         .map(|(i, field)| {
             let name = field.ident.as_ref().map_or_else(|| i.to_string(), plain);
             let ty = &field.ty;
+            let of_field = match named(field) {
+                Ok(Some(name)) => quote!(::odeon::shape::name(#name)),
+                Ok(None) => quote!(<#ty as ::odeon::Shape>::SHAPE),
+                Err(error) => error.into_compile_error(),
+            };
             quote! {
                 let shape = ::odeon::shape::mix(
                     ::odeon::shape::text_into(shape, #name),
-                    <#ty as ::odeon::Shape>::SHAPE,
+                    #of_field,
                 );
             }
         })
         .collect()
+}
+
+/// The name in `#[shape(name = "uuid.Uuid")]`, which stands for the shape of a type of another crate.
+fn named(field: &Field) -> Result<Option<LitStr>> {
+    let mut name = None;
+    for attribute in field.attrs.iter().filter(|it| it.path().is_ident("shape")) {
+        attribute.parse_nested_meta(|option| {
+            if !option.path.is_ident("name") {
+                return Err(option.error("expected `#[shape(name = \"crate.Type\")]`"));
+            }
+            name = Some(message::stable_name(&option)?);
+            Ok(())
+        })?;
+    }
+    Ok(name)
 }
 
 /// Returns true where this is `#[serde(skip)]`. What else serde is told is for serde to check.

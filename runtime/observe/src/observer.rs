@@ -286,7 +286,7 @@ impl Observer {
 
     /// Looks at a system like [`Observer::follow`] until something is over, and then a last time.
     pub async fn follow_until(&self, system: &System, over: impl Future<Output = ()>) {
-        let mut watch = system.watch();
+        let mut watch = system.admin().watch();
         let mut over = std::pin::pin!(over);
         let mut is_over = false;
         loop {

@@ -29,16 +29,12 @@ pub(crate) fn run<'a, A: Handler<M>, M: Message>(
     mail: &'a mut dyn Mail,
     actor: &'a mut dyn AnyActor,
 ) -> BoxFuture<'a, ()> {
-    let envelope = mail.typed().downcast_mut::<Envelope<M>>();
-    let envelope = envelope.expect("the method names the message's type");
-    let actor = actor.typed().downcast_mut::<Typed<A>>();
-    let (state, cx) = actor.expect("the cell names the actor's type").parts();
+    let envelope = Envelope::<M>::of(mail);
+    let (state, cx) = Typed::<A>::of(actor).parts();
     match (state, envelope.take_message()) {
         (Some(state), Some(message)) => Box::pin(async move {
-            envelope.work = match state.answer(message, cx).await {
-                Answer::Now(reply) => Work::Done(reply),
-                Answer::Later(later) => Work::Later(later),
-            };
+            let answer = state.answer(message, cx).await;
+            envelope.answer(answer);
         }),
         _ => Box::pin(std::future::ready(())),
     }
@@ -78,7 +74,21 @@ impl<M: Message> Envelope<M> {
         })
     }
 
-    fn take_message(&mut self) -> Option<M> {
+    /// The envelope that a method's [`Run`] is given.
+    pub(crate) fn of(mail: &mut dyn Mail) -> &mut Self {
+        let envelope = mail.typed().downcast_mut();
+        envelope.expect("the method names the message's type")
+    }
+
+    /// Leaves the answer of the handler here.
+    pub(crate) fn answer(&mut self, answer: Answer<M::Reply>) {
+        self.work = match answer {
+            Answer::Now(reply) => Work::Done(reply),
+            Answer::Later(later) => Work::Later(later),
+        };
+    }
+
+    pub(crate) fn take_message(&mut self) -> Option<M> {
         match std::mem::replace(&mut self.work, Work::Taken) {
             Work::Waiting(message) => Some(message),
             _ => None,

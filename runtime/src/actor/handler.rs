@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::placing::GrantedDevice;
+use crate::actor::tasks::Tasks;
 use crate::base::answer::Answer;
 use crate::base::failure::{Failure, Reason};
 use crate::base::id::{Incarnation, Ref};
@@ -79,6 +80,8 @@ pub struct Context<A> {
     pub(crate) cell: Arc<ActorCell>,
     pub(crate) incarnation: Incarnation,
     pub(crate) end: Option<Reason>,
+    /// Those of this life.
+    pub(crate) tasks: Tasks,
     pub(crate) _actor: std::marker::PhantomData<fn(&A)>,
 }
 
@@ -97,6 +100,7 @@ impl<A> Context<A> {
             incarnation: cell.incarnation(),
             cell: Arc::clone(cell),
             end: None,
+            tasks: Tasks::default(),
             _actor: std::marker::PhantomData,
         }
     }

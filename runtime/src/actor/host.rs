@@ -9,7 +9,6 @@
 #[cfg(feature = "actix")]
 mod actix_host;
 mod kameo_host;
-mod user_code;
 mod watchdog;
 
 use std::any::Any;
@@ -28,6 +27,7 @@ use crate::actor::mail::{AnyActor, Mail};
 use crate::actor::registry::Registered;
 use crate::actor::stats::Running;
 use crate::actor::task_context::Current;
+use crate::actor::user_code::{UserCode, surround};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
@@ -36,7 +36,7 @@ use crate::base::trace::{Outcome, Span, SpanContext, SpanKind};
 
 #[cfg(feature = "actix")]
 pub(crate) use actix_host::arbiter;
-use user_code::{UserCode, surround};
+
 pub(crate) use watchdog::Watchdogs;
 
 /// The actor framework that drives an actor in its process. Its messages, failures and restarts are
@@ -97,6 +97,12 @@ impl<A: Actor> Typed<A> {
         })
     }
 
+    /// The actor that a method's [`Run`](crate::actor::mail::Run) is given.
+    pub(crate) fn of(actor: &mut dyn AnyActor) -> &mut Self {
+        let actor = actor.typed().downcast_mut();
+        actor.expect("the cell names the actor's type")
+    }
+
     /// The state that a handler works on, and its context.
     pub(crate) fn parts(&mut self) -> (Option<&mut A>, &mut Context<A>) {
         (self.state.as_mut(), &mut self.cx)
@@ -137,6 +143,10 @@ impl<A: Actor> AnyActor for Typed<A> {
 
     fn discard(&mut self) {
         self.state = None;
+    }
+
+    fn end_tasks(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.cx.tasks.end(&self.cx.cell))
     }
 }
 
@@ -303,6 +313,7 @@ impl ActorLoop {
     }
 
     async fn end_state(&mut self, reason: &Reason) {
+        self.actor.end_tasks().await;
         self.cell.engine.end_children(self.cell.id).await;
         if !self.actor.is_alive() {
             return;
@@ -472,8 +483,10 @@ async fn answer_later(
     mut mail: Box<dyn Mail>,
     context: SpanContext,
 ) {
-    let mut surroundings = None;
-    surround(&mut surroundings, &cell, context);
+    let mut surroundings = Some(Current::Task {
+        cell: Arc::clone(&cell),
+        span: context,
+    });
     let rest = UserCode {
         future: mail.rest(),
         surroundings: &mut surroundings,

@@ -110,4 +110,7 @@ pub(crate) trait AnyActor: Send {
 
     /// Drops a state that may be broken.
     fn discard(&mut self);
+
+    /// Ends what this life has begun beside its handlers, and its timers.
+    fn end_tasks(&mut self) -> BoxFuture<'_, ()>;
 }

@@ -25,7 +25,7 @@ use crate::actor::pending::{Caller, InCrowd};
 use crate::actor::task_context;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
-use crate::base::failure::Down;
+use crate::base::failure::{Down, Failure, Reason};
 use crate::base::id::{ActorId, Incarnation, ProcessId, Ref};
 use crate::base::message::Message;
 use crate::base::trace::{FOLLOWS, Outcome, Span, SpanContext, SpanKind};
@@ -90,7 +90,10 @@ impl<A: 'static> Ref<A> {
                 None => Down {
                     id,
                     incarnation: 0,
-                    reason: crate::Reason::Unknown,
+                    reason: match task_context::no_engine() {
+                        AskError::NoSystem => Reason::Unknown,
+                        error => Reason::Failed(Failure::error(error)),
+                    },
                 },
             }
         }
@@ -98,7 +101,7 @@ impl<A: 'static> Ref<A> {
 }
 
 /// Finds the handler of a message (by its id on the wire) at an actor of this process.
-type FindHandler = fn(&ActorCell, u64) -> Option<Run>;
+pub(crate) type FindHandler = fn(&ActorCell, u64) -> Option<Run>;
 
 /// Of a reference that knows its actor's type; the message may be one that never leaves its process.
 fn by_type<A: Handler<M>, M: Message>(cell: &ActorCell, _: u64) -> Option<Run> {
@@ -216,7 +219,7 @@ impl Request {
     /// Finds the actor, and takes room on the way to it.
     fn way(&self) -> Result<Result<Way, Full>, AskError> {
         let to = self.to;
-        let engine = task_context::engine_for(to.home).ok_or(AskError::NoSystem)?;
+        let engine = task_context::engine_for(to.home).ok_or_else(task_context::no_engine)?;
         match engine.find(to) {
             Whereabouts::Here(cell) => {
                 self.check_fence(&cell)?;

@@ -11,6 +11,7 @@ use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
 use crate::actor::pending::Caller;
+use crate::base::error::AskError;
 use crate::base::id::{ActorId, ProcessId};
 use crate::base::trace::SpanContext;
 
@@ -18,6 +19,11 @@ use crate::base::trace::SpanContext;
 pub(crate) enum Current {
     /// A handler, `start` or `stop` of an actor.
     Actor {
+        cell: Arc<ActorCell>,
+        span: SpanContext,
+    },
+    /// A task or a later answer of an actor, beside its handlers.
+    Task {
         cell: Arc<ActorCell>,
         span: SpanContext,
     },
@@ -51,7 +57,9 @@ impl Drop for Entered<'_> {
 /// The span of the handler that runs now, or the one that code outside of handlers was put below.
 pub(crate) fn span() -> SpanContext {
     CURRENT.with_borrow(|current| match current {
-        Some(Current::Actor { span, .. } | Current::Scope { span, .. }) => *span,
+        Some(
+            Current::Actor { span, .. } | Current::Task { span, .. } | Current::Scope { span, .. },
+        ) => *span,
         None => SpanContext::default(),
     })
 }
@@ -72,6 +80,10 @@ pub(crate) fn below(span: SpanContext) -> Current {
             cell: Arc::clone(cell),
             span,
         },
+        Some(Current::Task { cell, .. }) => Current::Task {
+            cell: Arc::clone(cell),
+            span,
+        },
         Some(Current::Scope { engine, .. }) => Current::Scope {
             engine: engine.clone(),
             span,
@@ -83,7 +95,7 @@ pub(crate) fn below(span: SpanContext) -> Current {
 impl Caller {
     pub(crate) fn now() -> Self {
         CURRENT.with_borrow(|current| match current {
-            Some(Current::Actor { cell, span }) => Self {
+            Some(Current::Actor { cell, span } | Current::Task { cell, span }) => Self {
                 actor: Some(cell.id),
                 span: *span,
             },
@@ -98,7 +110,7 @@ impl Caller {
 
 /// The engine and the actor in whose name a program says something about its own work.
 pub(crate) fn speaker() -> Option<(Arc<Engine>, ActorId)> {
-    let actor = actor();
+    let actor = Caller::now().actor;
     let engine = engine_for(actor.map_or(ProcessId(0), |actor| actor.home))?;
     let root = ActorId::root(engine.process);
     Some((engine, actor.unwrap_or(root)))
@@ -177,15 +189,52 @@ impl Component for Listed {
     }
 }
 
+/// Runs code outside of actors that sends from this engine; without one, as in the story of a simulation,
+/// from the home of each actor.
+pub(crate) async fn within<F: Future>(engine: Option<Arc<Engine>>, future: F) -> F::Output {
+    let mut home = Some(Current::Scope {
+        engine,
+        span: SpanContext::current(),
+    });
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| {
+        let _entered = Entered::new(&mut home);
+        future.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Why [`engine_for`] has none.
+pub(crate) fn no_engine() -> AskError {
+    match is_adrift() {
+        true => AskError::Adrift,
+        false => AskError::NoSystem,
+    }
+}
+
+/// Returns true for code in a simulation of which nobody knows the node: what it sent would bypass the
+/// network.
+fn is_adrift() -> bool {
+    if CURRENT.with_borrow(Option::is_some) {
+        return false;
+    }
+    // There is no network between a node and the workers inside of it.
+    let is_node = |engine: &&Arc<Engine>| engine.uplink.get().is_none();
+    let nodes = with_simulated(|engines| engines.values().filter(is_node).take(2).count());
+    nodes.is_some_and(|nodes| nodes > 1)
+}
+
 /// The engine that sends for the caller: the one it runs in; else the home of the actor, when that
 /// is in this process; else the only one there is.
 pub(crate) fn engine_for(home: ProcessId) -> Option<Arc<Engine>> {
     let inside = CURRENT.with_borrow(|current| match current {
-        Some(Current::Actor { cell, .. }) => Some(Arc::clone(&cell.engine)),
+        Some(Current::Actor { cell, .. } | Current::Task { cell, .. }) => {
+            Some(Arc::clone(&cell.engine))
+        }
         Some(Current::Scope { engine, .. }) => engine.clone(),
         None => None,
     });
-    inside.or_else(|| outside(home))
+    inside.or_else(|| if is_adrift() { None } else { outside(home) })
 }
 
 /// The last look-up of this thread, and the count of changes at that time. Weak, so that a thread

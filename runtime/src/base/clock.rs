@@ -2,6 +2,7 @@
 
 pub(crate) mod offset;
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -39,6 +40,27 @@ impl Timestamp {
 /// When the clock of this process begins.
 static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
 
+thread_local! {
+    /// When the clock of the simulation begins that this thread runs.
+    static VIRTUAL_EPOCH: Cell<Option<std::time::Instant>> = const { Cell::new(None) };
+}
+
+/// The epoch of a clock that shows [`Timestamp::BEGIN`] now.
+fn begun(now: std::time::Instant) -> std::time::Instant {
+    let before = Duration::from_nanos(Timestamp::BEGIN.0);
+    now.checked_sub(before).unwrap_or(now)
+}
+
+/// While it lives, this thread has the time of a simulation.
+#[derive(Debug)]
+pub(crate) struct VirtualTime(Option<std::time::Instant>);
+
+impl Drop for VirtualTime {
+    fn drop(&mut self) {
+        VIRTUAL_EPOCH.set(self.0);
+    }
+}
+
 /// A moment by the clock of a process, and by that of its machine in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClockMark {
@@ -63,9 +85,17 @@ impl Clock {
     pub fn now() -> Timestamp {
         // tokio's clock equals the system's, except inside a simulation, which pauses it.
         let now = tokio::time::Instant::now().into_std();
-        let before = Duration::from_nanos(Timestamp::BEGIN.0);
-        let epoch = EPOCH.get_or_init(|| now.checked_sub(before).unwrap_or(now));
-        Timestamp(now.saturating_duration_since(*epoch).as_nanos() as u64)
+        let epoch = match VIRTUAL_EPOCH.get() {
+            Some(epoch) => epoch,
+            None => *EPOCH.get_or_init(|| begun(now)),
+        };
+        Timestamp(now.saturating_duration_since(epoch).as_nanos() as u64)
+    }
+
+    /// Begins the time of a simulation on this thread, which shows [`Timestamp::BEGIN`] now.
+    pub(crate) fn begin_virtual() -> VirtualTime {
+        let now = tokio::time::Instant::now().into_std();
+        VirtualTime(VIRTUAL_EPOCH.replace(Some(begun(now))))
     }
 
     /// A moment, and when it was by the machine's clock.

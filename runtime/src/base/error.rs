@@ -107,6 +107,14 @@ pub enum AskError {
     /// The caller is outside of any running system. No effect.
     #[error("no running system in this process: start one with System::local()")]
     NoSystem,
+    /// The caller runs in a simulation and belongs to none of its nodes, so that the simulated network
+    /// cannot carry what it sends. No effect. Begin tasks of actors with `cx.spawn_task`, and run others in
+    /// `system.scope(..)`.
+    #[error(
+        "this task belongs to no node of the simulation: an actor begins one with `cx.spawn_task(..)` in \
+         place of `tokio::spawn`, others run in `system.scope(..)`"
+    )]
+    Adrift,
 }
 
 impl AskError {

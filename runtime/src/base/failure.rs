@@ -113,6 +113,37 @@ impl Failure {
         Self::new(FailureKind::Error, message.to_string())
     }
 
+    /// A failure that carries the text of an error and of its causes, or that is the error itself.
+    ///
+    /// ```
+    /// use odeon::Failure;
+    ///
+    /// let error = std::io::Error::other("the disk is full");
+    /// let failure = Failure::carry(error);
+    /// assert_eq!(failure.to_string(), "the disk is full");
+    /// ```
+    pub fn carry(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+        let error = match error.downcast::<Self>() {
+            Ok(failure) => return *failure,
+            Err(error) => error,
+        };
+        let mut texts = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(cause) = next.filter(|_| texts.len() < CAUSES_MAX) {
+            texts.push(cause.to_string());
+            next = cause.source();
+        }
+        let causes = texts.into_iter().rev().fold(None, |cause, text| {
+            let failure = Self::error(text);
+            Some(match cause {
+                Some(cause) => failure.because(cause),
+                None => failure,
+            })
+        });
+        causes.expect("an error has a text")
+    }
+
     /// The same failure, as one that no restart mends: see [`FailureKind::Fatal`].
     #[must_use]
     pub fn fatal(mut self) -> Self {

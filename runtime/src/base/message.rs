@@ -12,6 +12,11 @@ pub trait Wire: Serialize + DeserializeOwned + Shape + Send + 'static {}
 impl<T: Serialize + DeserializeOwned + Shape + Send + 'static> Wire for T {}
 
 /// A message and the type of its reply. Write `#[message(reply = u64)]` on a struct.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no message",
+    label = "this type is no message",
+    note = "write `#[odeon::message(reply = Reply)]` on it, with the type of its answer"
+)]
 pub trait Message: Wire {
     /// A stable name; part of the method's id.
     const NAME: &'static str;

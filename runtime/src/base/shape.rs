@@ -3,17 +3,37 @@
 //! A method's id mixes its message's name, shape and reply shape. Two builds that disagree about
 //! any of them have different ids, so the receiver answers `NoSuchMethod` and never misreads bytes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::ffi::{CString, OsString};
 use std::hash::Hash;
-use std::ops::Range;
+use std::marker::PhantomData;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::num::{
+    NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroI128, NonZeroIsize, NonZeroU8,
+    NonZeroU16, NonZeroU32, NonZeroU64, NonZeroU128, NonZeroUsize, Saturating, Wrapping,
+};
+use std::ops::{Bound, Range, RangeFrom, RangeInclusive, RangeTo};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
 use crate::base::id::{ActorId, ProcessId, Ref};
 
-/// The layout of a type as bytes. Derive it: `#[derive(Shape)]`, or use `#[message]`, which does.
+/// The layout of a type as bytes. `#[odeon::wire]` on a type derives it, with serde's traits, and so does
+/// `#[message]`. The types of the standard library that serde knows have one. A type of another crate has
+/// none: a field of it says `#[shape(name = "uuid.Uuid")]`, and a message that is nothing but such a value
+/// is a struct with that field.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel between actors: it has no `Shape`",
+    label = "this type has no layout that both sides could compare",
+    note = "on a type of your own write `#[odeon::wire]`",
+    note = "a field or an argument of a type of another crate says `#[shape(name = \"crate.Type\")]`"
+)]
 pub trait Shape {
     /// A hash of the field names, their order and their shapes.
     const SHAPE: u64;
@@ -70,10 +90,38 @@ plain!(
     f64,
     String,
     Bytes,
+    CString,
+    OsString,
+    PathBuf,
     Duration,
+    SystemTime,
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr,
+    SocketAddr,
+    SocketAddrV4,
+    SocketAddrV6,
+    NonZeroU8,
+    NonZeroU16,
+    NonZeroU32,
+    NonZeroU64,
+    NonZeroU128,
+    NonZeroUsize,
+    NonZeroI8,
+    NonZeroI16,
+    NonZeroI32,
+    NonZeroI64,
+    NonZeroI128,
+    NonZeroIsize,
     ProcessId,
     ActorId
 );
+impl Shape for str {
+    const SHAPE: u64 = String::SHAPE;
+}
+impl Shape for Path {
+    const SHAPE: u64 = PathBuf::SHAPE;
+}
 // A `usize` travels as a `u64`.
 impl Shape for usize {
     const SHAPE: u64 = u64::SHAPE;
@@ -87,22 +135,49 @@ macro_rules! wraps {
         const SHAPE: u64 = mix(name("seq"), T::SHAPE);
     })* };
 }
-wraps!(Vec, VecDeque, BTreeSet);
+wraps!(Vec, VecDeque, BTreeSet, BinaryHeap, LinkedList);
+impl<T: Shape> Shape for [T] {
+    const SHAPE: u64 = mix(name("seq"), T::SHAPE);
+}
 impl<T: Shape, S> Shape for HashSet<T, S> {
     const SHAPE: u64 = mix(name("seq"), T::SHAPE);
 }
 impl<T: Shape> Shape for Range<T> {
     const SHAPE: u64 = mix(name("range"), T::SHAPE);
 }
+impl<T: Shape> Shape for RangeInclusive<T> {
+    const SHAPE: u64 = mix(name("range inclusive"), T::SHAPE);
+}
+impl<T: Shape> Shape for RangeFrom<T> {
+    const SHAPE: u64 = mix(name("range from"), T::SHAPE);
+}
+impl<T: Shape> Shape for RangeTo<T> {
+    const SHAPE: u64 = mix(name("range to"), T::SHAPE);
+}
+impl<T: Shape> Shape for Bound<T> {
+    const SHAPE: u64 = mix(name("bound"), T::SHAPE);
+}
+impl<T: ?Sized> Shape for PhantomData<T> {
+    const SHAPE: u64 = <()>::SHAPE;
+}
+impl<T: Shape + ToOwned + ?Sized> Shape for Cow<'_, T> {
+    const SHAPE: u64 = T::SHAPE;
+}
 impl<T: Shape> Shape for Option<T> {
     const SHAPE: u64 = mix(name("option"), T::SHAPE);
 }
-impl<T: Shape> Shape for Box<T> {
-    const SHAPE: u64 = T::SHAPE;
+macro_rules! holds {
+    ($($t:ident),*) => { $(impl<T: Shape + ?Sized> Shape for $t<T> {
+        const SHAPE: u64 = T::SHAPE;
+    })* };
 }
-impl<T: Shape> Shape for Arc<T> {
-    const SHAPE: u64 = T::SHAPE;
+holds!(Box, Arc);
+macro_rules! holds_sized {
+    ($($t:ident),*) => { $(impl<T: Shape> Shape for $t<T> {
+        const SHAPE: u64 = T::SHAPE;
+    })* };
 }
+holds_sized!(Cell, RefCell, Reverse, Wrapping, Saturating);
 impl<T: Shape, E: Shape> Shape for Result<T, E> {
     const SHAPE: u64 = mix(mix(name("result"), T::SHAPE), E::SHAPE);
 }
@@ -124,7 +199,10 @@ macro_rules! tuples {
         const SHAPE: u64 = { let hash = name("tuple"); $(let hash = mix(hash, $t::SHAPE);)+ hash };
     })* };
 }
-tuples! { A; A B; A B C; A B C D; A B C D E; A B C D E F; }
+tuples! {
+    A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; A B C D E F G H I;
+    A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L;
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use tokio::process::{ChildStderr, ChildStdout, Command};
@@ -21,6 +22,9 @@ pub struct WorkerCommand {
     env: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     bare: bool,
+    /// Set for the running executable as it is: what it does as a worker is what this process has
+    /// done when it began.
+    is_own: bool,
     taker: Option<Taker>,
 }
 
@@ -34,6 +38,19 @@ impl fmt::Debug for Taker {
     }
 }
 
+/// Set once this process has gone through the entry of workers.
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// This process goes through the entry of workers, as those that it starts from its own executable will.
+pub(crate) fn enter() {
+    ENTERED.store(true, Ordering::Release);
+}
+
+/// The fault of a program whose processes would not become workers, and the way to mend it.
+pub(crate) const NO_ENTRY: &str = "this program has no entry for worker processes: \
+    in `main`, run the job with `odeon::job![..].run(..)`, or call its `serve_if_worker()` first of all; \
+    in a test, put `#[odeon::test(actors(..))]` in place of `#[tokio::test]`";
+
 impl WorkerCommand {
     /// The running executable, without arguments.
     ///
@@ -44,7 +61,11 @@ impl WorkerCommand {
             doing: "finding the executable to start workers from".to_owned(),
             source,
         })?;
-        Ok(Self::new(program))
+        let command = Self::new(program);
+        Ok(Self {
+            is_own: true,
+            ..command
+        })
     }
 
     /// Another executable; it must run the same [`Job`](crate::Job).
@@ -55,6 +76,7 @@ impl WorkerCommand {
             env: vec![],
             folder: None,
             bare: false,
+            is_own: false,
             taker: None,
         }
     }
@@ -63,6 +85,8 @@ impl WorkerCommand {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
+        // Whoever passes arguments says where they lead.
+        self.is_own = false;
         self
     }
 
@@ -94,6 +118,17 @@ impl WorkerCommand {
     pub fn output(mut self, take: impl Fn(ProcessId, Output) + Send + Sync + 'static) -> Self {
         self.taker = Some(Taker(Arc::new(take)));
         self
+    }
+
+    /// Checks that a process which it starts serves as a worker, as far as that can be known.
+    ///
+    /// # Errors
+    /// What to write.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match self.is_own && !ENTERED.load(Ordering::Acquire) {
+            true => Err(NO_ENTRY),
+            false => Ok(()),
+        }
     }
 
     /// The executable.

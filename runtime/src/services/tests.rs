@@ -308,7 +308,7 @@ fn a_question_that_cannot_be_read_does_not_end_the_link_of_whoever_passed_it_on(
     simulate(async |world| {
         let (near, far) = (&world.nodes[0], &world.nodes[1]);
         let guest = far.spawn::<Guest>(()).isolated().await.unwrap();
-        let worker = far.process_of(guest).unwrap();
+        let worker = far.admin().process_of(guest).unwrap();
         let way = far.engine().next_link(worker).unwrap();
         let routed = async {
             while !near.engine().routes_to(worker) {

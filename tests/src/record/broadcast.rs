@@ -101,7 +101,10 @@ async fn link(a: &System, b: &System, pause: Option<Duration>) -> Result<()> {
     let ((from_a, to_a), (from_b, to_b)) = (tokio::io::split(a_wire), tokio::io::split(b_wire));
     drop(tokio::spawn(carry(from_a, to_b, pause)));
     drop(tokio::spawn(carry(from_b, to_a, None)));
-    let (ours, theirs) = tokio::join!(a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
+    let (ours, theirs) = tokio::join!(
+        a.admin().join_stream(a_in, a_out),
+        b.admin().join_stream(b_in, b_out)
+    );
     ours?;
     theirs?;
     Ok(())
@@ -130,7 +133,7 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
         Ok(())
     };
     let follow = async {
-        let mut watches: Vec<_> = nodes.iter().map(System::watch).collect();
+        let mut watches: Vec<_> = nodes.iter().map(|system| system.admin().watch()).collect();
         loop {
             for watch in &mut watches {
                 let sight = watch.look(Duration::from_secs(1)).await;

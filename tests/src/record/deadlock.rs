@@ -94,9 +94,9 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
     };
     followed(observer, &system, steps).await?;
     // Whoever is in the circle never ends by itself.
-    for (process, _) in system.workers() {
+    for (process, _) in system.admin().workers() {
         // One that is gone already is what is wanted.
-        let _gone = system.kill_worker(process);
+        let _gone = system.admin().kill_worker(process);
     }
     Ok(())
 }

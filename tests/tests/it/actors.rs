@@ -136,7 +136,11 @@ async fn a_killed_worker_process_comes_back() {
     let system = system().await;
     let actor = counter(&system, true, 5).await;
     let before = actor.ask(Pid).await.unwrap();
-    assert!(system.kill_worker(system.process_of(actor).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(actor).unwrap())
+    );
     let down = actor.down().await;
     let Reason::Failed(failure) = &down.reason else {
         panic!("{down}")

@@ -171,7 +171,7 @@ async fn a_process_that_was_killed_leaves_its_device_when_the_memory_is_free() {
         .unwrap();
     let before = sight(eye).await;
     let begun = Clock::now();
-    assert!(system.kill_worker(process(&system, eye).await));
+    assert!(system.admin().kill_worker(process(&system, eye).await));
     let after = sight(eye).await;
     assert_ne!(before.pid, after.pid);
     assert_eq!(before.devices, after.devices);
@@ -254,7 +254,7 @@ async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
     let needs = |needs: Needs| needs.gpus(8);
     let eye = system.spawn::<Eye>(()).needs(needs);
     let eye = eye.restart(Restart::Permanent).start().unwrap();
-    let begun = async || folder.exists() && !system.workers().is_empty();
+    let begun = async || folder.exists() && !system.admin().workers().is_empty();
     eventually("a process that begins", begun).await;
     let dear = system
         .spawn::<Eye>(())

@@ -376,7 +376,11 @@ async fn a_killed_owner_leaves_views_and_takes_the_rest() {
             .unwrap()
             .unwrap();
     }
-    assert!(system.kill_worker(system.process_of(owner).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(owner).unwrap())
+    );
     owner.down().await;
 
     assert_eq!(sum(&view), sum(&pattern(3 << 20, 1)));
@@ -414,7 +418,11 @@ async fn a_killed_holder_frees_what_it_held() {
         s.leased == 2 && s.in_transit == 0
     })
     .await;
-    assert!(system.kill_worker(system.process_of(holder).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(holder).unwrap())
+    );
     wait_for(&blobs, "its leases end with it", |stats| stats.bytes == 0).await;
     system.shutdown().await;
 }
@@ -475,7 +483,11 @@ async fn the_processes_of_a_node_share_one_quota_and_a_dead_one_gives_back() {
     };
     assert_eq!(blobs.writer(3 << 20).map(drop).unwrap_err(), refused);
     assert_eq!(second.ask(make(2)).await.unwrap().unwrap_err(), refused);
-    assert!(system.kill_worker(system.process_of(first).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(first).unwrap())
+    );
     wait_for(&blobs, "its part comes back", |stats| {
         stats.node_bytes == 3 << 20
     })
@@ -542,8 +554,8 @@ async fn join(from: &System, to: &System, tamper: impl FnMut(&mut [u8]) + Send +
     tokio::spawn(relay(ours_far_read, theirs_far_write, tamper));
     tokio::spawn(relay(theirs_far_read, ours_far_write, |_| ()));
     let (here, there) = tokio::join!(
-        from.join_stream(ours_read, ours_write),
-        to.join_stream(theirs_read, theirs_write),
+        from.admin().join_stream(ours_read, ours_write),
+        to.admin().join_stream(theirs_read, theirs_write),
     );
     here.unwrap();
     there.unwrap();
@@ -622,7 +634,10 @@ async fn another_node_gets_a_copy_that_its_processes_share() {
     }
     // The copy is passed on within its node, also when the owner is gone.
     drop(blob);
-    assert!(near.kill_worker(near.process_of(maker).unwrap()));
+    assert!(
+        near.admin()
+            .kill_worker(near.admin().process_of(maker).unwrap())
+    );
     near.scope(maker.down()).await;
     let passed = first
         .ask(PassOn {

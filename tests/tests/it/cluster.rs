@@ -114,7 +114,7 @@ async fn a_job_that_is_stopped_ends_and_one_that_does_not_listen_is_killed() {
     assert!(job.attempt().is_some());
     stop(&head, deaf, false).await;
     assert_eq!(ended(&head, deaf).await, Outcome::Stopped { by });
-    assert!(head.system().processes().is_empty());
+    assert!(head.system().admin().processes().is_empty());
     head.shutdown().await;
 }
 
@@ -137,11 +137,18 @@ async fn actors_of_a_job_run_on_other_nodes_and_end_with_it() {
         .collect();
     assert_eq!(pids.len(), 3, "{lines:?}");
     assert!(pids.iter().all(|pid| is_alive(*pid)));
+    let folders = |node: &str| {
+        let folders = std::fs::read_dir(folder.path().join(node).join("jobs"));
+        folders.into_iter().flatten().count()
+    };
+    let nodes = ["head", "second", "third"];
+    assert_eq!(nodes.map(folders), [1; 3]);
     stop(&head, id, true).await;
     ended(&head, id).await;
     assert!(!pids.iter().any(|pid| is_alive(*pid)), "{pids:?}");
+    assert_eq!(nodes.map(folders), [0; 3], "folders are left");
     for daemon in [third, second, head] {
-        assert!(daemon.system().processes().is_empty());
+        assert!(daemon.system().admin().processes().is_empty());
         daemon.shutdown().await;
     }
 }
@@ -193,9 +200,19 @@ async fn the_jobs_of_a_namespace_hold_no_more_than_it_may() {
     heard(&[&head, &second], "lab/", 150).await;
     let first = holds("head", "lab").await;
     prints(&head, first, "holding").await;
+    let told = "the jobs of lab together may hold 0.15 cpu, holds 0.1 and asks for 0.1 more";
+    let (begun, patience) = (Clock::now(), Duration::from_secs(1));
+    let impatient = submit_with(&head, &["holds", "0.1", "1"], |spec| {
+        spec.node = Some("second".to_owned());
+        spec.namespace = "lab".to_owned();
+    });
+    let Outcome::Failed { why, .. } = ended(&head, impatient.await).await else {
+        panic!("there is no room for it");
+    };
+    assert!(why.contains("after 1 s: ") && why.contains(told), "{why}");
+    assert!(Clock::now().since(begun) >= patience, "it did not wait");
     let next = holds("second", "lab").await;
     let why = waits(&second).await;
-    let told = "the jobs of lab together may hold 0.15 cpu, holds 0.1 and asks for 0.1 more";
     assert!(why.contains(told), "{why}");
     // Another namespace has its own bounds, or none.
     let other = holds("second", "shop").await;
@@ -221,7 +238,7 @@ async fn heard(nodes: &[&Daemon], of: &str, cpu_milli: u64) {
     };
     let heard = async {
         for node in nodes {
-            while node.system().quotas().get(of) != Some(&quota) {
+            while node.system().admin().quotas().get(of) != Some(&quota) {
                 Clock::sleep(Duration::from_millis(5)).await;
             }
         }

@@ -218,7 +218,13 @@ pub(crate) async fn stop(daemon: &Daemon, job: JobId, in_order: bool) {
 /// Waits until a node has a link to another.
 pub(crate) async fn linked(daemon: &Daemon, node: &str) {
     let linked = async {
-        while !daemon.system().links().iter().any(|link| link.node == node) {
+        while !daemon
+            .system()
+            .admin()
+            .links()
+            .iter()
+            .any(|link| link.node == node)
+        {
             Clock::sleep(Duration::from_millis(5)).await;
         }
     };

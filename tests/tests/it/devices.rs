@@ -298,7 +298,10 @@ async fn a_label_that_is_preferred_decides_where_there_is_a_choice() {
     let (a, b) = (start("a", "hard").await, start("b", "solid").await);
     let (near, far) = tokio::io::duplex(1 << 20);
     let ((a_in, a_out), (b_in, b_out)) = (tokio::io::split(near), tokio::io::split(far));
-    let joined = tokio::join!(a.join_stream(a_in, a_out), b.join_stream(b_in, b_out));
+    let joined = tokio::join!(
+        a.admin().join_stream(a_in, a_out),
+        b.admin().join_stream(b_in, b_out)
+    );
     joined.0.unwrap();
     joined.1.unwrap();
     let story = async {
@@ -358,7 +361,7 @@ fn a_killed_process_is_replaced_when_its_memory_is_free_and_not_before() {
         own(actor).await;
         let (_, process, _) = placed(&node, actor).await;
         let begun = Clock::now();
-        assert!(node.kill_worker(process));
+        assert!(node.admin().kill_worker(process));
         assert_eq!(own(actor).await.len(), 8);
         let took = Clock::now().since(begun);
         assert!(
@@ -387,7 +390,7 @@ fn a_device_whose_memory_stays_held_is_out_of_service_and_the_refusal_says_so() 
                     .restart(Restart::Temporary);
                 let actor = actor.await.unwrap();
                 let (_, process, _) = placed(&node, actor).await;
-                assert!(node.kill_worker(process));
+                assert!(node.admin().kill_worker(process));
                 let begun = Clock::now();
                 let next = node.spawn::<Worker>(NOW).gpus(1);
                 let why = not_placed(next.await);
@@ -420,8 +423,8 @@ fn a_device_that_fails_costs_its_process_and_its_place_and_a_spare_takes_over() 
         let why = not_placed(node.spawn::<Worker>(NOW).gpus(8).await);
         assert!(why.contains("Xid 79"), "{why}");
         assert!(world.devices.repair("node0/gpu0"));
-        assert!(node.repair_device(0).await);
-        assert!(!node.repair_device(0).await);
+        assert!(node.admin().repair_device(0).await);
+        assert!(!node.admin().repair_device(0).await);
         actor.stop().await.unwrap();
         let all = node.spawn::<Worker>(NOW).gpus(8).await.unwrap();
         assert_eq!(own(all).await.len(), 8);
@@ -579,7 +582,7 @@ fn a_gang_is_placed_whole_or_not_at_all() {
         assert_eq!(nodes, ["node-0", "node-1"]);
         // A member that is placed again stays apart from the other.
         let (_, process, _) = placed(&node, spread.members()[0]).await;
-        assert!(node.kill_worker(process));
+        assert!(node.admin().kill_worker(process));
         own(spread.members()[0]).await;
         assert_eq!(placed(&node, spread.members()[0]).await.0, "node-0");
         let rack = |needs: Needs| needs.gpus(1).within(Level::Node);
@@ -682,13 +685,13 @@ fn a_spare_takes_over_from_a_process_that_is_lost_and_the_pool_fills_up_again() 
             .map(|lease| lease.devices[0].index)
             .collect();
         assert_eq!(parked, [0, 1]);
-        let before = node.workers().len();
+        let before = node.admin().workers().len();
         let (_, _, devices) = placed(&node, gang.members()[2]).await;
         let lost = format!("node0/gpu{}", devices[0]);
         assert!(world.devices.strike(&lost, Strike::Lost));
         until(async || own(gang.members()[2]).await == [0]).await;
         until(async || pool.ready() == 2).await;
-        assert_eq!(node.workers().len(), before);
+        assert_eq!(node.admin().workers().len(), before);
         // A spare that is lost itself is replaced, too.
         assert!(world.devices.strike("node0/gpu1", Strike::Xid(79)));
         until(async || {
@@ -738,7 +741,8 @@ fn what_a_lost_node_held_is_given_back() {
                         let views = node.nodes().await;
                         views.len() == 1 && views[0].node.free_devices() == own
                     };
-                    until(async || idle(&there, 8).await && there.workers().is_empty()).await;
+                    until(async || idle(&there, 8).await && there.admin().workers().is_empty())
+                        .await;
                     drop(pool);
                     let _ = actor.stop().await;
                     blocker.stop().await.unwrap();
@@ -827,7 +831,7 @@ fn actors_without_devices_share_the_worker_of_their_node() {
         b.stop().await.unwrap();
         alone.stop().await.unwrap();
         until(|| async { node.nodes().await[0].actors.is_empty() }).await;
-        assert!(node.workers().is_empty());
+        assert!(node.admin().workers().is_empty());
     });
 }
 
@@ -934,11 +938,11 @@ async fn story(world: World, seed: u64) {
             let device = format!("node{machine}/gpu{}", dice.roll(8));
             match dice.roll(7) {
                 0 | 1 => {
-                    let workers = world.nodes[machine as usize].workers();
+                    let workers = world.nodes[machine as usize].admin().workers();
                     let pick = dice.roll(8) as usize;
                     if let Some((process, _)) = workers.get(pick % workers.len().max(1)) {
                         // It may be gone already.
-                        let _ = world.nodes[machine as usize].kill_worker(*process);
+                        let _ = world.nodes[machine as usize].admin().kill_worker(*process);
                     }
                 }
                 2 => assert!(world.devices.strike(&device, Strike::Xid(31))),
@@ -1007,7 +1011,10 @@ async fn story(world: World, seed: u64) {
     })
     .await;
     assert!(
-        world.nodes.iter().all(|node| node.workers().is_empty()),
+        world
+            .nodes
+            .iter()
+            .all(|node| node.admin().workers().is_empty()),
         "seed {seed}"
     );
 }

@@ -61,7 +61,7 @@ async fn stranger(system: &System) -> (DuplexStream, ProcessId) {
     let (reader, writer) = tokio::io::split(ours);
     let joined = tokio::spawn({
         let system = system.clone();
-        async move { system.join_stream(reader, writer).await }
+        async move { system.admin().join_stream(reader, writer).await }
     });
     let mut hello = frame(&mut theirs).await;
     // Length, kind and version come before the process.
@@ -81,7 +81,7 @@ async fn refusal(limits: Limits, said: &[u8], hang_up: bool) -> String {
     if hang_up {
         theirs.shutdown().await.unwrap();
     }
-    let joining = system.join_stream(reader, writer);
+    let joining = system.admin().join_stream(reader, writer);
     let error = Clock::timeout(PATIENCE, joining)
         .await
         .expect("an answer in time")

@@ -438,7 +438,7 @@ async fn a_group_starts_whole_or_not_at_all() {
         assert!(matches!(&error.error, SpawnError::Failed(_)), "{error}");
         assert!(error.to_string().contains("rank 2 (dp=1, tp=0)"), "{error}");
         assert!(error.to_string().contains("bad luck"), "{error}");
-        assert_eq!(system.actors().await, [], "{home:?}");
+        assert_eq!(system.admin().actors().await, [], "{home:?}");
         system.shutdown().await;
     }
 }

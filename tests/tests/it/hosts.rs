@@ -266,7 +266,7 @@ async fn system() -> System {
 /// from the start.
 async fn handled(system: &System, actor: Ref<Counter>, messages: u64) {
     let seen = async || {
-        let views = system.actors().await;
+        let views = system.admin().actors().await;
         views
             .iter()
             .any(|view| view.id == actor.id() && view.handled == messages)
@@ -586,7 +586,7 @@ macro_rules! wrapped {
                 assert!(error.to_string().contains("bad luck"), "{error}");
                 let second = spawn(1).await.unwrap();
                 second.stop().await.unwrap();
-                let gone = async || system.actors().await.is_empty();
+                let gone = async || system.admin().actors().await.is_empty();
                 eventually("the end of all actors", gone).await;
                 system.shutdown().await;
             }

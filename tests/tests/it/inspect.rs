@@ -81,6 +81,14 @@ impl Party {
     fn boom(&mut self, _: Boom) {
         panic!("boom")
     }
+
+    /// Says something, and is killed.
+    #[handler]
+    fn last(&mut self) {
+        eprint!("my last words");
+        let me = rustix::process::getpid();
+        rustix::process::kill_process(me, rustix::process::Signal::KILL).unwrap();
+    }
 }
 
 /// Never leaves its process: it is none of the registered messages.
@@ -288,8 +296,8 @@ async fn those_of_a_process_that_was_killed_are_remembered() {
             .unwrap();
         let id = actor.id();
         until(&|seen| state_of(seen, id) == Some(State::Idle)).await;
-        let process = system.process_of(actor).unwrap();
-        assert!(system.kill_worker(process));
+        let process = system.admin().process_of(actor).unwrap();
+        assert!(system.admin().kill_worker(process));
         until(&|seen| state_of(seen, id) == Some(State::Failed)).await;
         observer.read(|seen| {
             let row = seen.actors().get(id).unwrap();
@@ -325,7 +333,7 @@ async fn a_look_shows_what_has_changed_and_everything_to_who_comes_anew() {
     for _ in 0..100 {
         actors.push(system.spawn::<Party>(()).await.unwrap());
     }
-    let mut watch = system.watch();
+    let mut watch = system.admin().watch();
     let first = look(&mut watch).await;
     assert!(first.anew);
     assert_eq!((first.actors.len(), first.hosted), (100, 100));
@@ -352,7 +360,7 @@ async fn a_look_shows_what_has_changed_and_everything_to_who_comes_anew() {
     );
     assert!(shown.contains(&actors[7].id()));
     assert_eq!(gone, [actors[8].id()]);
-    let mut other = system.watch();
+    let mut other = system.admin().watch();
     assert_eq!(look(&mut other).await.actors.len(), 99);
     system.shutdown().await;
 }
@@ -367,7 +375,7 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
     let system = builder.start().await.unwrap();
     let actor = system.spawn::<Party>(()).await.unwrap();
     let mut seen = ClusterView::default();
-    let mut watch = system.watch();
+    let mut watch = system.admin().watch();
     seen.look(watch.look(PATIENCE).await, here(), None);
     for _ in 0..1_000 {
         actor.ask(Touch).await.unwrap();
@@ -398,6 +406,7 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
     let row = seen.actors().get(actor.id()).unwrap();
     assert_eq!((row.handled, row.state), (1_000, State::Idle));
     let methods = system
+        .admin()
         .methods_of(actor.id(), system.process())
         .await
         .unwrap();
@@ -450,7 +459,7 @@ async fn numbers_that_were_lost_are_counted() {
     let system = builder.start().await.unwrap();
     let actor = system.spawn::<Party>(()).await.unwrap();
     let mut seen = ClusterView::default();
-    let mut watch = system.watch();
+    let mut watch = system.admin().watch();
     seen.look(watch.look(PATIENCE).await, here(), None);
     for _ in 0..TOLD {
         actor.ask(TellNumbers).await.unwrap();
@@ -534,7 +543,7 @@ fn what_a_process_that_ends_had_to_show_waits_half_a_minute_for_who_looks() {
 
 /// The numbers and failures of processes that have ended, as somebody sees them who never looked before.
 async fn left_with(system: &System) -> (usize, usize) {
-    let sight = system.watch().look(PATIENCE).await;
+    let sight = system.admin().watch().look(PATIENCE).await;
     let sights = sight.processes.into_iter().map(|it| it.sight);
     let ended: Vec<Sight> = sights.filter(|it| it.process != system.process()).collect();
     let numbers = ended.iter().map(|it| it.points.len()).sum();
@@ -602,7 +611,7 @@ async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
         .needs(|needs| needs.gpus(1).device_memory(most))
         .await
         .unwrap();
-    let process = system.process_of(party).unwrap();
+    let process = system.admin().process_of(party).unwrap();
     let (reading, problem) = seen(&system, |seen| {
         let mut problems = seen.problems().iter();
         let problem = problems.find(|it| it.lint == Alert::DeviceMemory)?;
@@ -637,7 +646,9 @@ async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
 /// SEMANTICS 71.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
-    let system = with_workers(Limits::default()).await;
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(100);
+    let system = with_workers(limits).await;
     let far = system.spawn::<Party>(()).isolated().await.unwrap();
     // The row of the child is kept by the process that its parent lives in.
     let child = far.ask(Make).await.unwrap().unwrap();
@@ -650,10 +661,20 @@ async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
         (row.state == State::Idle).then_some(row.view.incarnation)
     })
     .await;
+    // It is ended in the middle of its work. It goes on, and what lies in its mailbox or is sent
+    // meanwhile waits for its next life.
+    let waits = system.scope(async { child.tell(Wait).await });
+    waits.await.unwrap();
+    seen(&system, |seen| {
+        let running = seen.actors().get(child.id())?.view.running.as_ref()?;
+        (running.message == "Wait").then_some(())
+    })
+    .await;
     let why = Failure::error("somebody asked for it");
-    system.fail_actor(child.id(), why, PATIENCE).await.unwrap();
-    // It goes on, and what is sent meanwhile waits for its next life.
-    touch().await.unwrap();
+    let failing = system.admin().fail_actor(child.id(), why, PATIENCE);
+    let (queued, failed, meanwhile) = tokio::join!(touch(), failing, touch());
+    failed.unwrap();
+    queued.and(meanwhile).unwrap();
     let cause = seen(&system, |seen| {
         let row = seen.actors().get(child.id())?;
         let ended = row.lives.iter().find(|life| life.number == before)?;
@@ -662,16 +683,24 @@ async fn whoever_knows_its_number_stops_an_actor_or_has_it_begin_anew() {
     })
     .await;
     assert!(cause.contains("somebody asked for it"), "{cause}");
-    system.stop_actor(child.id(), PATIENCE).await.unwrap();
+    system
+        .admin()
+        .stop_actor(child.id(), PATIENCE)
+        .await
+        .unwrap();
     let gone = touch().await;
     assert!(matches!(gone, Err(AskError::Dead(_))), "{gone:?}");
     // One that has ended has what is asked for.
-    system.stop_actor(child.id(), PATIENCE).await.unwrap();
+    system
+        .admin()
+        .stop_actor(child.id(), PATIENCE)
+        .await
+        .unwrap();
     let nobody = ActorId {
         home: ProcessId(1),
         serial: 1,
     };
-    let refused = system.stop_actor(nobody, PATIENCE).await;
+    let refused = system.admin().stop_actor(nobody, PATIENCE).await;
     assert!(
         matches!(refused, Err(AskError::Unreachable(_))),
         "{refused:?}"
@@ -735,6 +764,8 @@ async fn an_observer_that_goes_on_from_another_tells_nothing_twice_and_knows_who
     boom().await;
     let before = Observer::new("before", 1);
     seen_by(&before, &system, begun(2)).await;
+    // Whoever keeps what an observer has seen does it after each look.
+    assert!(before.pause() <= Duration::from_secs(1), "looks are rare");
     let (past, known) = before.read(|seen| {
         let lines = seen.lines_since(&mut Mark::default());
         let past = Past {
@@ -817,13 +848,14 @@ async fn what_workers_print_goes_to_whoever_takes_it() {
     let temporary = odeon::Restart::Temporary;
     let actor = system.spawn::<Party>(()).restart(temporary).isolated();
     let actor = actor.await.unwrap();
-    let process = system.process_of(actor).unwrap();
-    assert!(actor.ask(Boom).await.is_err());
-    system.shutdown().await;
+    let process = system.admin().process_of(actor).unwrap();
+    // It is killed behind its last line, which no end of a line follows.
+    assert!(matches!(actor.ask(Last).await, Err(AskError::Died(_))));
     let (from, text) = Clock::timeout(PATIENCE, told.recv())
         .await
         .unwrap()
         .unwrap();
     assert_eq!(from, process);
-    assert!(text.contains("boom"), "{text}");
+    assert!(text.ends_with("my last words"), "{text}");
+    system.shutdown().await;
 }

@@ -33,7 +33,7 @@ fn taken_in(b: &System, answers: &Answers) -> DuplexStream {
     let (b, answers) = (b.clone(), Arc::clone(answers));
     drop(tokio::spawn(async move {
         let (reader, writer) = split(far);
-        let answer = b.accept_stream(reader, writer).await;
+        let answer = b.admin().accept_stream(reader, writer).await;
         answers.lock().unwrap().push(answer);
     }));
     near
@@ -89,7 +89,7 @@ async fn half_joined(
         })
     };
     let joining = a.clone();
-    let joining = tokio::spawn(async move { joining.join_over(dial).await });
+    let joining = tokio::spawn(async move { joining.admin().join_over(dial).await });
     let linked = async {
         // Time goes on while all sleep.
         while answers.lock().unwrap().is_empty() {
@@ -99,7 +99,7 @@ async fn half_joined(
     let linked = Clock::timeout(PATIENCE, linked).await;
     linked.expect("b has the link");
     answers.lock().unwrap().remove(0).unwrap();
-    assert_eq!(b.links().len(), 1);
+    assert_eq!(b.admin().links().len(), 1);
     assert!(!joining.is_finished(), "a has heard nothing of the link");
     joining
 }
@@ -128,10 +128,10 @@ async fn a_peer_that_leaves_before_it_says_hello_leaves_no_link() {
         ready(Ok(split(own)))
     };
     let joining = a.clone();
-    let joining = tokio::spawn(async move { joining.join_over(dial).await });
+    let joining = tokio::spawn(async move { joining.admin().join_over(dial).await });
     let why = refused(joining).await;
     assert_eq!(why, "it hung up");
-    assert_eq!((dialled.load(SeqCst), a.links().len()), (1, 0));
+    assert_eq!((dialled.load(SeqCst), a.admin().links().len()), (1, 0));
     a.shutdown().await;
 }
 
@@ -145,7 +145,7 @@ async fn a_join_whose_peer_leaves_in_order_during_the_greeting_is_refused() {
     let why = refused(joining).await;
     assert_eq!(why, "the other side is leaving");
     leaving.await.unwrap();
-    assert!(a.links().is_empty());
+    assert!(a.admin().links().is_empty());
     a.shutdown().await;
 }
 
@@ -159,7 +159,7 @@ async fn a_join_whose_peer_falls_silent_during_the_greeting_is_refused_in_time()
     assert!(why.contains("silent for"), "{why}");
     let took = Clock::now().since(begun);
     assert!(took < 2 * limits().link_idle_timeout, "{took:?}");
-    assert!(a.links().is_empty());
+    assert!(a.admin().links().is_empty());
     a.shutdown().await;
     b.shutdown().await;
 }
@@ -194,9 +194,9 @@ async fn a_link_that_the_other_side_has_never_had_is_refused_there_and_made_anew
         }));
         ready(Ok::<Halves, io::Error>(split(own)))
     };
-    let joined = Clock::timeout(PATIENCE, a.join_over(dial)).await;
+    let joined = Clock::timeout(PATIENCE, a.admin().join_over(dial)).await;
     assert_eq!(joined.unwrap().unwrap(), b.process());
-    let views = [a.links(), b.links()];
+    let views = [a.admin().links(), b.admin().links()];
     assert_eq!(views.map(|it| it.len()), [1, 1]);
     let mut told = answers
         .lock()

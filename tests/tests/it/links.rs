@@ -206,8 +206,8 @@ async fn obey(system: &System, order: Order) -> Value {
             Door::of(door).open.send_replace(true);
             Value::Null
         }
-        Order::Actors => json!(system.actors().await),
-        Order::DeadLetters => json!(system.dead_letters()),
+        Order::Actors => json!(system.admin().actors().await),
+        Order::DeadLetters => json!(system.admin().dead_letters()),
     }
 }
 
@@ -745,7 +745,7 @@ async fn an_outage_loses_nothing(pair: &Pair) {
 
 /// The link to `b` as `a` sees it.
 fn link_to_b(pair: &Pair) -> LinkView {
-    let links = pair.a.links();
+    let links = pair.a.admin().links();
     let to_b = |link: &LinkView| !link.is_worker && link.node == "b";
     links.into_iter().find(to_b).expect("the link is there")
 }
@@ -807,7 +807,7 @@ async fn control_overtakes_a_queue_of_large_messages(pair: &Pair) {
 
 async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     let actor = pair.a.spawn::<Probe>(1).on_node("b").await.unwrap();
-    let process = pair.a.process_of(actor).unwrap();
+    let process = pair.a.admin().process_of(actor).unwrap();
     let views = actors_at_b(pair).await;
     assert!(
         views
@@ -842,7 +842,7 @@ async fn an_actor_is_placed_on_the_other_node(pair: &Pair) {
     // Two share a worker process of the other node by its name.
     let shared = async |n| {
         let spawn = pair.a.spawn::<Probe>(n).on_node("b").in_worker("pool");
-        pair.a.process_of(spawn.await.unwrap()).unwrap()
+        pair.a.admin().process_of(spawn.await.unwrap()).unwrap()
     };
     assert_eq!(shared(3).await, shared(4).await);
     // The node is given its worker back.

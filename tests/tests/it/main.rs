@@ -22,6 +22,7 @@ mod simulation;
 mod spans;
 mod stubborn;
 mod supervision;
+mod timers;
 mod workers;
 
 use std::time::Duration;

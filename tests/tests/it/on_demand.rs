@@ -336,7 +336,7 @@ async fn a_piece_that_is_nowhere_fails_the_try_with_its_name() {
     expect_nothing_left(folder.path()).await;
 }
 
-/// SEMANTICS 56.
+/// SEMANTICS 56, 66.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_is_killed_leaves_no_mount_and_later_tries_start_from_files() {
     let test = "a_driver_that_is_killed_leaves_no_mount_and_later_tries_start_from_files";
@@ -373,7 +373,7 @@ async fn a_driver_that_is_killed_leaves_no_mount_and_later_tries_start_from_file
         Clock::timeout(PATIENCE, whole).await.is_some(),
         "its files never were all there"
     );
-    let drivers = second.system().processes();
+    let drivers = second.system().admin().processes();
     let driver = drivers.iter().find_map(|it| it.pid).unwrap();
     kill_process(Pid::from_raw(driver as i32).unwrap(), Signal::KILL).unwrap();
     let Outcome::Failed { code, .. } = ended(&head, id).await else {

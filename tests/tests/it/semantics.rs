@@ -132,7 +132,7 @@ async fn begun<F: Future + Unpin>(mut future: F) -> F {
 async fn seen<A>(system: &System, actor: Ref<A>, fact: impl Fn(&ActorView) -> bool) {
     let waiting = async {
         loop {
-            let views = system.actors().await;
+            let views = system.admin().actors().await;
             if views.iter().any(|view| view.id == actor.id() && fact(view)) {
                 return;
             }
@@ -278,9 +278,9 @@ async fn an_ask_that_was_given_up_while_it_was_held_is_not_handled() {
         .await
         .unwrap();
     let actor = clerk(&system, 8, true).await;
-    let process = system.process_of(actor).unwrap();
+    let process = system.admin().process_of(actor).unwrap();
     let watched = begun(Box::pin(actor.down())).await;
-    assert!(system.kill_worker(process));
+    assert!(system.admin().kill_worker(process));
     watched.await;
     let short = Duration::from_millis(10);
     let error = actor.ask(Note).timeout(short).await.unwrap_err();
@@ -358,13 +358,13 @@ async fn mail_of_the_dead_is_answered_or_counted() {
     stop.await.unwrap();
     // The mailbox goes after the actor: the count follows its end.
     let counted = async {
-        while system.dead_letters() == 0 {
+        while system.admin().dead_letters() == 0 {
             tokio::task::yield_now().await;
         }
     };
     let counted = odeon::Clock::timeout(Duration::from_secs(10), counted).await;
     assert!(counted.is_some(), "the tell was lost in silence");
-    assert_eq!(system.dead_letters(), 1);
+    assert_eq!(system.admin().dead_letters(), 1);
     assert_eq!(NOTED[5].load(Ordering::SeqCst), 0);
     // Whoever tells the dead gets the message back.
     let error = actor.tell(Note).await.unwrap_err();
@@ -386,12 +386,16 @@ async fn tells_that_are_lost_with_a_process_are_no_dead_letters() {
         actor.tell(Note).await.unwrap();
     }
     seen(&system, actor, |view| view.queued == 5).await;
-    assert!(system.kill_worker(system.process_of(actor).unwrap()));
+    assert!(
+        system
+            .admin()
+            .kill_worker(system.admin().process_of(actor).unwrap())
+    );
     let error = held.await.unwrap_err();
     assert!(matches!(error, AskError::Died(_)), "{error}");
     assert_eq!(actor.ask(Life).await, Ok(2));
     assert_eq!(actor.ask(Note).await, Ok(1), "they were lost");
-    assert_eq!(system.dead_letters(), 0);
+    assert_eq!(system.admin().dead_letters(), 0);
     system.shutdown().await;
 }
 
@@ -428,7 +432,7 @@ async fn a_dead_letter_is_logged_with_whose_it_was() {
     GATES[14].add_permits(1);
     assert_eq!(held.await, Ok(()));
     stop.await.unwrap();
-    eventually("a dead letter", async || system.dead_letters() == 1).await;
+    eventually("a dead letter", async || system.admin().dead_letters() == 1).await;
     let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     let mut lines = text.lines().filter(|line| line.contains("dead letter"));
     let line = lines.next().unwrap_or_else(|| panic!("none in: {text}"));

@@ -15,6 +15,8 @@ mod recorder;
 mod story;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use odeon::simulation::{SimulationSpec, World};
@@ -220,9 +222,9 @@ fn tells_that_are_refused_give_their_credit_back() {
             let home = &world.nodes[0];
             let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
             let actor = spawn.isolated().await.expect("it starts");
-            let lost = home.process_of(actor).expect("it has a process");
+            let lost = home.admin().process_of(actor).expect("it has a process");
             let down = actor.down();
-            assert!(home.kill_worker(lost));
+            assert!(home.admin().kill_worker(lost));
             down.await;
             let telling = async {
                 for number in 0..TOLD {
@@ -233,12 +235,12 @@ fn tells_that_are_refused_give_their_credit_back() {
             };
             world.nodes[sender].scope(telling).await;
             let placed = async {
-                while home.process_of(actor).is_none() {
+                while home.admin().process_of(actor).is_none() {
                     Clock::sleep(Duration::from_secs(1)).await;
                 }
             };
             in_time(placed).await;
-            assert_eq!(home.dead_letters(), TOLD - BACKLOG, "seed {seed}");
+            assert_eq!(home.admin().dead_letters(), TOLD - BACKLOG, "seed {seed}");
             let asked = world.nodes[sender].scope(actor.ask(note(TOLD))).await;
             assert_eq!(asked, Ok(vec![TOLD]), "seed {seed}");
         });
@@ -285,6 +287,102 @@ fn a_node_that_stays_away_is_lost_in_time() {
     }
 }
 
+/// The trouble of a link that is lost to the home of an actor.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// What is open breaks, and nothing more is opened.
+    Cut,
+    /// What is sent is held back.
+    Parted,
+    /// The home hears nothing more, and is heard.
+    OneWay,
+}
+
+/// A life on the other side of a lost link is over when that side has noticed the loss. Until then it
+/// may run beside the next one, and has nothing from its home.
+///
+/// SEMANTICS 8.
+#[test]
+fn a_life_that_was_cut_off_ends_in_time_and_gets_no_more_from_its_home() {
+    let soon = Duration::from_millis(5);
+    let supervision = Supervision::one_for_one().backoff(soon, soon);
+    let mut beside = 0;
+    for (seed, loss) in (0..30).flat_map(|seed| {
+        let all = [Loss::Cut, Loss::Parted, Loss::OneWay];
+        all.map(|loss| (seed, loss))
+    }) {
+        recorder::take();
+        let deaf = Arc::new(AtomicUsize::new(0));
+        let heard = Arc::clone(&deaf);
+        let spec = SimulationSpec::new(odeon::job![Recorder])
+            .nodes(3)
+            .limits(limits())
+            .supervision(supervision)
+            .relayed(move |from, to| {
+                let heard = Arc::clone(&heard);
+                Box::new(move |bytes: &[u8]| {
+                    let lost = to == 0 && from == heard.load(Ordering::Relaxed);
+                    if lost { vec![] } else { bytes.to_vec() }
+                })
+            });
+        at_home(seed, &spec, async |world: World| {
+            let home = &world.nodes[0];
+            let spawn = home.spawn::<Recorder>(()).restart(Restart::Permanent);
+            let spawn = spawn.needs(|needs| needs.not_on_node("node-0"));
+            let actor = spawn.await.expect("it starts");
+            assert_eq!(actor.ask(note(1)).await, Ok(vec![1]));
+            let lives_at = async |node: usize| {
+                let views = world.nodes[node].admin().actors().await;
+                views.iter().any(|view| view.id == actor.id())
+            };
+            let away = if lives_at(1).await { 1 } else { 2 };
+            assert!(lives_at(away).await);
+            // At any moment between two beats.
+            Clock::sleep(Duration::from_millis(seed * 7)).await;
+            match loss {
+                Loss::Cut => world.network.cut(0, away),
+                Loss::Parted => world.network.part(0, away),
+                Loss::OneWay => deaf.store(away, Ordering::Relaxed),
+            }
+            in_time(actor.down()).await;
+            let declared = Clock::now();
+            let most = limits().link_idle_timeout + spec.delay_max * 2;
+            let mut number = 2;
+            while lives_at(away).await {
+                let past = Clock::now().since(declared);
+                assert!(past <= most, "seed {seed}, {loss:?}: {past:?}");
+                if recorder::last_life() == 2 {
+                    beside += 1;
+                    assert_eq!(actor.ask(note(number)).await, Ok(vec![number]));
+                    number += 1;
+                }
+                Clock::sleep(Duration::from_millis(1)).await;
+            }
+            // The next one is elsewhere, before the link is there again and after that.
+            assert_eq!(
+                in_time(actor.ask(note(number)).into_future()).await,
+                Ok(vec![number])
+            );
+            number += 1;
+            deaf.store(0, Ordering::Relaxed);
+            world.network.heal(0, away);
+            in_time(async {
+                while world.join(0, away).await.is_err() {
+                    Clock::sleep(soon).await;
+                }
+            })
+            .await;
+            assert_eq!(actor.ask(note(number)).await, Ok(vec![number]));
+            assert!(!lives_at(away).await);
+        });
+        let handled = recorder::take();
+        let lives = notes(&handled).map(|note| (note.number, note.life));
+        let wrong: Vec<_> = lives.filter(|it| it.1 != 1 + u32::from(it.0 > 1)).collect();
+        assert!(wrong.is_empty(), "seed {seed}, {loss:?}: {wrong:?}");
+    }
+    assert!(beside > 0, "no two lives ever ran at the same time");
+}
+
 /// SEMANTICS 18.
 #[test]
 fn a_process_that_is_lost_before_it_hosts_its_actor_is_replaced() {
@@ -303,7 +401,7 @@ fn a_process_that_is_lost_before_it_hosts_its_actor_is_replaced() {
                 spawn.on_node(format!("node-{node}")).in_worker("pool")
             };
             let first = spawn().await.expect("it starts");
-            let process = home.process_of(first).expect("it has a process");
+            let process = home.admin().process_of(first).expect("it has a process");
             // With bytes on the way all the time, what the other node says within a few
             // milliseconds arrives at once: that there is a process, and that it is gone.
             let other = world.nodes[1].clone();
@@ -317,7 +415,7 @@ fn a_process_that_is_lost_before_it_hosts_its_actor_is_replaced() {
             });
             let second = tokio::spawn(spawn().into_future());
             Clock::sleep(step * moment as u32).await;
-            assert!(world.nodes[node].kill_worker(process));
+            assert!(world.nodes[node].admin().kill_worker(process));
             let second = in_time(second).await.expect("no panic").expect("it starts");
             for actor in [first, second] {
                 in_time(async {
@@ -467,14 +565,17 @@ fn an_actor_whose_process_was_lost_a_moment_ago_is_not_called_dead() {
             let spawn = world.nodes[0].spawn::<Recorder>(());
             let spawn = spawn.on_node("node-1").restart(Restart::Permanent);
             let actor = spawn.await.expect("it starts");
-            let process = world.nodes[0].process_of(actor).expect("it has a process");
+            let process = world.nodes[0]
+                .admin()
+                .process_of(actor)
+                .expect("it has a process");
             let node = world.nodes[1].clone();
             let asked = tokio::spawn({
                 let node = node.clone();
                 async move { node.scope(async { actor.ask(note(1)).await }).await }
             });
             Clock::sleep(Duration::from_millis(moment)).await;
-            assert!(node.kill_worker(process));
+            assert!(node.admin().kill_worker(process));
             match asked.await.expect("no panic") {
                 Ok(_) => {}
                 Err(AskError::Died(_)) => died += 1,

@@ -109,7 +109,7 @@ async fn a_trace_goes_through_other_processes() {
     // Handled after the tell.
     near.ask(Rest).await.unwrap();
 
-    let spans = system.spans();
+    let spans = system.admin().spans();
     let asked = one(&spans, SpanKind::Ask, "TouchBack");
     assert_eq!((asked.parent, asked.outcome), (0, Outcome::Ok));
     let touched: Vec<_> = spans
@@ -131,7 +131,7 @@ async fn a_trace_goes_through_other_processes() {
 /// The spans of handlers of a message, once there are so many, in the order in which they ran.
 async fn handled(system: &System, message: &str, count: usize) -> Vec<Span> {
     found("the spans of handlers", async || {
-        let mut spans = system.spans();
+        let mut spans = system.admin().spans();
         spans.retain(|it| it.kind == SpanKind::Handle && it.message == message);
         (spans.len() == count).then_some(spans)
     })
@@ -149,7 +149,7 @@ async fn a_trace_ends_where_actors_go_on_for_ever() {
     // Each turn that an actor gives itself is a trace, which says what it follows.
     one.tell(GoOn { times: 9 }).await.unwrap();
     let turns = handled(&system, "GoOn", 10).await;
-    let spans = system.spans();
+    let spans = system.admin().spans();
     for pair in turns.windows(2) {
         let [before, after] = pair else {
             unreachable!()
@@ -185,14 +185,14 @@ async fn what_fails_leaves_a_span_as_well() {
     let short = std::time::Duration::from_millis(1);
     let error = actor.ask(Wait).timeout(short).await.unwrap_err();
     assert!(matches!(error, AskError::Timeout { .. }), "{error}");
-    let spans = system.spans();
+    let spans = system.admin().spans();
     assert_eq!(one(&spans, SpanKind::Ask, "Wait").outcome, Outcome::Failed);
 
     let mut dropped = Box::pin(actor.ask(Touch).into_future());
     let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(dropped.as_mut().poll(cx))).await;
     assert!(poll.is_pending());
     drop(dropped);
-    let spans = system.spans();
+    let spans = system.admin().spans();
     assert_eq!(one(&spans, SpanKind::Ask, "Touch").outcome, Outcome::Failed);
 
     let other = system.spawn::<Far>(()).await.unwrap();
@@ -201,7 +201,7 @@ async fn what_fails_leaves_a_span_as_well() {
     assert!(matches!(&error, AskError::Dead(down) if down.reason == Reason::Stopped));
     let refused = other.tell(TouchBack { near: actor }).await;
     assert!(refused.is_err());
-    let spans = system.spans();
+    let spans = system.admin().spans();
     for kind in [SpanKind::Ask, SpanKind::Tell] {
         assert_eq!(one(&spans, kind, "TouchBack").outcome, Outcome::Failed);
     }
@@ -240,7 +240,7 @@ async fn the_log_of_a_handler_says_where_it_comes_from() {
     let system = System::local().await.unwrap();
     let actor = system.spawn::<Near>(()).await.unwrap();
     actor.ask(Touch).await.unwrap();
-    let spans = system.spans();
+    let spans = system.admin().spans();
     let handled = one(&spans, SpanKind::Handle, "Touch");
     system.shutdown().await;
 

@@ -238,7 +238,7 @@ async fn a_process_whose_only_actor_blocks_is_ended_with_its_family() {
         let running = view.running.as_ref();
         view.id == blocker.id() && running.is_some_and(|it| it.message == "Block")
     };
-    let blocked = async || system.actors().await.iter().any(blocks);
+    let blocked = async || system.admin().actors().await.iter().any(blocks);
     eventually("an actor that blocks", blocked).await;
     sibling.ask(Boom).await.unwrap_err();
     assert_eq!(sibling.ask(Life).await.unwrap().0, 2);
@@ -303,11 +303,14 @@ async fn two_that_are_lost_at_once_come_back_though_one_needs_the_other() {
     let needy = needy.isolated().await.unwrap();
     needy.ask(Life).await.unwrap();
     for round in 0..6 {
-        let processes = [system.process_of(needy), system.process_of(needed)];
+        let processes = [
+            system.admin().process_of(needy),
+            system.admin().process_of(needed),
+        ];
         let begun = Clock::now();
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for which in order {
-            assert!(system.kill_worker(processes[which].unwrap()));
+            assert!(system.admin().kill_worker(processes[which].unwrap()));
         }
         // An ask that left before the loss was noticed ends with it.
         let back = async || needy.ask(Life).await.is_ok() && needed.ask(Life).await.is_ok();

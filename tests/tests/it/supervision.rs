@@ -415,7 +415,7 @@ async fn a_failure_that_nobody_mends_climbs_to_the_top_with_its_causes() {
         assert_eq!(kinds, [Escalated, Escalated, Panic], "{failure}");
         assert!(failure.root_cause().message.contains("boom"), "{failure}");
         // The whole tree is gone, also those who did not fail.
-        let gone = async || system.actors().await.is_empty();
+        let gone = async || system.admin().actors().await.is_empty();
         eventually("the end of the tree", gone).await;
         assert!(kids[0].ask(Life).await.is_err());
         system.shutdown().await;
@@ -619,13 +619,14 @@ async fn orphans_do_as_they_were_told() {
     let keeps = doomed.ask(Kids).await.unwrap()[2];
     let pid = doomed.ask(Pid).await.unwrap();
     let process = system
+        .admin()
         .workers()
         .iter()
         .find(|worker| worker.1 == pid)
         .unwrap()
         .0;
     let killed = Clock::now();
-    assert!(system.kill_worker(process));
+    assert!(system.admin().kill_worker(process));
     let Reason::Failed(failure) = doomed.down().await.reason else {
         panic!("it was killed")
     };
@@ -634,7 +635,7 @@ async fn orphans_do_as_they_were_told() {
     expect(book, &events).await;
     assert!(Clock::now().since(killed) >= ORPHANS_GRACE);
     let orphans = async || {
-        let views = system.actors().await;
+        let views = system.admin().actors().await;
         views
             .into_iter()
             .filter(|view| view.actor == "sup.Kid")
@@ -650,9 +651,13 @@ async fn orphans_do_as_they_were_told() {
     // It is reached from elsewhere no more, and nobody starts it again.
     let asked = system.scope(async { keeps.ask(Life).await }).await;
     assert!(asked.is_err(), "{asked:?}");
-    let views = system.actors().await;
+    let views = system.admin().actors().await;
     let host = views.iter().find(|view| view.id == keeps.id());
-    assert!(system.kill_worker(host.expect("it runs on").process));
+    assert!(
+        system
+            .admin()
+            .kill_worker(host.expect("it runs on").process)
+    );
     eventually("its end", async || orphans().await == 0).await;
     expect(book, &events).await;
     system.shutdown().await;
@@ -675,9 +680,9 @@ async fn every_ask_is_answered_while_its_process_is_killed_again_and_again() {
             .collect();
         // Some are handled, some in the mailbox, some on the link, some not sent yet.
         actor.ask(Work { n: 0 }).await.unwrap();
-        let process = system.process_of(actor).unwrap();
+        let process = system.admin().process_of(actor).unwrap();
         let down = actor.down();
-        assert!(system.kill_worker(process));
+        assert!(system.admin().kill_worker(process));
         for (n, ask) in asks {
             match ask.await.unwrap() {
                 Ok(answer) => {
@@ -698,7 +703,7 @@ async fn every_ask_is_answered_while_its_process_is_killed_again_and_again() {
         down.await;
         // It comes back, in another process, and takes mail again.
         assert_eq!(actor.ask(Work { n: 7 }).await, Ok(7));
-        assert_ne!(system.process_of(actor), Some(process));
+        assert_ne!(system.admin().process_of(actor), Some(process));
         assert_eq!(actor.ask(Life).await, Ok(round + 2));
     }
     assert_eq!(outcomes.0 + outcomes.1, 2000);

@@ -37,7 +37,7 @@ impl Notes {
         system: &System,
         roles: impl IntoIterator<Item = Member>,
     ) -> Result<()> {
-        let pids = system.workers();
+        let pids = system.admin().workers();
         let driver = Process::running(DRIVER, "-".to_owned(), std::process::id());
         let mut processes: Vec<_> = driver.into_iter().collect();
         let mut places = Places::default();

@@ -45,7 +45,7 @@ async fn roles(system: &System, many: usize) -> Vec<Ref<Role>> {
 async fn lose(system: &System, lost: &[Ref<Role>]) {
     let losing = lost.iter().map(|role| {
         let failure = Failure::error("lost");
-        system.fail_actor(role.id(), failure, PATIENCE)
+        system.admin().fail_actor(role.id(), failure, PATIENCE)
     });
     for lost in join_all(losing).await {
         lost.unwrap();

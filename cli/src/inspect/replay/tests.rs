@@ -111,7 +111,7 @@ async fn recorded(seed: u64) -> (Vec<u8>, Vec<(Date, Value)>) {
         Origin::Living(system.clone()),
         None,
     );
-    let mut watch = system.watch();
+    let mut watch = system.admin().watch();
     let mut workers: Vec<Ref<Worker>> = vec![];
     let (mut shown, mut dice) = (vec![], seed);
     for turn in 0..24_u64 {

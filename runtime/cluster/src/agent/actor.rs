@@ -59,10 +59,15 @@ impl AgentActor {
     #[handler]
     pub(super) async fn clear(&mut self, tag: String) -> u64 {
         let system = self.agent.inner.system.clone();
-        let left = system.processes().iter().filter(|it| it.job == tag).count();
+        let left = system
+            .admin()
+            .processes()
+            .iter()
+            .filter(|it| it.job == tag)
+            .count();
         if left > 0 {
             let tag = tag.clone();
-            tokio::spawn(async move { system.end_job(&tag).await });
+            tokio::spawn(async move { system.admin().end_job(&tag).await });
         } else if let Some((job, attempt)) = try_of(&tag) {
             if self.agent.inner.forward.is_unsettled((job, attempt)) {
                 return 1;

@@ -61,9 +61,9 @@ impl Agent {
         self.inner.specs.lock().insert(job.id, job.spec.clone());
         let system = &self.inner.system;
         let driver = match &job.spec.hosts {
-            None => system.start_driver(&tag, &command),
+            None => system.admin().start_driver(&tag, &command),
             Some(hosted) => match DetachedActor::from_text(&hosted.order) {
-                Some(actor) => system.start_host(&tag, &command, actor),
+                Some(actor) => system.admin().start_host(&tag, &command, actor),
                 None => {
                     let why = "this release cannot read how its actor is spawned".to_owned();
                     return Outcome::Refused { why };
@@ -108,7 +108,7 @@ impl Agent {
             if let Some(hosted) = &job.spec.hosts {
                 // It runs when it can be found.
                 tokio::select! {
-                    () = system.hosted(&tag, &hosted.name, process) => {}
+                    () = system.admin().hosted(&tag, &hosted.name, process) => {}
                     _ = is_over => return,
                 }
             }

@@ -69,7 +69,7 @@ impl Agent {
                 let job = handoff.job.clone();
                 let outcome = match (
                     &handoff.exit,
-                    agent.inner.system.inherited_driver(handoff.driver),
+                    agent.inner.system.admin().inherited_driver(handoff.driver),
                 ) {
                     (Some((exit, was_asked)), _) => {
                         let of = (job.id, attempt);
@@ -139,7 +139,7 @@ impl Agent {
                 });
                 tries.collect()
             };
-            let processes = self.inner.system.processes();
+            let processes = self.inner.system.admin().processes();
             let runs = |it: &AttemptHandoff| processes.iter().any(|row| row.process == it.driver);
             let is_known = |it: &AttemptHandoff| it.exit.is_some() || runs(it);
             if tries.iter().all(is_known) {

@@ -65,7 +65,7 @@ impl Mesh {
 
     /// Dials nodes that are up and not linked. Of two nodes, the one with the smaller name dials.
     fn link(&self) {
-        let links = self.system.links().into_iter();
+        let links = self.system.admin().links().into_iter();
         let linked: BTreeSet<String> = links.map(|link| link.node).collect();
         let nodes = self.catalog.nodes();
         let missing = nodes.iter().filter(|row| {
@@ -87,7 +87,7 @@ impl Mesh {
             let quota = bounds.of_actors()?;
             Some((format!("{name}/"), quota))
         });
-        self.system.set_quotas(quotas.collect());
+        self.system.admin().set_quotas(quotas.collect());
         self.system.refuse_certificates(self.catalog.revoked());
     }
 

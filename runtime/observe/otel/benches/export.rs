@@ -61,7 +61,7 @@ async fn per_span() {
         actor.ask(Touch).await.unwrap();
     }
     let mut seen = ClusterView::default();
-    let mut watch = system.watch();
+    let mut watch = system.admin().watch();
     loop {
         let sight = watch.look(Duration::from_secs(5)).await;
         let more = sight.more(usize::MAX);

@@ -97,7 +97,7 @@ impl<M: Message> fmt::Debug for Ask<M> {
 }
 
 impl<M: Message> Ask<M> {
-    pub(super) fn new(
+    pub(crate) fn new(
         to: ActorId,
         fence: Incarnation,
         message: M,

@@ -51,7 +51,7 @@ impl Stop {
     fn order(&self) -> BoxFuture<'static, Result<(), AskError>> {
         let Self { id, timeout, .. } = *self;
         let Some(engine) = task_context::engine_for(id.home) else {
-            return Box::pin(std::future::ready(Err(AskError::NoSystem)));
+            return Box::pin(std::future::ready(Err(task_context::no_engine())));
         };
         let (tell, told) = oneshot::channel();
         let stopping = Arc::clone(&engine);

@@ -127,7 +127,7 @@ async fn every_refusal_says_what_to_do() {
         .unwrap();
     linked.join(scene.address).await.unwrap();
     let seen = async {
-        while scene.head.links().is_empty() {
+        while scene.head.admin().links().is_empty() {
             Clock::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -277,7 +277,7 @@ async fn a_node_that_stops_admitting_takes_nobody_and_keeps_its_links() {
     scene.head.admit_nobody().unwrap();
     let error = join(scene.address, &token, "second").await.unwrap_err();
     assert!(matches!(error, JoinError::NotAdmitting { .. }), "{error:?}");
-    assert_eq!(scene.head.links().len(), 1);
+    assert_eq!(scene.head.admin().links().len(), 1);
     let authority = Arc::try_unwrap(scene.cluster).unwrap();
     scene.head.admit(authority, scene.tokens).unwrap();
     join(scene.address, &token, "second").await.unwrap();
@@ -327,7 +327,7 @@ async fn a_node_shows_a_certificate_also_where_newcomers_come() {
     let (answer, why) = say(&connected.unwrap(), &bytes).await;
     assert!(answer.is_empty() && why.contains("no certificate"), "{why}");
     endpoint.close(0u32.into(), b"");
-    assert!(scene.head.links().is_empty());
+    assert!(scene.head.admin().links().is_empty());
     scene.head.shutdown().await;
 }
 
@@ -352,7 +352,7 @@ async fn a_stranger_reaches_no_engine_over_the_protocol_of_newcomers() {
         );
         endpoint.close(0u32.into(), b"");
     }
-    assert!(scene.head.links().is_empty());
+    assert!(scene.head.admin().links().is_empty());
     // Another version learns of it, whatever it sends besides.
     let (endpoint, connected) = stranger(&scene, JOIN_PROTOCOL).await;
     let (answer, _) = say(&connected.unwrap(), &99u32.to_le_bytes()).await;

@@ -1,6 +1,7 @@
 //! The process that a node has started: it reads what it is there for, joins, serves, and ends with its
 //! node.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +19,7 @@ use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::failure::Failure;
 use crate::net::link::{self, Link, socket};
+use crate::node::program;
 
 impl Birth {
     /// Keeps this process to the processors near its devices. Its memory then comes from there
@@ -71,6 +73,27 @@ pub(crate) fn birth() -> Option<Result<Birth, SystemError>> {
         SystemError::Refused(why)
     }))
 }
+
+/// Ends this process if it was started as a worker and does something else: a program that goes on as if
+/// it had been started by people would start workers, too, and those more.
+pub(crate) fn end_if_strayed() {
+    let is_worker = matches!(birth(), Some(Ok(birth)) if birth.role != Role::Driver);
+    if is_worker && !SERVES.load(Ordering::Acquire) {
+        let _ = writeln!(std::io::stderr(), "Error: {}", program::NO_ENTRY);
+        std::process::exit(STRAYED);
+    }
+}
+
+/// Set once this process serves as a worker.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// This process serves as a worker from now on.
+pub(crate) fn serves() {
+    SERVES.store(true, Ordering::Release);
+}
+
+/// The exit code of a process that was started as a worker and does something else.
+pub(crate) const STRAYED: i32 = 97;
 
 /// A worker must not outlive its node, even one that is killed: a thread waits for the end of that.
 /// (The parent's death signal would come with the end of the thread that started this process.)

@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
+use super::child::STRAYED;
 use super::{
     Binding, Birth, Forked, LAST_WORDS, Launch, Role, SIGNAL, WORKER_ENV, Worker, has_ended,
     is_process, killed_by, not_started, unobserved,
@@ -24,7 +25,7 @@ use crate::base::failure::{Failure, FailureKind, ProcessExit};
 use crate::base::id::ProcessId;
 use crate::net::link::{self, Greeted, socket};
 use crate::net::wire::Hello;
-use crate::node::program::{Output, WorkerMode};
+use crate::node::program::{NO_ENTRY, Output, WorkerMode};
 
 impl Engine {
     /// Checks that this node may start another process.
@@ -62,6 +63,7 @@ impl Engine {
         };
         let started = match command {
             Some(command) => {
+                command.check().map_err(not_started)?;
                 let launch = Launch {
                     process,
                     job,
@@ -114,6 +116,7 @@ impl Engine {
         Err(match exit {
             // Nothing is wrong with the program: another process may do better.
             Some(exit) if retired || killed => exit.into(),
+            Some(exit) if exit.code == Some(STRAYED) => not_started(NO_ENTRY),
             Some(exit) => not_started(format!("{refused} ({})", exit.status)),
             None => not_started(refused),
         })

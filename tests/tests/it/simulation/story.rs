@@ -350,8 +350,8 @@ impl Faults {
     /// Kills the worker process that hosts the actor, if one does.
     fn kill(&mut self) {
         let nodes = &self.world.nodes;
-        if let Some(process) = nodes[0].process_of(self.actor)
-            && nodes.iter().any(|node| node.kill_worker(process))
+        if let Some(process) = nodes[0].admin().process_of(self.actor)
+            && nodes.iter().any(|node| node.admin().kill_worker(process))
         {
             self.tally.note(Happening::ProcessKilled);
         }
@@ -450,7 +450,11 @@ async fn gather(
     let links = evidence.tally.times(Happening::LinkBegun);
     let again = links.saturating_sub(1);
     evidence.tally.note_times(Happening::LinkBegunAgain, again);
-    evidence.dead_letters = world.nodes.iter().map(System::dead_letters).sum();
+    evidence.dead_letters = world
+        .nodes
+        .iter()
+        .map(|system| system.admin().dead_letters())
+        .sum();
     evidence.seen = recorder::take();
     evidence.judge();
     evidence

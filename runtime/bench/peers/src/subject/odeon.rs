@@ -65,9 +65,10 @@ async fn killed(system: &System) -> Result<f64> {
     let mirror = spawn.restart(Restart::Permanent).await?;
     mirror.ask(Reflect { words: PAYLOAD }).await?;
     let process = system
+        .admin()
         .process_of(mirror)
         .context("the actor has no place")?;
-    let workers = system.workers();
+    let workers = system.admin().workers();
     let (_, pid) = *workers
         .iter()
         .find(|(worker, _)| *worker == process)
@@ -78,7 +79,7 @@ async fn killed(system: &System) -> Result<f64> {
     // An ask that reached the dying process ends with `Died`; the next one waits for the restart.
     while mirror.ask(Reflect { words: PAYLOAD }).await.is_err() {}
     let seconds = Clock::now().since(begun).as_secs_f64();
-    let now = system.process_of(mirror);
+    let now = system.admin().process_of(mirror);
     ensure!(now != Some(process), "the process that was killed answered");
     Ok(seconds)
 }

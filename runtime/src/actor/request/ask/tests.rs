@@ -84,7 +84,10 @@ fn an_ask_follows_an_actor_that_moved_since_it_was_found() {
             let actor = spawn.isolated().await.unwrap();
             let (early, late) = (found(actor), found(actor));
             let down = actor.down();
-            assert!(home.kill_worker(home.process_of(actor).unwrap()));
+            assert!(
+                home.admin()
+                    .kill_worker(home.admin().process_of(actor).unwrap())
+            );
             down.await;
             // One while nobody knows where the actor will be, one when it is there.
             assert_eq!(send(early).await, Ok(2), "seed {seed}");

@@ -14,14 +14,14 @@ use crate::base::failure::{Failure, FailureKind};
 use crate::base::trace::SpanContext;
 
 /// A run of user code. Its panics are failures; what it sends and spawns comes from its actor.
-pub(super) struct UserCode<'a, T: 'a> {
-    pub(super) future: BoxFuture<'a, T>,
+pub(crate) struct UserCode<'a, T: 'a> {
+    pub(crate) future: BoxFuture<'a, T>,
     /// Put in place while it is polled.
-    pub(super) surroundings: &'a mut Option<Current>,
+    pub(crate) surroundings: &'a mut Option<Current>,
     /// Its name, for people.
-    pub(super) place: &'static str,
+    pub(crate) place: &'static str,
     /// The span that its log lies in.
-    pub(super) log: tracing::Span,
+    pub(crate) log: tracing::Span,
 }
 
 impl<T> Future for UserCode<'_, T> {
@@ -50,7 +50,7 @@ impl<'a, T: 'a> Drop for UserCode<'a, T> {
 impl<T> UserCode<'_, T> {
     /// Runs it to its end. It is dropped when the supervisor has ordered the end of this life and the
     /// grace is over.
-    pub(super) async fn heeding_orders(mut self, cell: &ActorCell) -> Result<T, Failure> {
+    pub(crate) async fn heeding_orders(mut self, cell: &ActorCell) -> Result<T, Failure> {
         // Most handlers finish in one poll; only the others pay for listening to orders.
         let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut self).poll(cx))).await;
         match first {
@@ -87,7 +87,7 @@ impl<T> UserCode<'_, T> {
 }
 
 /// Prepares surroundings for user code of an actor.
-pub(super) fn surround(
+pub(crate) fn surround(
     surroundings: &mut Option<Current>,
     cell: &Arc<ActorCell>,
     context: SpanContext,
