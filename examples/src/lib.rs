@@ -5,3 +5,20 @@
 //! ```
 //!
 //! Each prints what happens and fails when it does not.
+
+/// The programs of the guide, which are compiled and run as tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../docs/guide/1-first-actor.md")]
+    mod first_actor {}
+    #[doc = include_str!("../../docs/guide/2-messages-and-errors.md")]
+    mod messages_and_errors {}
+    #[doc = include_str!("../../docs/guide/3-processes.md")]
+    mod processes {}
+    #[doc = include_str!("../../docs/guide/4-supervision.md")]
+    mod supervision {}
+    #[doc = include_str!("../../docs/guide/5-timers-and-tasks.md")]
+    mod timers_and_tasks {}
+    #[doc = include_str!("../../docs/guide/6-testing.md")]
+    mod testing {}
+}
