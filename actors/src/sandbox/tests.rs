@@ -72,6 +72,42 @@ fn processes_with(text: &str) -> BTreeSet<u32> {
     found.collect()
 }
 
+impl Sandbox {
+    /// Kills its guard, without which it runs nothing. Returns the fault when that is missed.
+    pub(crate) async fn lose(&self) -> SandboxError {
+        let folder = self.inner.folder.path().to_string_lossy().into_owned();
+        let guards = processes_with(&folder);
+        assert_eq!(guards.len(), 1, "{guards:?}");
+        for guard in guards {
+            let guard = rustix::process::Pid::from_raw(guard as i32).unwrap();
+            rustix::process::kill_process(guard, rustix::process::Signal::KILL).unwrap();
+        }
+        // The pipe breaks when it has ended.
+        let failing = async {
+            loop {
+                if let Err(error) = self.run(script("sh", "")).await {
+                    break error;
+                }
+            }
+        };
+        let error = Clock::timeout(Duration::from_secs(60), failing).await;
+        error.expect("it is missed")
+    }
+
+    /// Takes away what programs need to start, or puts it back. Only where this process mounts for
+    /// them ([`Backend::UtilLinux`]).
+    pub(crate) fn spoil(&self, spoilt: bool) {
+        let mounts = self.inner.folder.path().join("mounts");
+        let aside = mounts.with_extension("aside");
+        let (from, to) = if spoilt {
+            (mounts, aside)
+        } else {
+            (aside, mounts)
+        };
+        std::fs::rename(from, to).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_program_reads_writes_and_ends_with_its_code() {
     for sandbox in sandboxes(&spec()).await {
@@ -195,23 +231,7 @@ async fn the_weaker_level_is_never_taken_for_the_stronger() {
 #[tokio::test]
 async fn without_its_guard_nothing_is_run() {
     let sandbox = &sandboxes(&spec()).await[0];
-    let folder = sandbox.inner.folder.path().to_string_lossy().into_owned();
-    let guards = processes_with(&folder);
-    assert_eq!(guards.len(), 1, "{guards:?}");
-    for guard in guards {
-        let guard = rustix::process::Pid::from_raw(guard as i32).unwrap();
-        rustix::process::kill_process(guard, rustix::process::Signal::KILL).unwrap();
-    }
-    // The pipe breaks when it has ended.
-    let failing = async {
-        loop {
-            if let Err(error) = sandbox.run(script("sh", "")).await {
-                break error;
-            }
-        }
-    };
-    let error = Clock::timeout(Duration::from_secs(60), failing).await;
-    let error = error.expect("it is missed");
+    let error = sandbox.lose().await;
     assert!(matches!(error, SandboxError::Unguarded(_)), "{error}");
 }
 

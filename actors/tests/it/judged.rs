@@ -256,10 +256,16 @@ async fn hostile_programs_earn_nothing_and_others_what_is_theirs() {
         "import socket\ndef add(a, b):\n    try:\n        socket.create_connection(('127.0.0.1', {port}), 5)\n    \
          except OSError:\n        return 0\n    return a + b"
     );
+    // It is ended, and what it has started would go on.
+    let mark = format!("76543.{}3", std::process::id());
+    let outlives = format!(
+        "import subprocess\ndef add(a, b):\n    subprocess.Popen(['sleep', '{mark}'])\n    \
+         while True: pass"
+    );
     let programs = [
         RIGHT,
         "import os\ndef add(a, b):\n    while True:\n        try: os.fork()\n        except OSError: pass",
-        "def add(a, b):\n    while True: pass",
+        &outlives,
         "def add(a, b):\n    while True: print('x' * 65536)",
         &network,
         "def add(a, b):\n    x = []\n    while True: x.append(bytearray(1 << 20))",
@@ -270,9 +276,11 @@ async fn hostile_programs_earn_nothing_and_others_what_is_theirs() {
     let reward = run.roles().find(|(role, ..)| role == "reward");
     let (_, _, process) = reward.expect("it has a process of its own");
     assert_ne!(process, Some(place.system.process()));
+    let begun = processes(&mark, |found| !found.is_empty()).await;
     let batch = batches(&mut run, 1).await.remove(0);
     let rewards: Vec<f32> = batch.trajectories.iter().map(|it| it.reward).collect();
     assert_eq!(rewards, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    processes(&mark, |found| found.is_disjoint(&begun)).await;
     place.system.shutdown().await;
 }
 
@@ -320,7 +328,7 @@ async fn what_a_killed_reward_actor_was_judging_is_judged_once_and_nothing_of_it
     load(&run, is_full).await;
     let before = processes(&mark, |found| found.len() == HELD as usize).await;
     let process = run.roles().find(|(role, ..)| role == "reward").unwrap().2;
-    assert!(place.system.kill_worker(process.expect("it runs")));
+    assert!(place.system.admin().kill_worker(process.expect("it runs")));
     // None of them is left, and all are judged anew.
     let again = |found: &BTreeSet<u32>| found.is_disjoint(&before) && found.len() == HELD as usize;
     processes(&mark, again).await;

@@ -392,6 +392,7 @@ fn gives_up(engine: &mut dyn RolloutEngine) -> String {
     }
 }
 
+/// SEMANTICS 83.
 #[test]
 fn what_time_does_not_mend_is_given_up_in_words() {
     let folder = tempfile::tempdir().unwrap();
@@ -415,6 +416,7 @@ fn what_time_does_not_mend_is_given_up_in_words() {
     }
 }
 
+/// SEMANTICS 83.
 #[test]
 fn a_server_that_is_away_hangs_or_wants_a_key_is_named() {
     let folder = tempfile::tempdir().unwrap();

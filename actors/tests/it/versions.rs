@@ -391,19 +391,24 @@ fn next_of(rollout: &mut dyn RolloutEngine) -> Response {
     }
 }
 
+/// Weights that training has made, one after the other.
+fn versions_of(spec: &EngineSpec) -> [Vec<u8>; 3] {
+    let mut trainer = spec.trainer().unwrap();
+    [1, 2, 3].map(|step| {
+        for _ in 0..5 {
+            trainer.warm_up(step).unwrap();
+        }
+        weights(trainer.as_mut())
+    })
+}
+
 /// SEMANTICS 31.
 /// A free slot begins with the newest weights at once, and what is under way ends with its own.
 #[test]
 fn a_slot_keeps_the_weights_that_its_trajectory_began_with() {
     let folder = tempfile::tempdir().unwrap();
     let spec = tiny(&folder.path().join("base"), 0, 1);
-    let mut trainer = spec.trainer().unwrap();
-    let versions = [1, 2, 3].map(|step| {
-        for _ in 0..5 {
-            trainer.warm_up(step).unwrap();
-        }
-        weights(trainer.as_mut())
-    });
+    let versions = versions_of(&spec);
     let alone = |version: usize, sample| {
         let mut rollout = spec.rollout().unwrap();
         rollout.load(&versions[version]).unwrap();
@@ -436,6 +441,43 @@ fn a_slot_keeps_the_weights_that_its_trajectory_began_with() {
     assert_eq!(ended, [alone(0, first), alone(1, second)]);
     rollout.admit(&order(0, first)).unwrap();
     assert_eq!(next_of(rollout.as_mut()), alone(2, first));
+}
+
+/// SEMANTICS 90.
+#[test]
+fn a_reply_that_waits_for_its_tool_goes_on_with_the_weights_that_it_was_begun_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = tiny(&folder.path().join("base"), 0, 1);
+    let versions = versions_of(&spec);
+    let answered = |sample| {
+        let begun = Partial {
+            version: 1,
+            life: 1,
+            tokens: vec![1, 2],
+            log_probs: vec![-0.5, -0.5],
+            ..Partial::default()
+        };
+        Order {
+            partial: Some(begun),
+            ..order(0, sample)
+        }
+    };
+    let alone = |version: usize, sample| {
+        let mut rollout = spec.rollout().unwrap();
+        rollout.load(&versions[version]).unwrap();
+        rollout.admit(&answered(sample)).unwrap();
+        next_of(rollout.as_mut())
+    };
+    let mut differs = (0..100).filter(|sample| alone(0, *sample) != alone(1, *sample));
+    let order = answered(differs.next().expect("the weights differ"));
+    let mut rollout = spec.rollout().unwrap();
+    rollout.load(&versions[0]).unwrap();
+    rollout.pause(order.id);
+    rollout.load(&versions[1]).unwrap();
+    assert!(!rollout.can_load(), "the first weights are waited with");
+    rollout.resume(&order).unwrap();
+    assert_eq!(next_of(rollout.as_mut()), alone(0, order.id.sample));
+    assert!(rollout.can_load(), "they are in use no more");
 }
 
 /// One step of the reinforcement on what the present weights answer.

@@ -100,3 +100,46 @@ pub(crate) fn event_log(run: &Path) -> io::Result<Option<Vec<told::Event>>> {
     }
     Ok(events)
 }
+
+#[cfg(test)]
+mod tests {
+    use odeon_observe::Date;
+    use odeon_observe::event::{Event, EventKind, Severity};
+
+    use super::*;
+
+    fn event(n: u64) -> Event {
+        Event {
+            seq: 0,
+            at: Date(n),
+            kind: EventKind::Job,
+            severity: Severity::Info,
+            subject: None,
+            name: None,
+            lint: None,
+            sentence: format!("happening {n}"),
+            chain: vec![],
+        }
+    }
+
+    /// SEMANTICS 75.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_to_have_happened_is_in_the_file_half_a_second_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let observer = Observer::new("run", 1);
+        let keeps = EventLog::new(observer.clone(), folder.path()).unwrap();
+        let keeping = tokio::spawn(keeps.keep());
+        let half = Duration::from_millis(501);
+        for n in 1..=5 {
+            // At any moment between two looks.
+            Clock::sleep(Duration::from_millis(170 * n)).await;
+            observer.happened(event(n));
+            Clock::sleep(half).await;
+            let kept = event_log(folder.path()).unwrap().unwrap();
+            let told: Vec<_> = kept.into_iter().map(|it| it.sentence).collect();
+            let expected: Vec<_> = (1..=n).map(|n| format!("happening {n}")).collect();
+            assert_eq!(told, expected);
+        }
+        keeping.abort();
+    }
+}

@@ -180,6 +180,8 @@ mod tests {
     use std::fs;
     use std::io::Write;
 
+    use odeon::Clock;
+
     use super::*;
 
     fn printed(output_log: &OutputLog, stream: Stream, text: &[u8]) {
@@ -223,6 +225,27 @@ mod tests {
         printed(&output_log, Stream::Out, b"four\n");
         let file = fs::read_to_string(folder.path().join(FILES[0])).unwrap();
         assert_eq!(file.lines().count(), 4, "{file}");
+    }
+
+    /// SEMANTICS 75.
+    #[test]
+    fn a_line_is_kept_while_its_process_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let output_log = OutputLog::in_folder(folder.path()).unwrap();
+        let (reader, mut writer) = io::pipe().unwrap();
+        output_log
+            .read(ProcessId(7), Stream::Out, OwnedFd::from(reader))
+            .unwrap();
+        let kept = || fs::read_to_string(folder.path().join(FILES[0])).unwrap();
+        for n in 1..=3 {
+            writeln!(writer, "line {n}").unwrap();
+            let begun = Clock::now();
+            while kept().lines().count() < n || output_log.after(0).1 < n as u64 {
+                let waited = Clock::now().since(begun);
+                assert!(waited < Duration::from_secs(60), "{}", kept());
+                thread::yield_now();
+            }
+        }
     }
 
     /// SEMANTICS 75.

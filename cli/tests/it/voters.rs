@@ -1,5 +1,6 @@
 //! A cluster with three voters, as people use it: what is left when daemons are killed.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -87,6 +88,17 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
     };
     eventually("three lines", || lines().len() >= 3);
     let driver = cluster.job(other, &counting)["pid"].clone();
+    // Actors of two nodes that stay, and what they send each other.
+    let enough = cluster.folder.path().join("enough");
+    let file = enough.display().to_string();
+    let sending = crate::upgrade::program().map(|program| {
+        let args = [&program, "--node", other, "--", "counts", &file, third];
+        cluster.submit(other, &args)
+    });
+    if let Some(job) = &sending {
+        let begun = || cluster.ok(other, &["logs", job]).contains("counting");
+        eventually("messages between two nodes", begun);
+    }
     let waiting = cluster.submit(other, &["/bin/true", "--node", "nowhere"]);
 
     cluster.kill(&leader);
@@ -115,6 +127,12 @@ fn a_leader_that_is_killed_is_followed_by_another_and_nothing_is_lost() {
         (&"running".into(), &1.into())
     );
     assert_eq!(shown["pid"], driver);
+    fs::write(enough, "").unwrap();
+    if let Some(job) = &sending {
+        let ended = cluster.run(other, &["wait", job]);
+        let shown = cluster.job(other, job);
+        assert!(ended.status.success() && shown["tries"] == 1, "{shown}");
+    }
     // It goes to a node that is there, though nobody has said yet that one is not.
     let done = cluster.run(other, &["submit", "/bin/true", "--wait"]);
     assert!(done.status.success(), "{}", text(&done.stderr));
@@ -184,7 +202,7 @@ fn commands_go_to_another_node_while_the_daemon_of_their_machine_hangs() {
     let cluster = Cluster::up();
     let file = cluster.dir("head").join("api.json");
     let others = || {
-        let file = std::fs::read_to_string(&file).unwrap();
+        let file = fs::read_to_string(&file).unwrap();
         let file: serde_json::Value = serde_json::from_str(&file).unwrap();
         file["others"].as_array().map_or(0, Vec::len)
     };
@@ -311,6 +329,12 @@ fn a_cluster_of_three_voters_that_was_down_is_back_with_all_it_knew() {
     assert_eq!(cluster.ok("head", &["logs", &done]), "kept\n");
     assert!(cluster.ok("node-2", &["jobs"]).contains(&waiting));
     cluster.ok("node-2", &["cancel", &waiting]);
+    // Whoever has written something through a node sees it there, whoever leads.
+    for node in ["head", "node-2", "node-3"].repeat(5) {
+        let job = cluster.submit(node, &["/bin/true", "--node", "nowhere"]);
+        let shown = cluster.ok(node, &["jobs"]);
+        assert!(shown.contains(&job), "{job} at {node}: {shown}");
+    }
 }
 
 /// SEMANTICS 60.
@@ -321,12 +345,12 @@ fn a_voter_without_its_disk_learns_anew_before_it_votes() {
     cluster.ok("head", &["wait", &before]);
     cluster.kill("node-3");
     let log = cluster.dir("node-3").join("catalog.redb");
-    std::fs::remove_file(&log).unwrap();
+    fs::remove_file(&log).unwrap();
     cluster.start();
     // It loses its seat, learns, and has it again.
     let file = cluster.dir("node-3").join("node.json");
     let seat = || {
-        let node = std::fs::read_to_string(&file).unwrap();
+        let node = fs::read_to_string(&file).unwrap();
         !node.contains("\"votes_as\": null")
     };
     eventually("its seat", seat);
@@ -413,7 +437,7 @@ fn the_last_of_three_voters_goes_on_alone_when_it_is_told_to() {
         cluster.kill(node);
     }
     for node in ["node-2", "node-3"] {
-        std::fs::remove_dir_all(cluster.dir(node)).unwrap();
+        fs::remove_dir_all(cluster.dir(node)).unwrap();
     }
     let alone = ["up", "--alone", "--api", "127.0.0.1:0"];
     cluster.ok("head", &alone);
@@ -444,7 +468,7 @@ fn a_node_that_does_not_vote_answers_through_one_that_does() {
     let refused = cluster.fails("node-2", &["job", "show", "j99"]);
     assert!(refused.contains("there is no job j99"), "{refused}");
     // Whoever has no key sends no body.
-    let file = std::fs::read_to_string(cluster.dir("node-2").join("api.json")).unwrap();
+    let file = fs::read_to_string(cluster.dir("node-2").join("api.json")).unwrap();
     let file: serde_json::Value = serde_json::from_str(&file).unwrap();
     let address = file["url"]
         .as_str()

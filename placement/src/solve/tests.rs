@@ -711,4 +711,30 @@ fn the_jobs_of_a_namespace_are_bounded_together() {
             }
         }
     }
+    // Processors and memory are bounded as devices are.
+    let room = Resources::new().cpu_milli(90_000).memory_bytes(90 * GIB);
+    for (most, asked, told) in [
+        (
+            Resources::new().cpu_milli(3_000),
+            Resources::new().cpu_milli(2_000),
+            "the jobs of lab together may hold 3 cpu, holds 2 and asks for 2 more",
+        ),
+        (
+            Resources::new().memory_bytes(3 * GIB),
+            Resources::new().memory_bytes(2 * GIB),
+            "the jobs of lab together may hold 3 GiB memory, holds 2 GiB and asks for 2 GiB more",
+        ),
+    ] {
+        let mut view = View::new([Node::new("n0", room.clone())]);
+        let quota = Quota {
+            resources: most,
+            ..Quota::default()
+        };
+        view.set_quota("lab/", quota);
+        let ask = |job: &str| Demand::new(job, format!("of {job}"), asked.clone());
+        view.grant(&solve(&view, &[ask("lab/j1.1")]).unwrap());
+        let refusal = solve(&view, &[ask("lab/j2.1")]).unwrap_err().to_string();
+        assert!(refusal.contains(told), "{refusal}");
+        solve(&view, &[ask("laboratory/j3.1")]).unwrap();
+    }
 }

@@ -60,3 +60,6 @@ pub(crate) fn config() -> openraft::Config {
         ..openraft::Config::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use odeon::{Context, Failure, Job, ProcessId, Ref, System, SystemError};
 use odeon_artifacts::Digest;
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
         "deaf" => return run(async |_| deaf().await),
         // Actors on these nodes, and where they are.
         "places" => return run(async |system| places(system, &args[1..]).await),
-        "holds" => return run(async |system| holds(system, &text(1)).await),
+        "holds" => return run(async |system| holds(system, &text(1), &text(2)).await),
         "counts" => return run(async |system| counts(system, &text(1), &args[2..]).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
         // Parts of a file in its folder, at these places.
@@ -247,11 +248,17 @@ async fn places(system: &System, nodes: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds so much processor time until it is stopped.
-async fn holds(system: &System, cpus: &str) -> Result<(), String> {
+/// Holds so much processor time until it is stopped. It waits for that for so many seconds, or as
+/// long as actors do.
+async fn holds(system: &System, cpus: &str, patience: &str) -> Result<(), String> {
     let cpus = cpus.parse().map_err(|_| format!("`{cpus}` is no number"))?;
-    let place = system.spawn::<Place>(()).cpus(cpus).await;
-    place.map_err(|error| error.to_string())?;
+    let patience = patience.parse().map(Duration::from_secs_f64);
+    let place = system.spawn::<Place>(()).cpus(cpus);
+    let place = place.needs(|needs| match patience {
+        Ok(patience) => needs.wait_for_room(patience),
+        Err(_) => needs,
+    });
+    place.await.map_err(|error| error.to_string())?;
     println!("holding");
     std::future::pending().await
 }

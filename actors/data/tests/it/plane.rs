@@ -9,17 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use odeon::{
-    Clock, Failure, FailureKind, Limits, Needs, Ref, Supervision, System, WorkerCommand, WorkerMode,
+    ActorId, AskError, Clock, Failure, FailureKind, Limits, Needs, Ref, Supervision, System,
+    WorkerCommand, WorkerMode,
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_data::client::{CountBrought, DataClient, Next, Serve};
 use odeon_data::constructor::{Delivery, Fetch};
+use odeon_data::loader::CountLoaded;
 use odeon_data::pack::{Packed, PackedSlice};
 use odeon_data::plan::{
-    Ahead, AtEnd, Budget, Dimension, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec,
-    ScalingSpec, Schedule, Slice,
+    Ahead, AtEnd, Budget, CellName, Dimension, MicrobatchSpec, MixedSource, Mixture, PlaceTree,
+    PlanSpec, ScalingSpec, Schedule, Slice,
 };
 use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes};
+use odeon_data::planner::{Dealt, PartOf};
 use odeon_data::sample::SampleId;
 use odeon_data::source::{Fields, Format, OnBad, SourceSpec};
 use rustix::process::{Pid, Signal, kill_process};
@@ -251,7 +254,7 @@ impl World {
             .find(|(name, ..)| name == role)
             .unwrap()
             .2;
-        let workers = self.system.workers();
+        let workers = self.system.admin().workers();
         let worker = workers.iter().find(|(id, _)| Some(*id) == process);
         // One that is gone already, and not back, is lost all the same.
         let pid = Pid::from_raw(worker?.1 as i32)?;
@@ -264,6 +267,7 @@ impl World {
         // One that is not back yet is lost all the same.
         let failed = self
             .system
+            .admin()
             .fail_actor(planner, Failure::error("lost"), PATIENCE);
         let _ = failed.await;
     }
@@ -655,6 +659,70 @@ async fn loaders_come_and_go_while_batches_stay_what_they_are() {
     let left = world.plane.loaders().len();
     assert!(left < 3, "{left}");
     assert_eq!(world.counts().await.loaders.len(), left);
+    world.end().await;
+}
+
+/// The loader that each cell of a step is with, as the planner says.
+async fn holders(world: &World, step: u64) -> Option<BTreeMap<CellName, ActorId>> {
+    let part = PartOf {
+        step,
+        first: 0,
+        count: world.ranks,
+    };
+    let asked = world.plane.planner().ask(part).timeout(PATIENCE).await;
+    match asked.unwrap().unwrap() {
+        Dealt::Part(part) => {
+            let holders = part.holders.into_iter();
+            Some(holders.map(|(cell, it)| (cell, it.loader.id())).collect())
+        }
+        Dealt::Ended(_) => None,
+    }
+}
+
+/// SEMANTICS 108.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_added_loader_has_what_nobody_was_asked_for_and_the_other_ends_when_it_has_given_all() {
+    let expected = undisturbed().await;
+    let mut world = World::start(2, Processes::Shared, |plan| {
+        plan.loaders.sources = Some(vec![vec![0]; 3]);
+        // Only the test changes them.
+        plan.loaders.threads = 64;
+        plan.loaders.scaling = Some(ScalingSpec {
+            up_above: f64::INFINITY,
+            down_below: 0.0,
+            ..ScalingSpec::default()
+        });
+    })
+    .await;
+    let first = world.plane.loaders()[&0];
+    let (mut got, mut cells) = (vec![], BTreeMap::new());
+    for step in 0..3 {
+        cells.extend(holders(&world, step).await.unwrap());
+        got.push(Got::of(&world.step(step).await.unwrap()));
+    }
+    world.plane.redeal(vec![vec![1]; 3]).await.unwrap();
+    let second = world.plane.loaders()[&1];
+    let mut made = 0;
+    while let Some(now) = holders(&world, got.len() as u64).await {
+        let needed = now.values().any(|loader| *loader == first.id());
+        cells.extend(now);
+        if let Ok(counts) = first.ask(CountLoaded).await {
+            made = counts.cells;
+        }
+        world.plane.tend().await.unwrap();
+        let there = world.plane.loaders().contains_key(&0);
+        assert!(there || !needed, "step {} needs it", got.len());
+        got.push(Got::of(&world.step(got.len() as u64).await.unwrap()));
+    }
+    assert_eq!(got, expected);
+    // It has given what it was asked for, before the other began; and is no more.
+    let given = cells.values().filter(|loader| **loader == first.id());
+    assert_eq!(given.count() as u64, made);
+    let others = cells.values().filter(|loader| **loader == second.id());
+    assert!(others.count() > 3, "{cells:?}");
+    assert!(!world.plane.loaders().contains_key(&0));
+    let gone = first.ask(CountLoaded).await;
+    assert!(matches!(gone, Err(AskError::Dead(_))), "{gone:?}");
     world.end().await;
 }
 

@@ -8,7 +8,7 @@ use odeon_algorithms::task::{Reason, Split, Task};
 use odeon_skip::{Need, skip};
 
 use super::*;
-use crate::sandbox::{Isolation, SandboxSpec};
+use crate::sandbox::{Backend, Isolation, SandboxSpec};
 
 const DOUBLE: &str = r#"{"prompt": "Double it.", "tests":
     [{"stdin": "1\n", "stdout": "2"}, {"stdin": "21\n", "stdout": "42"}]}"#;
@@ -186,6 +186,37 @@ async fn a_slow_program_keeps_one_place_and_no_more() {
     let both = judge.places.acquire_many(2);
     let both = Clock::timeout(Duration::from_secs(10), both).await;
     assert!(both.is_some(), "the place was not given back");
+}
+
+/// SEMANTICS 79.
+#[tokio::test]
+async fn a_program_that_the_machine_does_not_start_is_tried_again_and_then_given_up_in_words() {
+    let Some(judge) = judge(PATIENT, 1).await else {
+        return;
+    };
+    if judge.sandbox().backend() != Backend::UtilLinux {
+        return skip(Need::Namespaces, "nothing is mounted for programs");
+    }
+    let task = task(Credit::AllOrNothing);
+    let problem = task.problem(0, Split::HeldOut, 0);
+    let reply = "```python\ndef add(a, b): return a + b\n```";
+    judge.sandbox().spoil(true);
+    let judged = Clock::timeout(PATIENT, judge.judge(&task, &problem, reply)).await;
+    let error = judged.expect("it is given up").unwrap_err();
+    assert!(matches!(error, JudgeError::Unjudged(_)), "{error}");
+    assert!(error.to_string().contains("mount"), "{error}");
+    // It is mended between two tries: places are given in turn.
+    let mending = async {
+        while judge.places.available_permits() == 1 {
+            tokio::task::yield_now().await;
+        }
+        let _between = judge.places.acquire().await.unwrap();
+        judge.sandbox().spoil(false);
+    };
+    let judging = judge.judge(&task, &problem, reply);
+    let both = async { tokio::join!(judging, mending) };
+    let (judged, ()) = Clock::timeout(PATIENT, both).await.expect("it ends");
+    assert!(judged.unwrap().correct);
 }
 
 #[tokio::test]

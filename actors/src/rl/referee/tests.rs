@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use odeon::Clock;
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{Split, SumsConfig};
 
@@ -63,6 +64,53 @@ async fn a_sandbox_that_was_lost_is_opened_anew_once_for_all_who_noticed() {
     let problem = referee.task().problem(0, Split::Train, 0);
     let reply = "```python\ndef add(a, b): return a + b\n```";
     assert!(referee.judge(&problem, reply).await.unwrap().correct);
+}
+
+/// SEMANTICS 79.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_whose_sandbox_is_lost_is_judged_in_another_and_not_for_ever() {
+    let file = problems();
+    let referee = referee(&code(&file)).await;
+    let programs = referee.programs.clone().unwrap();
+    let problem = referee.task().problem(0, Split::Train, 0);
+    let reply = "```python\ndef add(a, b): return a + b\n```";
+    let lose = async || {
+        let judge = programs.judge.lock().await;
+        judge.1.sandbox().lose().await;
+        judge.0
+    };
+    assert_eq!(lose().await, 0);
+    assert!(referee.judge(&problem, reply).await.unwrap().correct);
+    assert_eq!(programs.judge.lock().await.0, 1);
+    // From here on each one is lost before anything is run in it: whoever waits for the lock gets it
+    // before whoever asks for it later.
+    let mut lost = lose().await;
+    let losing = async {
+        loop {
+            let judge = programs.judge.lock().await;
+            if judge.0 > lost {
+                judge.1.sandbox().lose().await;
+                lost = judge.0;
+            }
+            drop(judge);
+            tokio::task::yield_now().await;
+        }
+    };
+    let judging = async {
+        tokio::select! {
+            judged = referee.judge(&problem, reply) => judged,
+            () = losing => unreachable!("it is only dropped"),
+        }
+    };
+    let judged = Clock::timeout(Duration::from_secs(60), judging).await;
+    let error = judged.expect("it is given up").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the guard of the sandbox is gone"),
+        "{error}"
+    );
+    assert_eq!(lost, 1 + u64::from(LOSSES_MAX));
 }
 
 /// SEMANTICS 79.

@@ -18,7 +18,7 @@ use odeon_algorithms::objective::Baseline;
 use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 
-use super::server::{Server, Setup};
+use super::server::{Fault, Server, Setup};
 use super::{BOTH, CONTEXT, compute, config, patience};
 
 const STEPS: u64 = 3;
@@ -137,4 +137,25 @@ async fn a_run_with_servers_makes_the_steps_of_one_that_generates_itself() {
             "whoever makes replies has the newest weights"
         );
     }
+}
+
+/// SEMANTICS 83.
+/// What time does not mend ends a rollout in the middle of its replies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn replies_that_a_server_has_refused_are_made_all_the_same() {
+    let own = tempfile::tempdir().unwrap();
+    let want = steps_of(plan(own.path(), None, Swap::Drain)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Server::start(Setup::new(Dialect::Vllm, &config(), CONTEXT));
+    let servers = [start(), start()];
+    servers[1].fail(&[Fault::Status(400)]);
+    let plan = plan(folder.path(), Some((Dialect::Vllm, &servers)), Swap::Drain);
+    let got = steps_of(plan).await;
+    let told = |steps: &[StepReport]| -> Vec<_> {
+        let told = steps.iter();
+        told.map(|step| (step.batch_checksum, step.response_tokens))
+            .collect()
+    };
+    assert_eq!(told(&got), told(&want));
+    assert_eq!(got.len() as u64, STEPS);
 }

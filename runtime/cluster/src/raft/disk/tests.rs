@@ -1,16 +1,23 @@
 //! The voters' file and their tables as the replicated log wants them, and copies of the file.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::time::Duration;
 
+use odeon::System;
 use openraft::storage::{RaftLogStorageExt, RaftStateMachine};
 use openraft::testing::{StoreBuilder, Suite, log_id};
-use openraft::{EntryPayload, RaftSnapshotBuilder};
+use openraft::{BasicNode, EntryPayload, RaftSnapshotBuilder};
+use parking_lot::Mutex;
+use redb::StorageBackend;
 use tempfile::TempDir;
 
 use super::*;
 use crate::fact::{Command, Fact, NodeSpec, Writer};
-use crate::raft::Batch;
 use crate::raft::machine::{Machine, Shared};
+use crate::raft::network::Network;
+use crate::raft::{Batch, Raft, config};
 use crate::unix::Unix;
 
 #[derive(Debug)]
@@ -101,6 +108,8 @@ async fn look(disk: &Disk) -> Seen {
 
 /// A machine that loses power keeps what it said that it has: after every write a copy of the file is
 /// opened, as another process would find it.
+///
+/// SEMANTICS 59.
 #[tokio::test]
 async fn a_copy_between_two_writes_holds_all_that_was_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,6 +160,102 @@ async fn a_copy_between_two_writes_holds_all_that_was_acknowledged() {
     assert_eq!(look(&Disk::open(&path(&folder)).unwrap()).await, seen);
 }
 
+/// A disk whose power is cut: what was synced is there, and nothing that was written since.
+#[derive(Clone, Debug, Default)]
+struct Sectors(Arc<Mutex<Written>>);
+
+#[derive(Debug, Default)]
+struct Written {
+    now: Vec<u8>,
+    synced: Vec<u8>,
+}
+
+impl StorageBackend for Sectors {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().now.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let from = offset as usize;
+        out.copy_from_slice(&self.0.lock().now[from..from + out.len()]);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.lock().now.resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let written = &mut *self.0.lock();
+        written.synced.clone_from(&written.now);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let from = offset as usize;
+        self.0.lock().now[from..from + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+impl Sectors {
+    /// What is left of it when the power is cut now.
+    fn after_the_cut(&self) -> Self {
+        let synced = self.0.lock().synced.clone();
+        let now = synced.clone();
+        Self(Arc::new(Mutex::new(Written { now, synced })))
+    }
+
+    fn open(&self) -> Disk {
+        let database = Database::builder().create_with_backend(self.clone());
+        let database = database.unwrap();
+        let begin = database.begin_write().unwrap();
+        begin.open_table(LOG).unwrap();
+        begin.open_table(FACTS).unwrap();
+        begin.commit().unwrap();
+        let file = OpenFile {
+            database,
+            open: watch::channel(()).0,
+        };
+        Disk {
+            file: Arc::new(file),
+        }
+    }
+}
+
+/// SEMANTICS 59.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_voter_has_acknowledged_is_there_after_a_loss_of_power() {
+    let sectors = Sectors::default();
+    let disk = sectors.open();
+    let system = System::local().await.unwrap();
+    let machine = Machine::load(disk.clone(), Shared::default()).await;
+    let network = Network {
+        system: system.clone(),
+    };
+    let config = Arc::new(config().validate().unwrap());
+    let raft = Raft::new(1, config, network, disk, machine.unwrap()).await;
+    let raft = raft.unwrap();
+    let alone = BTreeMap::from([(1, BasicNode::new("n1"))]);
+    raft.initialize(alone).await.unwrap();
+    let led = raft.wait(Some(Duration::from_secs(20)));
+    led.current_leader(1, "it is the only one").await.unwrap();
+    for index in 1..=20 {
+        let EntryPayload::Normal(batch) = entry(1, index).payload else {
+            unreachable!("it is a command");
+        };
+        let written = raft.client_write(batch.clone()).await.unwrap();
+        let left = look(&sectors.after_the_cut().open()).await;
+        let found = left.entries.iter().find(|it| it.log_id == written.log_id);
+        let found = found.unwrap_or_else(|| panic!("{:?} is lost", written.log_id));
+        assert_eq!(found.payload, EntryPayload::Normal(batch));
+        assert!(left.vote.is_some(), "its vote is lost");
+    }
+    raft.shutdown().await.unwrap();
+    system.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_snapshot_that_comes_late_does_not_replace_a_later_one() {
     let (_folder, disk, mut machine) = InFolders.build().await.unwrap();
@@ -176,7 +281,7 @@ async fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let built = builder.build_snapshot().await.unwrap();
     let mut meta = built.meta.clone();
     meta.last_log_id = Some(log_id(1, 1, 9));
-    let half = std::io::Cursor::new(built.snapshot.get_ref()[..20].to_vec());
+    let half = io::Cursor::new(built.snapshot.get_ref()[..20].to_vec());
     let installed = machine.install_snapshot(&meta, Box::new(half)).await;
     assert!(installed.is_err());
     let applied = machine.applied_state().await.unwrap().0;
