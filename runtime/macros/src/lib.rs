@@ -92,7 +92,7 @@ pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
 
 /// Makes an `async fn` a test that is given a system of its own, with worker processes.
 ///
-/// ```ignore
+/// ```text
 /// #[odeon::test(actors(Counter))]
 /// async fn counts_in_another_process(system: System) {
 ///     let counter = system.spawn::<Counter>(40).isolated().await.unwrap();

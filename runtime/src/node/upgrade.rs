@@ -6,7 +6,7 @@
 //! use std::os::unix::process::CommandExt;
 //! use std::time::Duration;
 //!
-//! let succession = system.hand_over(Duration::from_secs(10)).await?;
+//! let succession = system.admin().hand_over(Duration::from_secs(10)).await?;
 //! let inheritance = succession.finish().await;
 //! let bytes = inheritance.encode()?;
 //! inheritance.keep_open()?;

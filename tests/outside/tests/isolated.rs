@@ -21,7 +21,10 @@ async fn an_actor_counts_in_another_process(system: System) {
 
 #[odeon::test(actors(Counter), worker_threads = 4)]
 async fn a_process_that_aborts_takes_nothing_with_it(system: System) -> anyhow::Result<()> {
-    let far = system.spawn::<Counter>(1).restart(Restart::Permanent).isolated();
+    let far = system
+        .spawn::<Counter>(1)
+        .restart(Restart::Permanent)
+        .isolated();
     let (near, far) = (system.spawn::<Counter>(1).await?, far.await?);
     let first = far.ask(Pid).await?;
     let died = far.ask(Abort).await.unwrap_err();
@@ -35,7 +38,9 @@ async fn a_process_that_aborts_takes_nothing_with_it(system: System) -> anyhow::
 #[odeon::test(actors(Counter))]
 async fn an_error_of_a_handler_comes_with_its_text(system: System) -> odeon::Result<()> {
     let counter = system.spawn::<Counter>(0).isolated().await?;
-    let text = |text: &str| AddText { text: text.to_owned() };
+    let text = |text: &str| AddText {
+        text: text.to_owned(),
+    };
     assert_eq!(counter.ask(text(" 7 ")).await??, 7);
     let failure = counter.ask(text("seven")).await?.unwrap_err();
     assert_eq!(failure.to_string(), "invalid digit found in string");
@@ -61,7 +66,10 @@ async fn a_test_without_an_entry_for_workers_is_told_what_to_write() {
     let begun = std::time::Instant::now();
     let system = System::local().await.unwrap();
     let error = system.spawn::<Counter>(0).isolated().await.unwrap_err();
-    assert!(error.to_string().contains("#[odeon::test(actors(..))]"), "{error}");
+    assert!(
+        error.to_string().contains("#[odeon::test(actors(..))]"),
+        "{error}"
+    );
     assert!(system.admin().workers().is_empty());
     assert!(begun.elapsed() < Duration::from_secs(1));
     system.shutdown().await;
