@@ -111,7 +111,7 @@ pub use actor::placing::GrantedDevice;
 pub use actor::registry::Registered;
 pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
 pub use actor::spawn::{Spawn, Spawning};
-pub use actor::tasks::Task;
+pub use actor::tasks::ActorTask;
 pub use actor::telemetry;
 pub use base::answer::{Answer, Later};
 pub use base::clock::{Clock, Timestamp};

@@ -28,10 +28,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "runtime/src/net/link.rs",
         "the life of a link, from greeting to end, in the order of its steps",
     ),
-    (
-        "runtime/src/system.rs",
-        "the calls of users on a system, one behind the other",
-    ),
 ];
 
 /// Functions that are longer, and why.

@@ -19,17 +19,17 @@ use crate::base::trace::SpanContext;
 /// Work that an actor has begun beside its handlers, or a timer of it. It ends with the life of the actor
 /// that has begun it. Dropping this lets it go on.
 #[derive(Clone)]
-pub struct Task(AbortHandle);
+pub struct ActorTask(AbortHandle);
 
-impl fmt::Debug for Task {
+impl fmt::Debug for ActorTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
+        f.debug_struct("ActorTask")
             .field("is_over", &self.is_over())
             .finish()
     }
 }
 
-impl Task {
+impl ActorTask {
     /// Ends it where it waits next. A message of a timer that waits in the mailbox is withdrawn.
     pub fn cancel(&self) {
         self.0.abort();
@@ -55,12 +55,12 @@ impl Tasks {
         life: Incarnation,
         span: SpanContext,
         work: BoxFuture<'static, ()>,
-    ) -> Task {
+    ) -> ActorTask {
         let running = run(Arc::clone(cell), life, span, work);
         let mut tasks = self.0.lock();
         let tasks = tasks.get_or_insert_with(JoinSet::new);
         while tasks.try_join_next().is_some() {}
-        Task(tasks.spawn_on(running, cell.engine.runtime()))
+        ActorTask(tasks.spawn_on(running, cell.engine.runtime()))
     }
 
     /// Ends all of them, and waits until they are gone. One that holds its thread is left behind after

@@ -1,6 +1,6 @@
 //! Timers: messages and calls that an actor gives itself, once or again and again.
 //!
-//! A timer is a [task](Task) that sleeps, asks its own actor and sleeps again. As an ask that nobody waits
+//! A timer is a [task](ActorTask) that sleeps, asks its own actor and sleeps again. As an ask that nobody waits
 //! for any more is withdrawn, what a timer has sent is gone with its life or when it is cancelled, and the
 //! next tick is not sent before the actor has handled the last.
 
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::actor::act::Act;
 use crate::actor::handler::{Actor, Context, Handler};
 use crate::actor::request::Ask;
-use crate::actor::tasks::Task;
+use crate::actor::tasks::ActorTask;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::Ref;
 use crate::base::message::Message;
@@ -49,7 +49,7 @@ impl<A: Actor> Context<A> {
     ///     }
     /// }
     /// ```
-    pub fn spawn_task(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+    pub fn spawn_task(&self, work: impl Future<Output = ()> + Send + 'static) -> ActorTask {
         let span = SpanContext::current();
         self.tasks
             .begin(&self.cell, self.incarnation, span, Box::pin(work))
@@ -73,7 +73,7 @@ impl<A: Actor> Context<A> {
     ///     }
     /// }
     /// ```
-    pub fn after<M: Message>(&self, delay: Duration, message: M) -> Task
+    pub fn after<M: Message>(&self, delay: Duration, message: M) -> ActorTask
     where
         A: Handler<M>,
     {
@@ -86,7 +86,7 @@ impl<A: Actor> Context<A> {
         &self,
         delay: Duration,
         act: impl FnOnce(&mut A, &mut Self) + Send + 'static,
-    ) -> Task {
+    ) -> ActorTask {
         let asking = Act::new(act).ask(&self.cell, self.incarnation);
         self.once(delay, asking)
     }
@@ -114,7 +114,7 @@ impl<A: Actor> Context<A> {
     ///
     /// # Panics
     /// When the period is zero.
-    pub fn every<M: Message + Clone + Sync>(&self, period: Duration, message: M) -> Task
+    pub fn every<M: Message + Clone + Sync>(&self, period: Duration, message: M) -> ActorTask
     where
         A: Handler<M>,
     {
@@ -130,7 +130,7 @@ impl<A: Actor> Context<A> {
         &self,
         period: Duration,
         act: impl FnMut(&mut A, &mut Self) + Send + 'static,
-    ) -> Task {
+    ) -> ActorTask {
         let act = Arc::new(Mutex::new(act));
         let (cell, life) = (Arc::clone(&self.cell), self.incarnation);
         self.repeat(period, move || {
@@ -140,7 +140,7 @@ impl<A: Actor> Context<A> {
         })
     }
 
-    fn once<M: Message>(&self, delay: Duration, asking: Ask<M>) -> Task {
+    fn once<M: Message>(&self, delay: Duration, asking: Ask<M>) -> ActorTask {
         self.timer(async move {
             Clock::sleep(delay).await;
             // Whoever could not be reached any more is over.
@@ -152,7 +152,7 @@ impl<A: Actor> Context<A> {
         &self,
         period: Duration,
         asking: impl Fn() -> Ask<M> + Send + Sync + 'static,
-    ) -> Task {
+    ) -> ActorTask {
         assert!(!period.is_zero(), "a timer needs a period: zero is none");
         let begun = Clock::now();
         self.timer(async move {
@@ -168,7 +168,7 @@ impl<A: Actor> Context<A> {
     }
 
     /// A task of no trace: each tick begins one.
-    fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> Task {
+    fn timer(&self, work: impl Future<Output = ()> + Send + 'static) -> ActorTask {
         let none = SpanContext::default();
         self.tasks
             .begin(&self.cell, self.incarnation, none, Box::pin(work))

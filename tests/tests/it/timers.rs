@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use odeon::Task;
+use odeon::ActorTask;
 use odeon::prelude::*;
 use odeon::simulation::{SimulationSpec, World};
 
@@ -55,7 +55,7 @@ impl Drop for Guard {
 }
 
 struct Ticker {
-    ticks: Option<Task>,
+    ticks: Option<ActorTask>,
 }
 
 #[odeon::actor(name = "timers.Ticker")]
