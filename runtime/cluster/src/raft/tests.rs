@@ -133,7 +133,8 @@ impl Seat {
     }
 }
 
-fn command(id: u64) -> Command {
+/// A command that makes a key.
+pub(super) fn command(id: u64) -> Command {
     Command {
         id,
         at: Unix(id),

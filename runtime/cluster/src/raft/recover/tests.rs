@@ -8,25 +8,10 @@ use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
 use openraft::testing::log_id;
 
 use super::*;
-use crate::fact::{Command, Fact, Writer};
 use crate::raft::machine::{Machine, Shared};
 use crate::raft::network::Network;
+use crate::raft::tests::command;
 use crate::raft::{Batch, Entry, Raft, config};
-use crate::unix::Unix;
-
-fn command(id: u64) -> Command {
-    Command {
-        id,
-        at: Unix(id),
-        writer: Writer::Leader,
-        fact: Fact::KeyMade {
-            id: format!("hash {id}"),
-            name: format!("key {id}"),
-            role: crate::access::KeyRole::View,
-            by: "ann".to_owned(),
-        },
-    }
-}
 
 /// The membership that the log of three voters begins with.
 fn membership() -> openraft::Membership<u64, BasicNode> {
