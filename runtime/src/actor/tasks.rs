@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::actor::cell::{ActorCell, Control};
-
 use crate::actor::task_context::Current;
 use crate::actor::user_code::UserCode;
 use crate::base::clock::Clock;

@@ -369,3 +369,26 @@ impl From<ProcessExit> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use thiserror::Error;
+
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("the shard cannot be read")]
+    struct Unread(#[source] std::io::Error);
+
+    #[test]
+    fn an_error_is_carried_with_its_causes_and_a_failure_as_it_is() {
+        let error = Unread(std::io::Error::other("the disk is gone"));
+        let carried = Failure::carry(error);
+        let text = "the shard cannot be read, because the disk is gone";
+        assert_eq!(carried.to_string(), text);
+        assert_eq!(carried.kind, FailureKind::Error);
+        let fatal = Failure::error("damaged").fatal().because(carried);
+        assert_eq!(Failure::carry(fatal.clone()), fatal);
+        assert_eq!(Failure::carry("a text").to_string(), "a text");
+    }
+}

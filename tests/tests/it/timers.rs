@@ -132,6 +132,13 @@ impl Ticker {
         });
     }
 
+    /// Asks another in a task of tokio, which belongs to nobody.
+    #[handler]
+    async fn stray(&mut self, other: Ref<Self>) -> Option<AskError> {
+        let asking = tokio::spawn(async move { other.ask(Tick).await });
+        asking.await.expect("it does not panic").err()
+    }
+
     #[handler]
     fn begin_what_panics(&mut self, cx: &mut Context<Self>) {
         cx.spawn_task(async {
@@ -308,6 +315,29 @@ fn a_task_of_a_simulated_actor_has_the_simulated_network() {
             assert_eq!(reach().await.unwrap(), None);
         });
     }
+}
+
+/// SEMANTICS 111.
+#[test]
+fn a_task_that_belongs_to_no_node_is_told_what_to_write_and_one_in_a_scope_is_carried() {
+    simulated(8, async |world| {
+        let near = ticker(&world, false).await;
+        let far = world.nodes[1].spawn::<Ticker>(false).await.unwrap();
+        let refused = near.ask(Stray { other: far }).await.unwrap();
+        let refused = refused.expect("it would bypass the network");
+        assert_eq!(
+            (&refused, refused.effect()),
+            (&AskError::Adrift, Effect::No)
+        );
+        assert!(
+            refused.to_string().contains("cx.spawn_task(..)"),
+            "{refused}"
+        );
+        assert_eq!(times("tick"), [0; 0]);
+        let system = world.nodes[0].clone();
+        let scoped = tokio::spawn(async move { system.scope(far.ask(Tick).into_future()).await });
+        scoped.await.unwrap().unwrap();
+    });
 }
 
 /// SEMANTICS 111.
