@@ -15,16 +15,43 @@ use odeon_gpu::{
     RopeShape, RopeStyle, Segment, Store, Tape, Var,
 };
 
-const DIM: usize = 1024;
-const LAYERS: usize = 8;
-const FFN: usize = 2816;
-const VOCAB: usize = 32_000;
+/// Sizes of a dense model, and of the batch that it is trained on.
+struct Model {
+    name: &'static str,
+    width: usize,
+    layers: usize,
+    attention: AttentionShape,
+    ffn: usize,
+    vocab: usize,
+}
+
 const SEQUENCES: usize = 8;
 const LENGTH: usize = 1024;
-const ATTENTION: AttentionShape = AttentionShape {
-    heads: 16,
-    kv_heads: 8,
-    head_dim: 64,
+/// The 127 million parameters that are also sampled.
+const SMALL: Model = Model {
+    name: "127M",
+    width: 1024,
+    layers: 8,
+    attention: AttentionShape {
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 64,
+    },
+    ffn: 2816,
+    vocab: 32_000,
+};
+/// The sizes of Qwen3-0.6B.
+const LARGE: Model = Model {
+    name: "0.6B",
+    width: 1024,
+    layers: 28,
+    attention: AttentionShape {
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+    },
+    ffn: 3072,
+    vocab: 151_936,
 };
 const STEPS: u32 = 10;
 /// Sequences that are sampled at once, and tokens of each.
@@ -39,7 +66,9 @@ fn main() {
         Ok(cuda) => {
             let name = cuda.card().name().unwrap_or_else(|fault| fault.to_string());
             println!("{name}");
-            train(&cuda, peak(&name));
+            for model in [&SMALL, &LARGE] {
+                train(model, &cuda, peak(&name));
+            }
             sample(&cuda);
             println!("{:?}", cuda.card().memory());
         }
@@ -59,15 +88,60 @@ fn peak(name: &str) -> Option<f64> {
     known.map(|(_, peak)| *peak)
 }
 
-fn layer() -> [usize; 6] {
-    [
-        DIM,
-        ATTENTION.qkv_cols() * DIM,
-        DIM * ATTENTION.out_cols(),
-        DIM,
-        2 * FFN * DIM,
-        DIM * FFN,
-    ]
+impl Model {
+    /// Lengths of a layer's parameters.
+    fn layer(&self) -> [usize; 6] {
+        [
+            self.width,
+            self.attention.qkv_cols() * self.width,
+            self.width * self.attention.out_cols(),
+            self.width,
+            2 * self.ffn * self.width,
+            self.width * self.ffn,
+        ]
+    }
+
+    fn rope(&self) -> RopeShape {
+        RopeShape {
+            heads: self.attention.heads + self.attention.kv_heads,
+            head_dim: self.attention.head_dim,
+            row_stride: self.attention.qkv_cols(),
+            theta: 10_000.0,
+            style: RopeStyle::HalfSplit,
+        }
+    }
+
+    /// Records the log-probability of each token, and tells how many parameters there are.
+    fn record(&self, tape: &mut Tape<B>, tokens: &[u32]) -> (Var, usize) {
+        let mut at = 0;
+        let mut next = |len: usize| {
+            at += len;
+            Param::new(0, at - len..at)
+        };
+        let table = next(self.vocab * self.width);
+        let positions: Arc<[u32]> = (0..SEQUENCES).flat_map(|_| 0..LENGTH as u32).collect();
+        let bounds: Arc<[u32]> = (0..=SEQUENCES).map(|s| (s * LENGTH) as u32).collect();
+        let mut x = tape.embed(table.clone(), self.width, tokens.into());
+        for _ in 0..self.layers {
+            let [norm, qkv, out, norm2, gate_up, down] = self.layer().map(&mut next);
+            let residual = |x| LinearExtras {
+                residual: Some(x),
+                ..LinearExtras::default()
+            };
+            let h = tape.rms_norm(x, norm, 1e-5);
+            let h = tape.linear(h, qkv, self.attention.qkv_cols());
+            tape.rope(h, self.rope(), Arc::clone(&positions));
+            let h = tape.attention(h, self.attention, Arc::clone(&bounds));
+            x = tape.linear_with(h, out, self.width, residual(x));
+            let h = tape.rms_norm(x, norm2, 1e-5);
+            let h = tape.linear(h, gate_up, 2 * self.ffn);
+            let h = tape.swiglu(h);
+            x = tape.linear_with(h, down, self.width, residual(x));
+        }
+        let x = tape.rms_norm(x, next(self.width), 1e-5);
+        let logprob = tape.vocab(x, table, 1.0, tokens.into()).logprob;
+        (logprob, at)
+    }
 }
 
 fn numbers(len: usize, scale: f32) -> Vec<f32> {
@@ -81,53 +155,12 @@ fn numbers(len: usize, scale: f32) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-fn rope() -> RopeShape {
-    RopeShape {
-        heads: ATTENTION.heads + ATTENTION.kv_heads,
-        head_dim: ATTENTION.head_dim,
-        row_stride: ATTENTION.qkv_cols(),
-        theta: 10_000.0,
-        style: RopeStyle::HalfSplit,
-    }
-}
-
-fn record(tape: &mut Tape<B>, tokens: &[u32]) -> (Var, usize) {
-    let mut at = 0;
-    let mut next = |len: usize| {
-        at += len;
-        Param::new(0, at - len..at)
-    };
-    let table = next(VOCAB * DIM);
-    let positions: Arc<[u32]> = (0..SEQUENCES).flat_map(|_| 0..LENGTH as u32).collect();
-    let bounds: Arc<[u32]> = (0..=SEQUENCES).map(|s| (s * LENGTH) as u32).collect();
-    let mut x = tape.embed(table.clone(), DIM, tokens.into());
-    for _ in 0..LAYERS {
-        let [norm, qkv, out, norm2, gate_up, down] = layer().map(&mut next);
-        let residual = |x| LinearExtras {
-            residual: Some(x),
-            ..LinearExtras::default()
-        };
-        let h = tape.rms_norm(x, norm, 1e-5);
-        let h = tape.linear(h, qkv, ATTENTION.qkv_cols());
-        tape.rope(h, rope(), Arc::clone(&positions));
-        let h = tape.attention(h, ATTENTION, Arc::clone(&bounds));
-        x = tape.linear_with(h, out, DIM, residual(x));
-        let h = tape.rms_norm(x, norm2, 1e-5);
-        let h = tape.linear(h, gate_up, 2 * FFN);
-        let h = tape.swiglu(h);
-        x = tape.linear_with(h, down, DIM, residual(x));
-    }
-    let x = tape.rms_norm(x, next(DIM), 1e-5);
-    let logprob = tape.vocab(x, table, 1.0, tokens.into()).logprob;
-    (logprob, at)
-}
-
 #[allow(clippy::print_stdout, reason = "a report for people")]
-fn train(cuda: &B, peak: Option<f64>) {
+fn train(model: &Model, cuda: &B, peak: Option<f64>) {
     let rows = SEQUENCES * LENGTH;
-    let tokens: Vec<u32> = (0..rows).map(|i| (i * 7919 % VOCAB) as u32).collect();
+    let tokens: Vec<u32> = (0..rows).map(|i| (i * 7919 % model.vocab) as u32).collect();
     let mut tape = Tape::<B>::new();
-    let (logprob, count) = record(&mut tape, &tokens);
+    let (logprob, count) = model.record(&mut tape, &tokens);
     let plan = tape.plan_training(&[true], &[logprob]);
     let mut arena = Arena::default();
     arena.prepare(cuda, &plan);
@@ -150,7 +183,7 @@ fn train(cuda: &B, peak: Option<f64>) {
             begun = Instant::now();
         }
         let mut tape = Tape::<B>::new();
-        let (logprob, _) = record(&mut tape, &tokens);
+        let (logprob, _) = model.record(&mut tape, &tokens);
         arena.prepare(cuda, &plan);
         tape.forward(cuda, &mut arena, &plan, &[&params]);
         tape.seed(cuda, &mut arena, &plan, logprob, &seed);
@@ -176,14 +209,16 @@ fn train(cuda: &B, peak: Option<f64>) {
         .unwrap_or_else(|fault| panic!("{fault}"));
     let took = begun.elapsed().as_secs_f64() / f64::from(STEPS);
     // Six operations a parameter and token; attention's two products, causal, three times.
-    let work = 6.0 * count as f64 + 6.0 * (LAYERS * DIM * LENGTH) as f64;
+    let work =
+        6.0 * count as f64 + 6.0 * (model.layers * model.attention.out_cols() * LENGTH) as f64;
     let rate = rows as f64 / took;
     let share = peak.map_or_else(
         || "peak unknown".to_owned(),
         |peak| format!("MFU {:.1} %", 100.0 * work * rate / peak),
     );
     println!(
-        "training, {:.0} million parameters: {rate:.0} tokens/s, {:.1} TFLOP/s, {share}",
+        "training {} ({:.0} million parameters): {rate:.0} tokens/s, {:.1} TFLOP/s, {share}",
+        model.name,
         count as f64 / 1e6,
         work * rate / 1e12
     );
@@ -191,35 +226,43 @@ fn train(cuda: &B, peak: Option<f64>) {
 
 #[allow(clippy::print_stdout, reason = "a report for people")]
 fn sample(cuda: &B) {
-    let width = ATTENTION.qkv_cols();
+    let Model {
+        width,
+        layers,
+        attention,
+        ffn,
+        vocab,
+        ..
+    } = SMALL;
+    let qkv_cols = attention.qkv_cols();
     let weight = |outputs: usize, inputs: usize| {
         let buffer = cuda.buffer(&numbers(outputs * inputs, 0.02));
         cuda.pack(outputs, inputs, B::view(&buffer, 0..outputs * inputs))
     };
-    let layers: Vec<_> = (0..LAYERS)
+    let layers: Vec<_> = (0..layers)
         .map(|_| {
             let packed = [
-                weight(width, DIM),
-                weight(DIM, ATTENTION.out_cols()),
-                weight(2 * FFN, DIM),
-                weight(DIM, FFN),
+                weight(qkv_cols, width),
+                weight(width, attention.out_cols()),
+                weight(2 * ffn, width),
+                weight(width, ffn),
             ];
-            let cache = SLOTS * cuda.cache_len(ATTENTION, SAMPLED as usize);
+            let cache = SLOTS * cuda.cache_len(attention, SAMPLED as usize);
             (packed, cuda.alloc(cache))
         })
         .collect();
     let mut layers = layers;
     let blocks = BlockTable::contiguous(SLOTS, SAMPLED as usize, cuda.cache_block(1));
-    let head = weight(VOCAB, DIM);
+    let head = weight(vocab, width);
     let (table, norm) = (
-        cuda.buffer(&numbers(VOCAB * DIM, 0.02)),
-        cuda.buffer(&[1.0; DIM]),
+        cuda.buffer(&numbers(vocab * width, 0.02)),
+        cuda.buffer(&vec![1.0; width]),
     );
     let alloc = |cols: usize| cuda.alloc(SLOTS * cols);
-    let (mut x, mut h, mut inv, mut qkv) = (alloc(DIM), alloc(DIM), alloc(1), alloc(width));
+    let (mut x, mut h, mut inv, mut qkv) = (alloc(width), alloc(width), alloc(1), alloc(qkv_cols));
     let (mut out, mut gate_up, mut gated) =
-        (alloc(ATTENTION.out_cols()), alloc(2 * FFN), alloc(FFN));
-    let mut logits = alloc(VOCAB);
+        (alloc(attention.out_cols()), alloc(2 * ffn), alloc(ffn));
+    let mut logits = alloc(vocab);
     let whole = |buffer: &<B as Backend>::Buffer| 0..B::len(buffer);
     macro_rules! see {
         ($buffer:expr) => {
@@ -233,7 +276,7 @@ fn sample(cuda: &B) {
         }};
     }
     let mut begun = Instant::now();
-    let mut first = vec![0.0; VOCAB];
+    let mut first = vec![0.0; vocab];
     for position in 0..SAMPLED {
         if position == 8 {
             begun = Instant::now();
@@ -243,14 +286,14 @@ fn sample(cuda: &B) {
             .collect();
         let tokens: Vec<u32> = rows.iter().map(|row| row.slot * 31 + position).collect();
         let positions = vec![position; SLOTS];
-        cuda.gather(DIM, &tokens, see!(table), put!(x));
+        cuda.gather(width, &tokens, see!(table), put!(x));
         for (packed, cache) in &mut layers {
             cuda.rms_norm(1e-5, see!(x), see!(norm), put!(h), put!(inv));
             cuda.packed_linear(see!(h), &packed[0], put!(qkv), Store::Set);
-            cuda.rope(rope(), &positions, put!(qkv));
-            cuda.cache_append(ATTENTION, &blocks, &rows, see!(qkv), put!(*cache));
+            cuda.rope(SMALL.rope(), &positions, put!(qkv));
+            cuda.cache_append(attention, &blocks, &rows, see!(qkv), put!(*cache));
             cuda.cache_attention(
-                ATTENTION,
+                attention,
                 &blocks,
                 &rows,
                 see!(qkv),
@@ -260,11 +303,11 @@ fn sample(cuda: &B) {
             cuda.packed_linear(see!(out), &packed[1], put!(x), Store::Add);
             cuda.rms_norm(1e-5, see!(x), see!(norm), put!(h), put!(inv));
             cuda.packed_linear(see!(h), &packed[2], put!(gate_up), Store::Set);
-            cuda.swiglu(FFN, see!(gate_up), put!(gated));
+            cuda.swiglu(ffn, see!(gate_up), put!(gated));
             cuda.packed_linear(see!(gated), &packed[3], put!(x), Store::Add);
         }
         cuda.packed_linear(see!(x), &head, put!(logits), Store::Set);
-        cuda.read(B::view(&logits, 0..VOCAB), &mut first);
+        cuda.read(B::view(&logits, 0..vocab), &mut first);
     }
     let took = begun.elapsed().as_secs_f64();
     let counters = cuda.counters();

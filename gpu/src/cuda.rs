@@ -24,6 +24,7 @@ mod attention;
 mod buffer;
 pub mod cache;
 pub mod card;
+mod copies;
 mod decode;
 mod driver;
 mod elements;

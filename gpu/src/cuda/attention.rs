@@ -11,6 +11,8 @@ use crate::cuda::queue::as_bytes;
 const TILE: u32 = 64;
 /// Rows of the other side that the backward kernels take at once, as in the source.
 const STEP: u32 = 32;
+/// The numbers beside the rows of the other side: of two parts, two of four bytes a row.
+const FACTS_BYTES: u64 = 2 * 2 * 4 * STEP as u64;
 /// Heads of more elements are not taken by any kernel.
 const HEAD_DIM_MAX: usize = 256;
 const THREADS: u32 = 128;
@@ -60,9 +62,10 @@ impl Wide {
         5 * u64::from(TILE) * self.row_bytes()
     }
 
-    /// Shared memory of a backward kernel.
+    /// Shared memory of a backward kernel: a tile's two operands, two parts each of the other side's,
+    /// and two numbers for each of those rows.
     fn backward_bytes(&self) -> u64 {
-        u64::from(2 * TILE + 4 * STEP) * self.row_bytes()
+        u64::from(2 * TILE + 4 * STEP) * self.row_bytes() + FACTS_BYTES
     }
 }
 

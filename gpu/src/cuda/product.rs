@@ -296,11 +296,16 @@ fn copied<C: Card>(
     };
     let ld = copy_ld(length, format);
     let batch = lines * ld;
+    let batch_step = if shape.batch > 1 {
+        shape.steps.batch
+    } else {
+        0
+    };
     let mut args = vec![
         Arg::Pointer(from),
         Arg::U64(across as u64),
         Arg::U64(along as u64),
-        Arg::U64(shape.steps.batch as u64),
+        Arg::U64(batch_step as u64),
         Arg::U32(length as u32),
         Arg::Pointer(to),
     ];
@@ -313,7 +318,9 @@ fn copied<C: Card>(
     };
     args.push(Arg::U64(batch as u64));
     let grid = [lines as u64, ld.div_ceil(1024) as u64, shape.batch as u64];
-    queue.launch(kernel, grid, 256, args);
+    let extent = shape.steps.extent(shape.batch, shape.rows, shape.cols) as u64;
+    let places = [from..from + 4 * extent, to..to + shape.copy_bytes(format)];
+    queue.copy_operand(kernel, grid, args, places);
     Operand {
         address: to,
         format,

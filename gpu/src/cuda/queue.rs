@@ -9,10 +9,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::mem;
+use std::ops::Range;
 use std::panic::panic_any;
 use std::sync::Arc;
 
 use crate::cuda::card::{Arg, Card, Command, Gemm, Launch};
+use crate::cuda::copies::Copies;
 use crate::cuda::kernel::Kernel;
 use odeon_devices::fault::GpuFault;
 use odeon_devices::memory::MemoryError;
@@ -37,6 +39,8 @@ pub(super) struct Queue<C: Card> {
     staged: Vec<u8>,
     staging: Region,
     scratch: Region,
+    /// What the scratch memory holds of operands.
+    copies: Copies,
     /// Memory to be given back once the commands that know it have been begun.
     retired: Vec<u64>,
     lists: HashMap<u64, List<C::Graph>>,
@@ -76,6 +80,7 @@ impl<C: Card> Queue<C> {
             staged: Vec::new(),
             staging: Region::default(),
             scratch: Region::default(),
+            copies: Copies::default(),
             retired: Vec::new(),
             lists: HashMap::new(),
             counters: Counters::default(),
@@ -128,6 +133,7 @@ impl<C: Card> Queue<C> {
             self.retire(self.scratch.address);
             let address = self.alloc(bytes);
             self.scratch = Region { address, bytes };
+            self.copies.forget();
         }
         self.scratch.address
     }
@@ -144,32 +150,45 @@ impl<C: Card> Queue<C> {
         shared: u64,
         args: Vec<Arg>,
     ) {
-        if grid.contains(&0) {
-            return;
+        if let Some(launch) = launched(kernel, grid, block, shared, args) {
+            self.copies.forget();
+            self.commands.push(Command::Launch(launch));
         }
-        self.commands.push(Command::Launch(Launch {
-            kernel,
-            grid: grid.map(|n| u32::try_from(n).expect("a grid of at most 2^32 blocks a side")),
-            block,
-            shared: u32::try_from(shared).expect("shared memory of less than 4 GiB"),
-            args,
-        }));
+    }
+
+    /// Copies an operand of products from one range of addresses to another, in scratch memory; nothing when it
+    /// lies there since an earlier product.
+    pub(super) fn copy_operand(
+        &mut self,
+        kernel: Kernel,
+        grid: [u64; 3],
+        args: Vec<Arg>,
+        [from, to]: [Range<u64>; 2],
+    ) {
+        if let Some(launch) = launched(kernel, grid, 256, 0, args)
+            && self.copies.is_needed(&launch, from, to)
+        {
+            self.commands.push(Command::Launch(launch));
+        }
     }
 
     pub(super) fn gemm(&mut self, gemm: Gemm) {
         if gemm.batch * gemm.m * gemm.n > 0 {
+            self.copies.product(&gemm);
             self.commands.push(Command::Gemm(gemm));
         }
     }
 
     pub(super) fn copy(&mut self, from: u64, to: u64, bytes: u64) {
         if bytes > 0 {
+            self.copies.forget();
             self.commands.push(Command::Copy { from, to, bytes });
         }
     }
 
     pub(super) fn zero(&mut self, to: u64, bytes: u64) {
         if bytes > 0 {
+            self.copies.forget();
             self.commands.push(Command::Zero { to, bytes });
         }
     }
@@ -213,6 +232,7 @@ impl<C: Card> Queue<C> {
 
     pub(super) fn upload(&mut self, to: u64, bytes: &[u8]) {
         self.flush();
+        self.copies.forget();
         let done = self.card.upload(to, bytes);
         self.checked(done);
     }
@@ -237,6 +257,8 @@ impl<C: Card> Queue<C> {
     /// # Errors
     /// The fault. Nothing that was written since it came may be relied on.
     pub(super) fn flushed(&mut self) -> Result<(), GpuFault> {
+        // A collective or whoever else has the addresses may write before the next command.
+        self.copies.forget();
         if !self.commands.is_empty() {
             let commands = mem::take(&mut self.commands);
             let done = self.begin_list(&commands);
@@ -319,6 +341,23 @@ impl<C: Card> Drop for Queue<C> {
             }
         }
     }
+}
+
+/// A launch, unless its grid is empty.
+fn launched(
+    kernel: Kernel,
+    grid: [u64; 3],
+    block: u32,
+    shared: u64,
+    args: Vec<Arg>,
+) -> Option<Launch> {
+    (!grid.contains(&0)).then(|| Launch {
+        kernel,
+        grid: grid.map(|n| u32::try_from(n).expect("a grid of at most 2^32 blocks a side")),
+        block,
+        shared: u32::try_from(shared).expect("shared memory of less than 4 GiB"),
+        args,
+    })
 }
 
 /// A flat grid for this many elements, four a thread and 256 threads a block.

@@ -209,6 +209,31 @@ INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, floa
                   live_rows(first_row, keys_end, 16), o, 1.0f / sum[0], 1.0f / sum[1]);
 }
 
+// Of probabilities `p` before their exponential and products `ds` of gradients with values: the
+// probabilities, and the gradients of the scores. Rows are keys from `first_key` on, columns queries
+// from `from` on; `logs` has a query's log of the sum, in powers of two, and `pulls` its delta. With
+// `MASKED` some keys come after their query, or queries after the end.
+template <bool MASKED>
+INLINE void score_gradients(float (&p)[STEP / 8][4], float (&ds)[STEP / 8][4], const float* logs,
+                            const float* pulls, u32 first_key, u32 from, u32 end, float unit) {
+    u32 lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < STEP / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            u32 column = n * 8 + 2 * t + e, query = from + column;
+            float log_sum = logs[column], pull = pulls[column];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                float& x = p[n][2 * h + e];
+                x = exp2f(x * unit - log_sum);
+                if (MASKED && (first_key + g + 8 * h > query || query >= end)) x = 0.0f;
+                ds[n][2 * h + e] = x * (ds[n][2 * h + e] - pull);
+            }
+        }
+    }
+}
+
 // Gradients of 64 keys and values of one head, over the query heads that share it.
 template <int D>
 INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, const float* lse,
@@ -217,24 +242,36 @@ INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, con
     constexpr int SIZE = TILE * (D + 8), PART = STEP * (D + 8);
     DYNAMIC_SHARED(u16, memory);
     u16 *k = memory, *v = memory + SIZE, *q = memory + 2 * SIZE, *o = q + 2 * PART;
+    // For each of two parts: logs of sums, then deltas, of its queries.
+    float* facts = (float*)(o + 2 * PART);
     const u32* tile = tiles + 3 * blockIdx.x;
     u32 start = tile[1], end = tile[2], kv = blockIdx.y, group = heads / kv_heads;
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
+    u32 warp = threadIdx.x / 32;
     u64 step = (u64)(heads + 2 * kv_heads) * D, out_step = (u64)heads * D;
     u32 live = live_rows(start, end, TILE);
     const u16* keys = qkv + start * step + (u64)(heads + kv) * D;
     begin_rows<D>(k, keys, step, TILE, live);
     begin_rows<D>(v, keys + (u64)kv_heads * D, step, TILE, live);
-    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {}, unit = scale * LOG2_E;
     // The parts of all query heads as one sequence of steps.
     u32 parts = (end - start + STEP - 1) / STEP, steps = parts * group;
     u32 first_key = start + warp * 16;
+    // The fact of a part that this thread brings; beyond the end it is never used but in masked sums.
+    bool brings = threadIdx.x < 2 * STEP;
+    auto fact = [&](u32 head, u32 from) {
+        u32 query = from + threadIdx.x % STEP;
+        u64 at = (u64)query * heads + head;
+        if (!brings || query >= end) return 0.0f;
+        return threadIdx.x < STEP ? lse[at] * LOG2_E : delta[at];
+    };
     begin_rows<D>(q, qkv + start * step + (u64)kv * group * D, step, STEP,
                   live_rows(start, end, STEP));
     begin_rows<D>(o, dout + start * out_step + (u64)kv * group * D, out_step, STEP,
                   live_rows(start, end, STEP));
     copy16_group();
+    if (brings) facts[threadIdx.x] = fact(kv * group, start);
     for (u32 i = 0, turn = 0; i < steps; ++i, turn ^= 1) {
+        float next_fact = 0.0f;
         if (i + 1 < steps) {
             u32 head = kv * group + (i + 1) / parts, from = start + (i + 1) % parts * STEP;
             u32 rows = live_rows(from, end, STEP);
@@ -243,35 +280,26 @@ INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, con
             begin_rows<D>(o + (turn ^ 1) * PART, dout + from * out_step + (u64)head * D, out_step,
                           STEP, rows);
             copy16_group();
+            // It arrives while the present part is worked on.
+            next_fact = fact(head, from);
             copy16_wait<1>();
         } else {
             copy16_wait<0>();
         }
         __syncthreads();
-        u32 head = kv * group + i / parts, from = start + i % parts * STEP;
+        u32 from = start + i % parts * STEP;
         // Rows are keys, columns queries.
         float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
         rows_by_rows<D, STEP / 8>(p, k, warp * 16, q + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, v, warp * 16, o + turn * PART);
-#pragma unroll
-        for (int n = 0; n < STEP / 8; ++n) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                u32 query = from + n * 8 + 2 * t + e;
-                bool there = query < end;
-                float log_sum = there ? lse[(u64)query * heads + head] : 0.0f;
-                float pull = there ? delta[(u64)query * heads + head] : 0.0f;
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    u32 key = first_key + g + 8 * h;
-                    float& x = p[n][2 * h + e];
-                    x = there && key <= query ? exp2f((x * scale - log_sum) * LOG2_E) : 0.0f;
-                    ds[n][2 * h + e] = x * (ds[n][2 * h + e] - pull);
-                }
-            }
-        }
+        const float *logs = facts + turn * 2 * STEP, *pulls = logs + STEP;
+        if (from < start + TILE || from + STEP > end)
+            score_gradients<true>(p, ds, logs, pulls, first_key, from, end, unit);
+        else
+            score_gradients<false>(p, ds, logs, pulls, first_key, from, end, unit);
         scores_by_rows<D, STEP / 8>(dv, p, o + turn * PART);
         scores_by_rows<D, STEP / 8>(dk, ds, q + turn * PART);
+        if (brings) facts[(turn ^ 1) * 2 * STEP + threadIdx.x] = next_fact;
         __syncthreads();
     }
     u64 width = (u64)(heads + 2 * kv_heads) * dim;
@@ -302,11 +330,11 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
     begin_rows<D>(v, values + sequence * step, step, STEP, live_rows(sequence, end, STEP));
     copy16_group();
     u32 first_row = start + warp * 16;
-    float dq[D / 8][4] = {}, log_sum[2], pull[2];
+    float dq[D / 8][4] = {}, log_sum[2], pull[2], unit = scale * LOG2_E;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         u32 row = first_row + g + 8 * h;
-        log_sum[h] = row < end ? lse[(u64)row * heads + head] : 0.0f;
+        log_sum[h] = row < end ? lse[(u64)row * heads + head] * LOG2_E : 0.0f;
         pull[h] = row < end ? delta[(u64)row * heads + head] : 0.0f;
     }
     for (u32 at = sequence, turn = 0; at < end; at += STEP, turn ^= 1) {
@@ -324,14 +352,16 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
         float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
         rows_by_rows<D, STEP / 8>(p, q, warp * 16, k + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, o, warp * 16, v + turn * PART);
+        // Rows beyond the end are not stored, so that only later keys are to be left out.
+        bool masked = at + STEP - 1 > first_row;
 #pragma unroll
         for (int n = 0; n < STEP / 8; ++n) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 int h = e >> 1;
                 u32 key = at + n * 8 + 2 * t + (e & 1), row = first_row + g + 8 * h;
-                bool seen = key <= row && row < end;
-                float x = seen ? exp2f((p[n][e] * scale - log_sum[h]) * LOG2_E) : 0.0f;
+                float x = exp2f(p[n][e] * unit - log_sum[h]);
+                if (masked && key > row) x = 0.0f;
                 ds[n][e] = x * (ds[n][e] - pull[h]);
             }
         }
