@@ -19,6 +19,7 @@ pub(crate) mod pending;
 pub(crate) mod placing;
 pub(crate) mod registry;
 pub(crate) mod remote;
+pub(crate) mod replies;
 pub(crate) mod request;
 pub(crate) mod service_row;
 pub(crate) mod spawn;

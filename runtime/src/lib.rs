@@ -69,6 +69,7 @@
 //! | `actor/engine/supervisor`, `actor/engine/place`, `actor/engine/lives`, `actor/engine/lives/service` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
+//! | `actor/replies`, `actor/replies/*` | streams of replies: both ends in one process, the reading end in another (`remote`), what a process writes for others (`shelf`) |
 //! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
@@ -109,6 +110,7 @@ pub use actor::host::Host;
 pub use actor::manifest;
 pub use actor::placing::GrantedDevice;
 pub use actor::registry::Registered;
+pub use actor::replies::{NoReader, ReplySender, ReplyStream};
 pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
 pub use actor::spawn::{Spawn, Spawning};
 pub use actor::tasks::ActorTask;

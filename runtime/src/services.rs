@@ -6,6 +6,8 @@ use crate::actor::engine::lives::{Lives, Watching};
 use crate::actor::host::Watchdogs;
 use crate::actor::names::{NameNotice, NameTable, Naming};
 use crate::actor::placing::{Dismissing, Launching, Scheduling};
+use crate::actor::replies::Shelf;
+use crate::actor::replies::protocol::Streaming;
 use crate::actor::service_row::ServiceRow;
 use crate::actor::task_context::Listed;
 use crate::actor::telemetry::Points;
@@ -49,6 +51,7 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::at_once::<GangRanks>(),
     ServiceRow::at_once::<Looking>().with_notices::<LastSight>(),
     ServiceRow::at_once::<MethodCounts>(),
+    ServiceRow::at_once::<Streaming>(),
 ];
 
 const _: () = {
@@ -92,6 +95,7 @@ fn components(
         .with(Store::new(process, limits, share))
         .with(NameTable::default())
         .with(Watchdogs::default())
+        .with(Shelf::default())
         .with(Subscribers::default())
         .with(LastSights::default())
         .with(Points::new(limits.points_max))

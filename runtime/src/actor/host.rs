@@ -141,6 +141,10 @@ impl<A: Actor> AnyActor for Typed<A> {
         })
     }
 
+    fn ends(&mut self, reason: &Reason) {
+        self.cx.tasks.streams.life_ends(reason);
+    }
+
     fn discard(&mut self) {
         self.state = None;
     }
@@ -302,17 +306,21 @@ impl ActorLoop {
 
     /// Ends this life: the supervisor hears of it and gives the next order.
     async fn end(&mut self, reason: Reason) {
-        if matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error) {
-            self.actor.discard();
-        }
+        let is_broken =
+            matches!(&reason, Reason::Failed(failure) if failure.kind != FailureKind::Error);
         // A handler that was dropped because its family failed is not the cause.
         let reason = self.cell.take_end().unwrap_or(reason);
+        self.actor.ends(&reason);
+        if is_broken {
+            self.actor.discard();
+        }
         self.end_state(&reason).await;
         self.cell.enter(Phase::Waiting);
         self.cell.engine.life_ended(&self.cell, reason);
     }
 
     async fn end_state(&mut self, reason: &Reason) {
+        self.actor.ends(reason);
         self.actor.end_tasks().await;
         self.cell.engine.end_children(self.cell.id).await;
         if !self.actor.is_alive() {

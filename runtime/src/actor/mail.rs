@@ -108,6 +108,9 @@ pub(crate) trait AnyActor: Send {
     /// Ends the state in order.
     fn stop<'a>(&'a mut self, reason: &'a Reason) -> BoxFuture<'a, ()>;
 
+    /// This life is about to end, for this reason.
+    fn ends(&mut self, reason: &Reason);
+
     /// Drops a state that may be broken.
     fn discard(&mut self);
 

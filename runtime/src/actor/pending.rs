@@ -127,22 +127,32 @@ impl Caller {
     }
 }
 
-/// Callers that wait for room on the way to an actor, for people to see.
+/// Callers that wait for room on the way to an actor or for its next reply, for people to see.
 #[derive(Default)]
 pub(crate) struct Crowd {
     rows: Mutex<(u64, BTreeMap<u64, InCrowd>)>,
 }
 
-/// One who waits for room.
+/// One who waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InCrowd {
     pub(crate) caller: Caller,
     pub(crate) actor: ActorId,
     pub(crate) message: &'static str,
     pub(crate) since: Timestamp,
+    pub(crate) wait: WaitFor,
 }
 
-/// A wait for room; over when it is dropped.
+/// What somebody in a crowd waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// Room on the way to the actor.
+    Room,
+    /// The next reply of a stream.
+    Answer,
+}
+
+/// A wait for room or for a reply; over when it is dropped.
 pub(crate) struct Queueing {
     crowd: Arc<Crowd>,
     number: u64,

@@ -21,7 +21,7 @@ use crate::actor::engine::{Credit, Engine};
 use crate::actor::envelope;
 use crate::actor::handler::Handler;
 use crate::actor::mail::{Head, Mail, Run};
-use crate::actor::pending::{Caller, InCrowd};
+use crate::actor::pending::{Caller, InCrowd, WaitFor};
 use crate::actor::task_context;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::AskError;
@@ -252,6 +252,7 @@ impl Request {
             actor: to,
             message: self.name,
             since: now,
+            wait: WaitFor::Room,
         });
         Box::pin(async move {
             let _queueing = queueing;

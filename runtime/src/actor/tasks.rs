@@ -1,13 +1,14 @@
 //! Tasks of one life of an actor: work that it has begun beside its handlers, and its timers.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::actor::cell::{ActorCell, Control};
+use crate::actor::replies::StreamLife;
 use crate::actor::task_context::Current;
 use crate::actor::user_code::UserCode;
 use crate::base::clock::Clock;
@@ -41,9 +42,32 @@ impl ActorTask {
     }
 }
 
-/// The tasks of an actor's present life.
+/// The tasks of an actor's present life, and the streams of replies that it writes.
 #[derive(Default)]
-pub(crate) struct Tasks(Mutex<Option<JoinSet<()>>>);
+pub(crate) struct Tasks {
+    running: Mutex<Option<JoinSet<()>>>,
+    pub(crate) streams: Streams,
+}
+
+/// The streams of replies of a life.
+#[derive(Default)]
+pub(crate) struct Streams(Mutex<Vec<Weak<StreamLife>>>);
+
+impl Streams {
+    pub(crate) fn add(&self, stream: &Arc<StreamLife>) {
+        let mut streams = self.0.lock();
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
+    }
+
+    /// This life ends, and no more is written. Readers hear why.
+    pub(crate) fn life_ends(&self, reason: &Reason) {
+        let streams = std::mem::take(&mut *self.0.lock());
+        for stream in streams.iter().filter_map(Weak::upgrade) {
+            stream.life_ends(reason);
+        }
+    }
+}
 
 impl Tasks {
     /// Begins work of this life. It sends in the name of its actor, below a span. A panic in it ends the
@@ -56,7 +80,7 @@ impl Tasks {
         work: BoxFuture<'static, ()>,
     ) -> ActorTask {
         let running = run(Arc::clone(cell), life, span, work);
-        let mut tasks = self.0.lock();
+        let mut tasks = self.running.lock();
         let tasks = tasks.get_or_insert_with(JoinSet::new);
         while tasks.try_join_next().is_some() {}
         ActorTask(tasks.spawn_on(running, cell.engine.runtime()))
@@ -65,7 +89,7 @@ impl Tasks {
     /// Ends all of them, and waits until they are gone. One that holds its thread is left behind after
     /// the grace of a stop.
     pub(crate) async fn end(&self, cell: &ActorCell) {
-        let Some(mut tasks) = self.0.lock().take() else {
+        let Some(mut tasks) = self.running.lock().take() else {
             return;
         };
         let grace = cell.engine.limits.stop_grace;

@@ -87,6 +87,7 @@ pub struct Limits {
     pub blob_bytes_quota: u64,
     /// The time that the owner keeps a blob for a handle that is on its way and does not arrive.
     /// Longer than any message should travel, or else memory of lost messages would stay for ever.
+    /// As long is a stream of replies kept for a reader that does not come.
     pub blob_transit: Duration,
 }
 

@@ -20,6 +20,7 @@ mod on_demand;
 mod semantics;
 mod simulation;
 mod spans;
+mod streams;
 mod stubborn;
 mod supervision;
 mod timers;

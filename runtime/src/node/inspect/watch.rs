@@ -17,7 +17,7 @@ use super::{ActorView, LinkView, MachineView, NodeView, ProcessView, Times, Usag
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
 use crate::actor::names::NameTable;
-use crate::actor::pending::Caller;
+use crate::actor::pending::{Caller, WaitFor};
 use crate::actor::telemetry::Point;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{ActorId, ProcessId};
@@ -439,10 +439,13 @@ fn waits(engine: &Engine) -> (Vec<WaitView>, u32) {
     engine.pending.each(|it| {
         see(&it.caller, it.actor, WaitKind::Answer, it.message, it.since);
     });
-    let room = WaitKind::Room;
-    engine
-        .crowd
-        .each(|it| see(&it.caller, it.actor, room, it.message, it.since));
+    engine.crowd.each(|it| {
+        let how = match it.wait {
+            WaitFor::Room => WaitKind::Room,
+            WaitFor::Answer => WaitKind::Answer,
+        };
+        see(&it.caller, it.actor, how, it.message, it.since);
+    });
     (waits, left_out)
 }
 
