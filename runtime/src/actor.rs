@@ -3,6 +3,7 @@
 
 pub(crate) mod act;
 pub(crate) mod actor_type;
+pub(crate) mod blocked;
 pub(crate) mod cell;
 mod company;
 pub(crate) mod engine;

@@ -72,6 +72,7 @@
 //! | `actor/replies`, `actor/replies/*` | streams of replies: both ends in one process, the reading end in another (`remote`), what a process writes for others (`shelf`) |
 //! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
+//! | `actor/blocked`, `actor/blocked/*` | threads that code of actors blocks, which a process tells its node |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
 //! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |

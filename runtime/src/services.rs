@@ -1,6 +1,8 @@
 //! The services that every engine has for others, and the components that it is made of. To add one
 //! is to add its line.
 
+use crate::actor::blocked::BlockedThreads;
+use crate::actor::blocked::protocol::Blocking;
 use crate::actor::engine::component::Components;
 use crate::actor::engine::lives::{Lives, Watching};
 use crate::actor::host::Watchdogs;
@@ -52,6 +54,7 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::at_once::<Looking>().with_notices::<LastSight>(),
     ServiceRow::at_once::<MethodCounts>(),
     ServiceRow::at_once::<Streaming>(),
+    ServiceRow::at_once::<Blocking>(),
 ];
 
 const _: () = {
@@ -96,6 +99,7 @@ fn components(
         .with(NameTable::default())
         .with(Watchdogs::default())
         .with(Shelf::default())
+        .with(BlockedThreads::default())
         .with(Subscribers::default())
         .with(LastSights::default())
         .with(Points::new(limits.points_max))

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use odeon::inspect::BlockedThread;
 use odeon::telemetry::Label;
 use odeon::trace::SpanKind;
 use odeon::{ActorId, ProcessId};
@@ -31,6 +32,8 @@ pub enum Alert {
     NodeDown,
     /// An actor is started again and again.
     RestartLoop,
+    /// An actor blocks a thread of its process.
+    BlockedThread,
     /// A handler runs for very long.
     StuckHandler,
     /// Somebody waits for room on the nodes.
@@ -62,6 +65,7 @@ impl Alert {
             Self::ActorFailed => "actor_failed",
             Self::NodeDown => "node_down",
             Self::RestartLoop => "restart_loop",
+            Self::BlockedThread => "blocked_thread",
             Self::StuckHandler => "stuck_handler",
             Self::Pending => "pending",
             Self::WaitsInCircle => "waits_in_circle",
@@ -138,6 +142,7 @@ pub fn problems(seen: &ClusterView, now: Date) -> Vec<Problem> {
     found.extend(circles(seen, now));
     found.extend(failed(seen));
     found.extend(restart_loops(seen, now));
+    found.extend(blocked(seen, now));
     found.extend(stuck(seen, now));
     found.extend(pending(seen));
     found.extend(stragglers(seen, now));
@@ -226,12 +231,36 @@ fn restart_loops(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem>
     })
 }
 
+/// Threads that actors block, of nodes that are there.
+fn blocked_threads(seen: &ClusterView) -> impl Iterator<Item = &(BlockedThread, Date)> {
+    let nodes = seen.nodes().filter(|node| node.gone.is_none());
+    nodes.flat_map(|node| &node.blocked)
+}
+
+fn blocked(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
+    blocked_threads(seen).map(move |(thread, since)| {
+        let title = match seen.actors().get(thread.actor) {
+            Some(row) => row.title(),
+            None => thread.name.clone(),
+        };
+        let place = match thread.message.as_str() {
+            "" => "beside its handlers".to_owned(),
+            message => format!("in {message}"),
+        };
+        let sentence = format!(
+            "{title} has blocked a thread of its process for {} {place}; others may wait for it (limit 5 s)",
+            spoken(now.since(*since)),
+        );
+        problem(Alert::BlockedThread, *since, sentence, vec![Subject::Actor(thread.actor)])
+    })
+}
+
 fn stuck(seen: &ClusterView, now: Date) -> impl Iterator<Item = Problem> {
     let rows = seen.actors().iter();
     rows.filter_map(move |row| {
         let (running, since) = (row.running()?, row.running_since?);
         let lasts = now.since(since);
-        if lasts < STUCK {
+        if lasts < STUCK || blocked_threads(seen).any(|(it, _)| it.actor == row.id()) {
             return None;
         }
         let (chain, _) = seen.waits().chain(row.id());

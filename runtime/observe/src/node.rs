@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use odeon::inspect::{DeviceReading, LinkView, MachineView, NodeView, ProcessKind, Times, Usage};
+use odeon::inspect::{
+    BlockedThread, DeviceReading, LinkView, MachineView, NodeView, ProcessKind, Times, Usage,
+};
 use odeon::trace::SpanCounts;
 use odeon::{ActorId, ProcessId};
 
@@ -173,6 +175,8 @@ pub struct Node {
     pub machine: MachineView,
     /// Numbers of its machine of late.
     pub history: History,
+    /// Threads of its processes that actors block, and since when.
+    pub blocked: Vec<(BlockedThread, Date)>,
 }
 
 /// Numbers of a node of late.

@@ -252,6 +252,14 @@ impl Engine {
         self.closing.load(Ordering::Acquire)
     }
 
+    /// Beats on links whose tasks have no thread to do it.
+    pub(crate) fn beat_late_links(&self) {
+        let links: Vec<_> = self.links.iter().map(|link| Arc::clone(&link)).collect();
+        links
+            .iter()
+            .for_each(|link| link.beat_if_late(&self.limits));
+    }
+
     /// Ends everything in order: actors (youngest first), workers, links.
     pub(crate) async fn close(self: &Arc<Self>) {
         if self.closing.swap(true, Ordering::AcqRel) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use dashmap::DashMap;
 
+use crate::actor::blocked;
 use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
@@ -39,17 +40,27 @@ thread_local!(static CURRENT: RefCell<Option<Current>> = const { RefCell::new(No
 /// Puts surroundings in place for as long as it lives, and gives them back to `home` after that.
 pub(crate) struct Entered<'a> {
     home: &'a mut Option<Current>,
+    /// Whose code this thread has polled before.
+    before: Option<ActorId>,
 }
 
 impl<'a> Entered<'a> {
     pub(crate) fn new(home: &'a mut Option<Current>) -> Self {
+        let actor = match home {
+            Some(Current::Actor { cell, .. } | Current::Task { cell, .. }) => Some(cell.id),
+            Some(Current::Scope { .. }) | None => None,
+        };
         CURRENT.with_borrow_mut(|current| std::mem::swap(current, home));
-        Self { home }
+        Self {
+            home,
+            before: blocked::enter(actor),
+        }
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        blocked::enter(self.before);
         CURRENT.with_borrow_mut(|current| std::mem::swap(current, self.home));
     }
 }

@@ -36,6 +36,10 @@ pub struct Limits {
     /// The interval at which a runtime of several threads is nudged, so that sockets and timers
     /// stay attended when a handler blocks a thread. Well below the idle time-out of a link.
     pub pulse_interval: Duration,
+    /// The time for which code of an actor has a thread of its runtime before that counts as blocked, is logged
+    /// and is shown as a problem. The thread is left alone: [`Needs::hang_after`](crate::Needs::hang_after) is for
+    /// actors that may not take so long.
+    pub blocked_after: Duration,
     /// The time that `stop` waits for the handler that is running before the actor is killed.
     pub stop_grace: Duration,
     /// The longest time that a worker process may take to say hello.
@@ -102,6 +106,7 @@ impl Default for Limits {
             ask_timeout: Duration::from_secs(30),
             sweep_interval: Duration::from_millis(5),
             pulse_interval: Duration::from_millis(250),
+            blocked_after: Duration::from_secs(5),
             stop_grace: Duration::from_secs(5),
             worker_start_timeout: Duration::from_secs(10),
             placement_timeout: Duration::from_secs(60),

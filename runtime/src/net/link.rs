@@ -63,6 +63,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Room that is made at once for a long frame.
 const READ_BYTES_MAX: usize = 1 << 20;
 
+/// By so much later than it should a task has run when its process had no thread for it.
+const STALL: Duration = Duration::from_secs(1);
+
 /// The other side of a session hears of what was taken in after so many bytes, and on every beat.
 const ACKNOWLEDGE_BYTES: u64 = 64 << 10;
 
@@ -102,6 +105,8 @@ pub(crate) struct Link {
     /// The number of writers that are not done.
     writing: watch::Sender<usize>,
     last_heard: AtomicU64,
+    /// When this side last beat.
+    last_beat: AtomicU64,
     rhythm: Mutex<Rhythm>,
     /// Asks received and not answered.
     pub(crate) serving: AtomicU32,
@@ -186,6 +191,7 @@ impl Link {
             given_up: AtomicBool::new(false),
             writing: watch::channel(0).0,
             last_heard: AtomicU64::new(Clock::now().0),
+            last_beat: AtomicU64::new(Clock::now().0),
             rhythm: Mutex::default(),
             serving: AtomicU32::new(0),
         }
@@ -334,7 +340,12 @@ impl Link {
             if left.is_zero() {
                 return;
             }
+            let due = Clock::now().after(left);
             Clock::sleep(left).await;
+            // Where nothing has run here for a while, what has come meanwhile is read first.
+            if Clock::now().since(due) > STALL {
+                Clock::sleep(STALL).await;
+            }
         }
     }
 
@@ -375,8 +386,19 @@ impl Link {
         let (echo, heard) = (rhythm.theirs, rhythm.heard);
         drop(rhythm);
         let sent = Clock::now().0;
+        self.last_beat.store(sent, Ordering::Relaxed);
         // At once, since its time is looked at.
         self.push(&Frame::Beat(Beat { sent, echo, heard }), true);
+    }
+
+    /// Beats in the place of the task that should have: handlers block all threads here, and the other side is not
+    /// to take this process for dead. A link over another connection has to be resumed anyway.
+    pub(crate) fn beat_if_late(&self, limits: &Limits) {
+        let last = Timestamp(self.last_beat.load(Ordering::Relaxed));
+        let is_late = Clock::now().since(last) > limits.heartbeat_interval * 3 / 2;
+        if self.session.is_none() && is_late && !self.is_closed() {
+            self.beat();
+        }
     }
 
     /// A beat of the other side has come.
@@ -452,11 +474,13 @@ impl Link {
                     }
                 }
                 _ = beat.tick() => {
-                    let (written, idle) = pipe.progress();
-                    if idle || written != progress.0 {
+                    let (written, is_idle) = pipe.progress();
+                    if is_idle || written != progress.0 {
                         progress = (written, Clock::now());
                     }
-                    if Clock::now().since(progress.1) > limits.link_idle_timeout {
+                    // A process on this machine that beats lives, also when handlers hold all its threads.
+                    let beats_on = self.session.is_none() && self.silent_for() <= idle;
+                    if !beats_on && Clock::now().since(progress.1) > limits.link_idle_timeout {
                         self.give_up("not read by the other side");
                     } else if beats {
                         self.beat();

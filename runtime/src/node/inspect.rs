@@ -17,6 +17,7 @@ use crate::base::id::{ActorId, Incarnation, ProcessId};
 use crate::node::device_manager::protocol::Waiting;
 use odeon_devices::inventory::Reading;
 
+pub use crate::actor::blocked::BlockedThread;
 pub use crate::actor::stats::MethodView;
 pub use crate::base::journal::{News, NewsKind, chain_of};
 pub use crate::base::sketch::Times;

@@ -123,7 +123,7 @@ async fn with_workers(limits: Limits) -> System {
 }
 
 /// Looks until something is true of what is seen.
-async fn seen<T>(system: &System, fact: impl Fn(&ClusterView) -> Option<T>) -> T {
+pub(crate) async fn seen<T>(system: &System, fact: impl Fn(&ClusterView) -> Option<T>) -> T {
     seen_by(&Observer::new("test", 1), system, fact).await
 }
 

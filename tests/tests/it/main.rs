@@ -4,6 +4,7 @@
 mod actors;
 mod bindings;
 mod blobs;
+mod blocked;
 mod cluster;
 mod collectives;
 mod daemons;

@@ -61,10 +61,7 @@ impl Source {
     /// Numbers, and then a panic.
     #[handler]
     fn stumble(&mut self, at: u64, cx: &mut Context<Self>) -> ReplyStream<u64> {
-        let numbers = (0..=at).map(move |number| {
-            assert!(number < at, "stumbled");
-            number
-        });
+        let numbers = (0..=at).inspect(move |number| assert!(*number < at, "stumbled"));
         cx.replies(futures::stream::iter(numbers))
     }
 
@@ -495,8 +492,5 @@ fn whatever_happens_a_reader_sees_a_beginning_and_an_end() {
         .into_iter()
         .zip(SEEN.each_ref().map(|seen| seen.load(Ordering::Relaxed)))
         .collect();
-    assert!(
-        seen.values().all(|seen| *seen > SEEDS / 20),
-        "{seen:?}"
-    );
+    assert!(seen.values().all(|seen| *seen > SEEDS / 20), "{seen:?}");
 }

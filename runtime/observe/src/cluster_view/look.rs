@@ -157,6 +157,11 @@ impl ClusterView {
             }),
             machine: sight.machine.clone(),
             history,
+            blocked: sight
+                .blocked
+                .iter()
+                .map(|thread| (thread.clone(), shift.date(thread.since)))
+                .collect(),
         };
         self.nodes.insert(node.name.clone(), node);
         fresh

@@ -37,6 +37,7 @@ fn sight(name: &str, at: u64) -> NodeSight {
         unix_nanos: at,
         processes: vec![],
         silent: vec![],
+        blocked: vec![],
         links: vec![],
         hardware: None,
         machine: MachineView {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use odeon_devices::fault::{FaultKind, GpuFault};
 use parking_lot::Mutex;
 
+use crate::actor::blocked::BlockedThreads;
 use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
@@ -43,6 +44,8 @@ impl Component for Watchdogs {
         let look = move || {
             if let Some(engine) = weak.upgrade() {
                 engine.component::<Self>().look_for_hangs(&engine);
+                engine.component::<BlockedThreads>().look(&engine);
+                engine.beat_late_links();
             }
         };
         let runtime = engine.runtime().clone();

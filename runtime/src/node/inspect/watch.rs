@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Meter;
 use super::{ActorView, LinkView, MachineView, NodeView, ProcessView, Times, Usage};
+use crate::actor::blocked::{BlockedThread, BlockedThreads};
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
 use crate::actor::names::NameTable;
@@ -477,6 +478,9 @@ pub struct NodeSight {
     pub processes: Vec<ProcessSight>,
     /// Processes that have not answered in time.
     pub silent: Vec<ProcessId>,
+    /// Threads of its processes that actors block.
+    #[serde(default)]
+    pub blocked: Vec<BlockedThread>,
     /// Its links to other nodes.
     pub links: Vec<LinkView>,
     /// Its hardware, who holds it, and who waits; left out by processes that are below a node.
@@ -592,6 +596,7 @@ impl Watch {
             unix_nanos: unix.as_nanos() as u64,
             processes: sights,
             silent,
+            blocked: self.engine.component::<BlockedThreads>().told(),
             links,
             hardware: super::hardware(&engine).await.map(Box::new),
             machine: self.meter.machine(),

@@ -56,6 +56,7 @@ pub(crate) fn node(name: &str, processes: Vec<ProcessSight>) -> NodeSight {
         unix_nanos: 1_000_000_000_000,
         processes,
         silent: vec![],
+        blocked: vec![],
         links: vec![],
         hardware: None,
         machine: MachineView::default(),
