@@ -12,7 +12,7 @@ use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 pub use admin::Admin;
 
-use crate::actor::actor_type::ActorTypes;
+use crate::actor::actor_type::{ActorTypes, check_names};
 use crate::actor::engine::{Engine, EngineConfig};
 use crate::actor::names;
 use crate::actor::registry::Registered;
@@ -325,10 +325,12 @@ impl SystemBuilder {
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known, the address cannot be listened on, the identity is
-    /// not one of this node, or what was inherited was another node's.
+    /// Two actor types of the job have one name, the path of the executable is not known, the address
+    /// cannot be listened on, the identity is not one of this node, or what was inherited was another
+    /// node's.
     #[odeon_macros::boxed]
     pub async fn start(self) -> Result<System, SystemError> {
+        check_names(self.types).map_err(SystemError::Job)?;
         if let Some(birth) = worker::child::driver_birth() {
             return self.connect(birth?).await;
         }
@@ -551,3 +553,6 @@ impl Job {
         std::process::exit(i32::from(served.is_err()));
     }
 }
+
+#[cfg(test)]
+mod tests;

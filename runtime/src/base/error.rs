@@ -264,4 +264,7 @@ pub enum SystemError {
     /// Certificates, keys or the join are wrong.
     #[error("{0}")]
     Security(String),
+    /// The list of the job's actor types cannot be meant.
+    #[error("{0}")]
+    Job(String),
 }

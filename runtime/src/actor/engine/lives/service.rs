@@ -68,7 +68,7 @@ impl Engine {
             let failure = Failure::new(
                 FailureKind::UnknownActor,
                 format!(
-                    "the worker's binary has no actor `{}`: list it in `job!`",
+                    "the program of its worker process has no actor `{}`: list its type in `odeon::job!`",
                     order.actor
                 ),
             );
