@@ -451,11 +451,15 @@ fn an_actor_that_its_process_does_not_know_is_named() {
             let spawn = home.spawn::<Recorder>(()).isolated().restart(restart);
             let asked = in_time(spawn.start().expect("it begins").ask(note(1)).into_future()).await;
             assert!(
-                asked.as_ref().is_err_and(|error| error.to_string().contains("odeon::job!")),
+                asked
+                    .as_ref()
+                    .is_err_and(|error| error.to_string().contains("odeon::job!")),
                 "{asked:?}"
             );
             // The others of its family live on.
-            let near = in_time(home.spawn::<Recorder>(()).into_future()).await.expect("a sibling");
+            let near = in_time(home.spawn::<Recorder>(()).into_future())
+                .await
+                .expect("a sibling");
             assert_eq!(near.ask(note(1)).await, Ok(vec![1]));
         });
     }

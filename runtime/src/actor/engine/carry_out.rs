@@ -299,7 +299,16 @@ impl Engine {
             Ok(Ok(Err(failure))) if life == 1 && failure.kind == FailureKind::UnknownActor => {
                 // It never lived, and its process would not know it the next time either.
                 self.leave_family(id);
-                self.dispose(id, Reason::Failed(failure)).await;
+                let reason = Reason::Failed(failure);
+                let down = Down {
+                    id,
+                    incarnation: life,
+                    reason: reason.clone(),
+                };
+                for (_, waiting) in self.pending.drain(|waiting| waiting.actor == id) {
+                    waiting.slot.fail(AskError::Dead(down.clone()));
+                }
+                self.dispose(id, reason).await;
             }
             Ok(Ok(Err(failure)) | Err(failure)) => {
                 self.ended(id, life, Reason::Failed(failure));
