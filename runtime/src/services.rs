@@ -1,6 +1,7 @@
 //! The services that every engine has for others, and the components that it is made of. To add one
 //! is to add its line.
 
+use crate::actor::console::Console;
 use crate::actor::engine::component::Components;
 use crate::actor::engine::lives::{Lives, Watching};
 use crate::actor::host::Watchdogs;
@@ -90,6 +91,7 @@ fn components(
         .with(Workers::new(workers, of_worker))
         .with(Gangs::default())
         .with(Store::new(process, limits, share))
+        .with(Console::new())
         .with(NameTable::default())
         .with(Watchdogs::default())
         .with(Subscribers::default())

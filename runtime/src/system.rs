@@ -15,6 +15,7 @@ pub use admin::Admin;
 use crate::actor::actor_type::{ActorTypes, check_names};
 use crate::actor::engine::{Engine, EngineConfig};
 use crate::actor::names;
+use crate::actor::panic_hook;
 use crate::actor::registry::Registered;
 use crate::actor::request::Recipient;
 use crate::actor::spawn::Spawn;
@@ -450,8 +451,13 @@ impl Job {
     /// In a process that was started as a worker, serves instead and never returns to the caller's
     /// program.
     ///
+    /// A program that sets no subscriber of `tracing` hears on standard error of each failure of an
+    /// actor, and what its supervisor does about it.
+    ///
     /// # Errors
-    /// What `main` returns, or a system that could not start.
+    /// What `main` returns, a system that could not start, or [`SystemError::Failed`] when a failure
+    /// climbed to the top of the tree, so that all actors there have ended, and `main` succeeded all
+    /// the same.
     pub fn run<T, E, F>(self, main: impl FnOnce(System) -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
@@ -464,7 +470,7 @@ impl Job {
     /// a node is run do not count.
     ///
     /// # Errors
-    /// What `main` returns, or a system that could not start.
+    /// As [`Job::run`].
     pub fn run_with<T, E, F>(
         self,
         options: impl FnOnce(SystemBuilder) -> SystemBuilder,
@@ -475,6 +481,7 @@ impl Job {
         E: From<SystemError>,
     {
         self.serve_if_worker();
+        panic_hook::install();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -489,8 +496,13 @@ impl Job {
                 Some(given) => telemetry::below(given, main(system.clone())).await,
                 None => main(system.clone()).await,
             };
+            let failed = system.engine.failure();
             system.shutdown().await;
-            outcome
+            match failed {
+                // Whatever `main` thinks of it: half of the program has ended.
+                Some(failure) if outcome.is_ok() => Err(SystemError::Failed(failure).into()),
+                _ => outcome,
+            }
         })
     }
 
@@ -512,6 +524,7 @@ impl Job {
             return;
         }
         worker::child::serves();
+        panic_hook::install();
         let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // With one alone, a handler that blocks would silence the process.

@@ -35,6 +35,7 @@ use tokio::sync::oneshot;
 
 use crate::actor::actor_type::ActorTypes;
 use crate::actor::cell::{ActorCell, Phase};
+use crate::actor::console::Console;
 use crate::actor::pending::{Crowd, Pending};
 use crate::actor::service_row::{Asked, ServiceRow};
 use crate::base::clock::{Clock, Timestamp};
@@ -90,6 +91,8 @@ pub(crate) struct Engine {
     obituaries: Mutex<Obituaries>,
     closing: AtomicBool,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
+    /// The same, before those at the top have ended for it.
+    failing: OnceLock<Failure>,
     /// Tasks that others wait for an answer of, and that take a while.
     pub(crate) answering: tokio::sync::watch::Sender<usize>,
     /// Questions of other engines that take a while.
@@ -178,6 +181,7 @@ impl Engine {
             obituaries: Mutex::default(),
             closing: AtomicBool::new(false),
             failed: tokio::sync::watch::channel(None).0,
+            failing: OnceLock::new(),
             answering: tokio::sync::watch::channel(0).0,
             serving: Serving::default(),
         });
@@ -301,6 +305,19 @@ impl Engine {
     /// The first failure that climbed out of the top of the tree.
     pub(crate) fn watch_failure(&self) -> tokio::sync::watch::Receiver<Option<Failure>> {
         self.failed.subscribe()
+    }
+
+    /// The first failure that climbed out of the top of the tree, if there was one.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failing.get().cloned()
+    }
+
+    /// A failure has climbed out of the top of the tree, where all are about to end for it.
+    fn begin_to_fail(&self, failure: &Failure) {
+        self.component::<Console>().shout(format_args!(
+            "the system fails, and all actors at its top end: {failure}"
+        ));
+        self.failing.get_or_init(|| failure.clone());
     }
 
     fn fail(&self, failure: Failure) {

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::actor::actor_type::ActorType;
 use crate::actor::cell::{ActorCell, Control, NewCell, Phase};
+use crate::actor::console::Console;
 use crate::actor::engine::Engine;
 use crate::actor::engine::lives::{HostName, HostOrder};
 use crate::actor::handler::{Actor, Context};
@@ -329,6 +330,9 @@ impl ActorLoop {
             Some(Ok(())) => {}
             Some(Err(failure)) => {
                 tracing::warn!(actor = %self.cell.id, %failure, "stop failed");
+                let (actor, id) = (self.cell.actor.name, self.cell.id);
+                let console = self.cell.engine.component::<Console>();
+                console.say(format_args!("actor {actor} {id} failed in stop: {failure}"));
             }
             None => tracing::warn!(actor = %self.cell.id, "stop took too long and was dropped"),
         }

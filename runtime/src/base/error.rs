@@ -267,4 +267,7 @@ pub enum SystemError {
     /// The list of the job's actor types cannot be meant.
     #[error("{0}")]
     Job(String),
+    /// A failure climbed out of the top of the tree of supervisors while `main` ran.
+    #[error("the system has failed: {0}")]
+    Failed(Failure),
 }
