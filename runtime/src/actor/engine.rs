@@ -7,6 +7,7 @@
 mod carry_out;
 pub(crate) mod component;
 mod credit;
+mod expiry;
 mod inbound;
 pub(crate) mod lives;
 mod members;
@@ -245,10 +246,7 @@ impl Engine {
                 component.sweep(&self, Clock::now());
             }
             self.credits.sweep();
-            for (key, waiting) in self.pending.sweep(Clock::now()) {
-                self.withdraw(key, &waiting);
-                waiting.expire();
-            }
+            self.expire();
         }
     }
 

@@ -378,10 +378,7 @@ impl ActorLoop {
         if withdrawn || (expected && started > deadline) {
             // The caller has given up already; running the handler would only surprise it.
             let waited = started.since(queued);
-            let error = AskError::Timeout {
-                actor: self.cell.id,
-                waited,
-            };
+            let error = AskError::timeout(self.cell.id, waited);
             return mail.settle(&self.cell, Err(error), started);
         }
         if fence != 0 && fence != self.incarnation {

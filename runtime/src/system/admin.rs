@@ -132,7 +132,7 @@ impl Admin {
         });
         match Clock::timeout(waited, told).await {
             Some(outcome) => outcome.unwrap_or(Err(AskError::Unreachable(id))),
-            None => Err(AskError::Timeout { actor: id, waited }),
+            None => Err(AskError::timeout(id, waited)),
         }
     }
 
