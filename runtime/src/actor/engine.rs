@@ -90,6 +90,8 @@ pub(crate) struct Engine {
     /// Those who have a life begin here, to be answered when it runs.
     awaiting_start: IdMap<ActorId, (Incarnation, Asked<Lives>)>,
     obituaries: Mutex<Obituaries>,
+    /// The last ends of other processes.
+    exits: Mutex<VecDeque<ProcessExit>>,
     closing: AtomicBool,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
     /// The same, before those at the top have ended for it.
@@ -127,6 +129,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The longest way to a process that is believed, in links. Nodes are linked with one another, so a
 /// worker of another node is three away from a worker here.
 const HOPS_MAX: u8 = 16;
+/// The number of ends of processes that are kept, for calls that were on their way there: more than end
+/// within the time of a call.
+const EXITS_MAX: usize = 256;
 /// The number of sweeps that an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
@@ -180,6 +185,7 @@ impl Engine {
             forwards: IdMap::default(),
             awaiting_start: IdMap::default(),
             obituaries: Mutex::default(),
+            exits: Mutex::default(),
             closing: AtomicBool::new(false),
             failed: tokio::sync::watch::channel(None).0,
             failing: OnceLock::new(),
@@ -679,6 +685,7 @@ impl Engine {
             .filter(|route| route.value().0 == link.peer)
             .map(|route| *route.key())
             .collect();
+        self.note_exit(exit);
         self.lost_with_link(link, exit);
         self.process_down(exit, link.peer);
         for process in behind {
@@ -717,6 +724,7 @@ impl Engine {
     /// A process is gone: its requests, actors, orphans and names.
     pub(crate) fn process_down(self: &Arc<Self>, exit: &ProcessExit, heard_from: ProcessId) {
         let process = exit.process;
+        self.note_exit(exit);
         self.routes.remove(&process);
         for component in self.components.iter() {
             component.process_down(self, exit);
@@ -731,6 +739,21 @@ impl Engine {
             self.process_gone(id, process, reason);
         }
         self.end_orphans(process, exit);
+    }
+
+    fn note_exit(&self, exit: &ProcessExit) {
+        let mut exits = self.exits.lock();
+        exits.retain(|known| known.process != exit.process);
+        exits.push_back(exit.clone());
+        if exits.len() > EXITS_MAX {
+            exits.pop_front();
+        }
+    }
+
+    /// How a process has ended, if that was not long ago.
+    fn known_exit(&self, process: ProcessId) -> Option<ProcessExit> {
+        let exits = self.exits.lock();
+        exits.iter().find(|exit| exit.process == process).cloned()
     }
 
     fn end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {
