@@ -25,7 +25,7 @@ use crate::node::inspect::watch::{LastSights, Subscribers};
 use crate::node::inspect::{LastSight, Looking, MethodCounts};
 use crate::node::program::WorkerMode;
 use crate::node::worker::Workers;
-use crate::node::worker::protocol::{LastWords, LeaseLaunching};
+use crate::node::worker::protocol::{JobWorkers, LastWords, LeaseLaunching};
 
 /// By number.
 pub(crate) const SERVICES: &[ServiceRow] = &[
@@ -36,7 +36,7 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::later::<Launching>(),
     ServiceRow::later::<LeaseLaunching>(),
     ServiceRow::later::<Dismissing>(),
-    ServiceRow::at_once::<LastWords>(),
+    ServiceRow::at_once::<LastWords>().with_notices::<JobWorkers>(),
     ServiceRow::later::<Scheduling>().with_notices::<RoomChanged>(),
     ServiceRow::later::<Surveying>(),
     ServiceRow::later::<SurveyingAll>(),
