@@ -16,6 +16,7 @@ mod inspect;
 mod joins;
 mod links;
 mod macros;
+mod mishaps;
 mod on_demand;
 mod semantics;
 mod simulation;
