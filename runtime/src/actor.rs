@@ -6,6 +6,7 @@ pub(crate) mod actor_type;
 pub(crate) mod blocked;
 pub(crate) mod cell;
 mod company;
+pub(crate) mod console;
 pub(crate) mod engine;
 pub(crate) mod envelope;
 pub mod foreign;
@@ -16,6 +17,7 @@ pub(crate) mod mail;
 #[doc(hidden)]
 pub mod manifest;
 pub(crate) mod names;
+pub(crate) mod panic_hook;
 pub(crate) mod pending;
 pub(crate) mod placing;
 pub(crate) mod registry;

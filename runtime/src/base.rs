@@ -11,6 +11,7 @@ pub(crate) mod journal;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod needs;
+pub(crate) mod panic_place;
 pub(crate) mod random;
 pub(crate) mod recent;
 pub mod shape;

@@ -49,7 +49,7 @@
 //! | `base/message`, `base/shape`, `base/answer` | values that travel, their shape on the wire; answers now or later |
 //! | `base/supervise`, `base/needs` | the verdict over a failure (pure); the needs of an actor |
 //! | `base/trace`, `base/trace/*` | spans and their contexts, what they are about (`label`), and which are kept, in rings that threads do not share (`tracer`) |
-//! | `base/limits`, `base/failure`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
+//! | `base/limits`, `base/failure`, `base/panic_place`, `base/error`, `base/id`, `base/id_map`, `base/journal`, `base/recent`, `base/sketch` | as their names say; events; the last things of a kind; durations |
 //! | `net/wire`, `net/wire/codec`, `net/wire/draw` | frames; the byte format of messages; frames from a seed, for tests |
 //! | `net/service` | questions between engines with their answers, and notices. Each is in a `protocol` (its types, for those who ask) and a `service` (the answers) of what it is about |
 //! | `net/link`, `net/link/*` | frames over streams: who owns them (`owner`), one stream's queue (`pipe`), hello (`greeting`), going on over another connection (`resume`), the ends of a unix socket (`socket`), sessions over streams that somebody else makes (`stream`), passage to another program (`handoff`) |
@@ -70,7 +70,8 @@
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
 //! | `actor/replies`, `actor/replies/*` | streams of replies: both ends in one process, the reading end in another (`remote`), what a process writes for others (`shelf`) |
-//! | `actor/pending`, `actor/remote` | asks that wait for an answer; the receiving end of a remote ask |
+//! | `actor/console`, `actor/panic_hook` | lines on standard error for a program without a log; panics of actors, which are told there |
+//! | `actor/pending`, `actor/engine/expiry`, `actor/remote` | asks that wait for an answer; those whose time is over, and circles of actors that wait for each other; the receiving end of a remote ask |
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `actor/blocked`, `actor/blocked/*` | threads that code of actors blocks, which a process tells its node |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |

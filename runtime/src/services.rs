@@ -3,6 +3,7 @@
 
 use crate::actor::blocked::BlockedThreads;
 use crate::actor::blocked::protocol::Blocking;
+use crate::actor::console::Console;
 use crate::actor::engine::component::Components;
 use crate::actor::engine::lives::{Lives, Watching};
 use crate::actor::host::Watchdogs;
@@ -28,7 +29,7 @@ use crate::node::inspect::watch::{LastSights, Subscribers};
 use crate::node::inspect::{LastSight, Looking, MethodCounts};
 use crate::node::program::WorkerMode;
 use crate::node::worker::Workers;
-use crate::node::worker::protocol::{LastWords, LeaseLaunching};
+use crate::node::worker::protocol::{JobWorkers, LastWords, LeaseLaunching};
 
 /// By number.
 pub(crate) const SERVICES: &[ServiceRow] = &[
@@ -39,7 +40,7 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::later::<Launching>(),
     ServiceRow::later::<LeaseLaunching>(),
     ServiceRow::later::<Dismissing>(),
-    ServiceRow::at_once::<LastWords>(),
+    ServiceRow::at_once::<LastWords>().with_notices::<JobWorkers>(),
     ServiceRow::later::<Scheduling>().with_notices::<RoomChanged>(),
     ServiceRow::later::<Surveying>(),
     ServiceRow::later::<SurveyingAll>(),
@@ -96,6 +97,7 @@ fn components(
         .with(Workers::new(workers, of_worker))
         .with(Gangs::default())
         .with(Store::new(process, limits, share))
+        .with(Console::new())
         .with(NameTable::default())
         .with(Watchdogs::default())
         .with(Shelf::default())

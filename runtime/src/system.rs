@@ -12,9 +12,10 @@ use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 pub use admin::Admin;
 
-use crate::actor::actor_type::ActorTypes;
+use crate::actor::actor_type::{ActorTypes, check_names};
 use crate::actor::engine::{Engine, EngineConfig};
 use crate::actor::names;
+use crate::actor::panic_hook;
 use crate::actor::registry::Registered;
 use crate::actor::request::Recipient;
 use crate::actor::spawn::Spawn;
@@ -325,10 +326,12 @@ impl SystemBuilder {
     /// Starts the system.
     ///
     /// # Errors
-    /// The path of the executable is not known, the address cannot be listened on, the identity is
-    /// not one of this node, or what was inherited was another node's.
+    /// Two actor types of the job have one name, the path of the executable is not known, the address
+    /// cannot be listened on, the identity is not one of this node, or what was inherited was another
+    /// node's.
     #[odeon_macros::boxed]
     pub async fn start(self) -> Result<System, SystemError> {
+        check_names(self.types).map_err(SystemError::Job)?;
         if let Some(birth) = worker::child::driver_birth() {
             return self.connect(birth?).await;
         }
@@ -448,8 +451,13 @@ impl Job {
     /// In a process that was started as a worker, serves instead and never returns to the caller's
     /// program.
     ///
+    /// A program that sets no subscriber of `tracing` hears on standard error of each failure of an
+    /// actor, and what its supervisor does about it.
+    ///
     /// # Errors
-    /// What `main` returns, or a system that could not start.
+    /// What `main` returns, a system that could not start, or [`SystemError::Failed`] when a failure
+    /// climbed to the top of the tree, so that all actors there have ended, and `main` succeeded all
+    /// the same.
     pub fn run<T, E, F>(self, main: impl FnOnce(System) -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
@@ -462,7 +470,7 @@ impl Job {
     /// a node is run do not count.
     ///
     /// # Errors
-    /// What `main` returns, or a system that could not start.
+    /// As [`Job::run`].
     pub fn run_with<T, E, F>(
         self,
         options: impl FnOnce(SystemBuilder) -> SystemBuilder,
@@ -473,6 +481,7 @@ impl Job {
         E: From<SystemError>,
     {
         self.serve_if_worker();
+        panic_hook::install();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -487,8 +496,13 @@ impl Job {
                 Some(given) => telemetry::below(given, main(system.clone())).await,
                 None => main(system.clone()).await,
             };
+            let failed = system.engine.failure();
             system.shutdown().await;
-            outcome
+            match failed {
+                // Whatever `main` thinks of it: half of the program has ended.
+                Some(failure) if outcome.is_ok() => Err(SystemError::Failed(failure).into()),
+                _ => outcome,
+            }
         })
     }
 
@@ -510,6 +524,7 @@ impl Job {
             return;
         }
         worker::child::serves();
+        panic_hook::install();
         let birth = birth.and_then(|birth| birth.bind().map(|()| birth));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // With one alone, a handler that blocks would silence the process.
@@ -551,3 +566,6 @@ impl Job {
         std::process::exit(i32::from(served.is_err()));
     }
 }
+
+#[cfg(test)]
+mod tests;

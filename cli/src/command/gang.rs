@@ -16,10 +16,16 @@ use crate::print;
 pub(crate) fn run(job: Job, args: &GangArgs) -> Result<ExitCode> {
     // Restarts count over the whole run, however long it takes.
     let restarts = Supervision::one_for_one().budget(args.each.max_restarts, FOREVER);
-    job.run_with(
+    let mut code = None;
+    let outcome = job.run_with(
         |builder| builder.supervision(restarts),
-        async |system| follow(&system, args).await,
-    )
+        async |system| {
+            code = Some(follow(&system, args).await?);
+            anyhow::Ok(())
+        },
+    );
+    // A gang that failed is told of there, and has a code of its own.
+    code.map_or_else(|| outcome.map(|()| ExitCode::SUCCESS), Ok)
 }
 
 /// Runs a gang to its end, or until somebody asks it to stop.

@@ -1,6 +1,7 @@
 //! Types of actors and their methods, as tables of functions that are made once for each type.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ pub struct ActorType {
     pub(crate) name: &'static str,
     pub(crate) methods: &'static [Method],
     pub(crate) type_id: TypeId,
+    /// The path of the type in its program, for people.
+    pub(crate) path: fn() -> &'static str,
     /// Makes one, of which `start` has not run yet, from its encoded arguments.
     pub(crate) make: Make,
 }
@@ -27,6 +30,27 @@ impl fmt::Debug for ActorType {
             .field("methods", &self.methods)
             .finish_non_exhaustive()
     }
+}
+
+/// Checks that each name means one type: processes know an actor's type by it.
+///
+/// # Errors
+/// Two types with one name, in words.
+pub(crate) fn check_names(types: ActorTypes) -> Result<(), String> {
+    let mut known: BTreeMap<&str, &ActorType> = BTreeMap::new();
+    for row in types.iter().map(|row| row()) {
+        if let Some(other) = known.insert(row.name, row)
+            && other.type_id != row.type_id
+        {
+            let (first, second) = ((other.path)(), (row.path)());
+            return Err(format!(
+                "the actor types `{first}` and `{second}` have one name, `{}`: give one of them another \
+                 `#[odeon::actor(name = \"..\")]`",
+                row.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// One message that an actor type accepts.

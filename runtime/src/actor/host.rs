@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::actor::actor_type::ActorType;
 use crate::actor::cell::{ActorCell, Control, NewCell, Phase};
+use crate::actor::console::Console;
 use crate::actor::engine::Engine;
 use crate::actor::engine::lives::{HostName, HostOrder};
 use crate::actor::handler::{Actor, Context};
@@ -337,6 +338,9 @@ impl ActorLoop {
             Some(Ok(())) => {}
             Some(Err(failure)) => {
                 tracing::warn!(actor = %self.cell.id, %failure, "stop failed");
+                let (actor, id) = (self.cell.actor.name, self.cell.id);
+                let console = self.cell.engine.component::<Console>();
+                console.say(format_args!("actor {actor} {id} failed in stop: {failure}"));
             }
             None => tracing::warn!(actor = %self.cell.id, "stop took too long and was dropped"),
         }
@@ -382,10 +386,7 @@ impl ActorLoop {
         if withdrawn || (expected && started > deadline) {
             // The caller has given up already; running the handler would only surprise it.
             let waited = started.since(queued);
-            let error = AskError::Timeout {
-                actor: self.cell.id,
-                waited,
-            };
+            let error = AskError::timeout(self.cell.id, waited);
             return mail.settle(&self.cell, Err(error), started);
         }
         if fence != 0 && fence != self.incarnation {

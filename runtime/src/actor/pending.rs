@@ -196,11 +196,12 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Its deadline has passed.
-    pub(crate) fn expire(&self) {
+    /// Its deadline has passed; the actors that wait for each other, in words.
+    pub(crate) fn expire(&self, circle: String) {
         self.slot.fail(AskError::Timeout {
             actor: self.actor,
             waited: self.patience,
+            circle,
         });
     }
 }
@@ -461,7 +462,7 @@ mod tests {
         pending.insert(waits);
         let due = pending.sweep(Timestamp(10));
         assert_eq!(due.len(), 1);
-        due[0].1.expire();
+        due[0].1.expire(String::new());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(matches!(
             early.poll(&mut cx),

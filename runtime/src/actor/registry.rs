@@ -3,7 +3,7 @@
 //! [`register!`](crate::register) lists an actor's messages; [`job!`](crate::job) lists the actors
 //! of a binary, so that none silently vanishes from it and a worker can host every one.
 
-use std::any::TypeId;
+use std::any::{TypeId, type_name};
 use std::sync::Arc;
 
 use crate::actor::actor_type::{ActorType, Method};
@@ -38,6 +38,7 @@ impl ActorType {
             name: A::NAME,
             methods,
             type_id: TypeId::of::<A>(),
+            path: type_name::<A>,
             make: make::<A>,
         }
     }

@@ -365,7 +365,7 @@ impl Engine {
     pub(crate) fn type_of(&self, name: &str) -> Result<&'static ActorType, SpawnError> {
         let mut types = self.types.iter().map(|row| row());
         types.find(|row| row.name == name).ok_or_else(|| {
-            let why = format!("the program has no actor `{name}`: list it in `job!`");
+            let why = format!("the program has no actor `{name}`: list its type in `odeon::job!`");
             SpawnError::NotPlaced(why)
         })
     }

@@ -135,6 +135,16 @@ pub(crate) fn actor() -> Option<ActorId> {
     })
 }
 
+/// Returns true on a thread that runs `start`, `stop` or a handler of an actor. For panics, which may come
+/// at any moment.
+pub(crate) fn is_in_actor() -> bool {
+    let in_actor = CURRENT.try_with(|current| {
+        let current = current.try_borrow().ok()?;
+        matches!(*current, Some(Current::Actor { .. })).then_some(())
+    });
+    matches!(in_actor, Ok(Some(())))
+}
+
 /// The engines that run in this process.
 static ENGINES: LazyLock<DashMap<ProcessId, Arc<Engine>>> = LazyLock::new(DashMap::new);
 

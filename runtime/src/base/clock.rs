@@ -92,6 +92,11 @@ impl Clock {
         Timestamp(now.saturating_duration_since(epoch).as_nanos() as u64)
     }
 
+    /// Returns true if this thread has the time of a simulation.
+    pub(crate) fn is_virtual() -> bool {
+        VIRTUAL_EPOCH.get().is_some()
+    }
+
     /// Begins the time of a simulation on this thread, which shows [`Timestamp::BEGIN`] now.
     pub(crate) fn begin_virtual() -> VirtualTime {
         let now = tokio::time::Instant::now().into_std();

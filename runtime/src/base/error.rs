@@ -31,19 +31,22 @@ pub enum AskError {
     #[error("the actor died before it answered: {0}")]
     Died(Down),
     /// No answer within the time given; the handler may still run. Effect unknown.
-    #[error("{actor} gave no answer within {waited:?}")]
+    #[error("{actor} gave no answer within {waited:?}{}", in_circle(circle))]
     Timeout {
         /// Whom it was for.
         actor: ActorId,
         /// The time that the caller waited.
         waited: Duration,
+        /// Actors of the caller's process that wait for each other, where the wait led to such ones, in
+        /// words; else empty.
+        circle: String,
     },
     /// The mailbox stayed full until the deadline. No effect. Ask less often or give more time.
-    #[error("the mailbox of {actor} stayed full for {waited:?}")]
+    #[error("the mailbox of {actor} {}", was_full(*waited))]
     Full {
         /// Whose mailbox.
         actor: ActorId,
-        /// The time that the caller waited for room.
+        /// The time that the caller waited for room; zero for one who did not wait.
         waited: Duration,
     },
     /// An actor asked itself while handling a message, which could never be answered. No effect.
@@ -80,8 +83,12 @@ pub enum AskError {
         /// The cause, in words.
         why: String,
     },
-    /// The encoded message is over the limit. No effect. Put the bulk into a `Blob`.
-    #[error("the message has {bytes} bytes, the limit is {limit}: put bulk data into a Blob")]
+    /// The encoded message is over the limit for messages to other processes. No effect. Put the bulk
+    /// into a `Blob`. An actor of the caller's own process is given the message as it is, of any size.
+    #[error(
+        "the message has {bytes} bytes, and one to an actor of another process may have {limit}: put bulk \
+         data into a Blob"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -117,7 +124,31 @@ pub enum AskError {
     Adrift,
 }
 
+fn in_circle(circle: &str) -> String {
+    match circle {
+        "" => String::new(),
+        circle => format!(", since actors wait for each other: {circle}"),
+    }
+}
+
+fn was_full(waited: Duration) -> String {
+    match waited.is_zero() {
+        true => "is full, and nobody waited for room".to_owned(),
+        false => format!("stayed full for {waited:?}"),
+    }
+}
+
 impl AskError {
+    /// No answer within the time given.
+    pub(crate) const fn timeout(actor: ActorId, waited: Duration) -> Self {
+        let circle = String::new();
+        Self::Timeout {
+            actor,
+            waited,
+            circle,
+        }
+    }
+
     /// Tells if the request took effect.
     #[must_use]
     pub const fn effect(&self) -> Effect {
@@ -168,7 +199,10 @@ pub enum SpawnError {
     #[error(transparent)]
     Needs(#[from] NeedsError),
     /// Its arguments are too large to travel.
-    #[error("the arguments have {bytes} bytes, the limit is {limit}: put bulk data into a Blob")]
+    #[error(
+        "the arguments have {bytes} bytes, and those of an actor in another process may have {limit}: put \
+         bulk data into a Blob"
+    )]
     TooLarge {
         /// Their size.
         bytes: usize,
@@ -264,4 +298,10 @@ pub enum SystemError {
     /// Certificates, keys or the join are wrong.
     #[error("{0}")]
     Security(String),
+    /// The list of the job's actor types cannot be meant.
+    #[error("{0}")]
+    Job(String),
+    /// A failure climbed out of the top of the tree of supervisors while `main` ran.
+    #[error("the system has failed: {0}")]
+    Failed(Failure),
 }

@@ -6,6 +6,7 @@ use odeon_devices::fault::{GpuFault, Remedy};
 use serde::{Deserialize, Serialize};
 
 use crate::base::id::{ActorId, Incarnation, ProcessId};
+use crate::base::panic_place;
 use crate::base::shape::{self, Shape};
 
 /// The kind of end that an actor met.
@@ -183,6 +184,7 @@ impl Failure {
     }
 
     pub(crate) fn from_panic(payload: &(dyn std::any::Any + Send), place: &str) -> Self {
+        let noted = panic_place::take();
         if let Some(failure) = payload.downcast_ref::<Self>() {
             return failure.clone();
         }
@@ -194,7 +196,8 @@ impl Failure {
             .map(ToString::to_string)
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
-        Self::new(FailureKind::Panic, format!("{place}: {text}"))
+        let noted = noted.map_or_else(String::new, |noted| format!(" ({noted})"));
+        Self::new(FailureKind::Panic, format!("{place}: {text}{noted}"))
     }
 }
 

@@ -17,7 +17,9 @@ pub struct Limits {
     /// Messages one process may have unhandled at one remote actor. The receiver returns credit as
     /// it handles them, so a slow actor stops its senders and nobody else on the link.
     pub credit_messages: u32,
-    /// Largest encoded message or reply. Bulk belongs in a `Blob`.
+    /// Largest encoded message or reply between processes. Bulk belongs in a `Blob`. A message to an
+    /// actor of the sender's own process is not encoded but handed over as it is, in no time whatever
+    /// its size: to count its bytes first would take longer than to handle it, so it has no bound.
     pub message_bytes_max: usize,
     /// Bytes of calls and answers that wait for one link's writer, or that the node at its other end
     /// has not said it has taken in, before senders wait. A few round trips of bandwidth. A link

@@ -29,11 +29,14 @@ use crate::base::failure::{Failure, FailureKind, ProcessExit, signal_name};
 use crate::base::id::ProcessId;
 use crate::base::limits::Limits;
 use crate::net::link::{Greeted, Link};
+use crate::net::service::Notice;
 use crate::net::wire::{Fact, Frame, Hello, codec};
 use crate::node::blob::Share;
 use crate::node::detached::protocol::DetachedActor;
 use crate::node::inspect::ProcessView;
 use crate::node::program::{WorkerCommand, WorkerMode};
+
+use protocol::JobWorkers;
 
 /// The variable that turns a process into a worker; its value is a [`Birth`].
 const WORKER_ENV: &str = "ODEON_WORKER";
@@ -106,6 +109,8 @@ pub(crate) struct Workers {
     ends_left: Mutex<bool>,
     /// By job and name.
     shared: tokio::sync::Mutex<HashMap<(String, String), ProcessId>>,
+    /// Those of the job that this process drives, as its node tells.
+    of_job: Mutex<Vec<(ProcessId, u32)>>,
     /// Drivers that the program before this one has started, until somebody asks for them: they may
     /// have ended by then.
     inherited: Mutex<HashMap<ProcessId, InheritedDriver>>,
@@ -130,6 +135,14 @@ struct Worker {
     leaves: bool,
     /// That of a driver which has not said hello.
     greeting: Option<Greeting>,
+}
+
+impl Worker {
+    /// Its number at the operating system: this process's, for one inside of it.
+    fn system_pid(&self) -> u32 {
+        self.pid
+            .map_or_else(std::process::id, |pid| pid.as_raw_nonzero().get() as u32)
+    }
 }
 
 /// A socket over which hello was said, and none was heard yet.
@@ -176,6 +189,7 @@ impl Workers {
             table: Mutex::default(),
             ends_left: Mutex::new(false),
             shared: tokio::sync::Mutex::default(),
+            of_job: Mutex::default(),
             inherited: Mutex::default(),
         }
     }
@@ -232,13 +246,31 @@ impl Workers {
         matches!(self.mode, WorkerMode::InProcess)
     }
 
-    /// The process ids of the workers that run as processes.
+    /// The workers with the process ids of the operating system: those that this process has started,
+    /// or of the job that it drives.
     pub(crate) fn pids(&self) -> Vec<(ProcessId, u32)> {
         let table = self.table.lock();
-        table
+        let own = table.iter().map(|(id, worker)| (*id, worker.system_pid()));
+        own.chain(self.of_job.lock().iter().copied()).collect()
+    }
+
+    /// The node tells which workers the job of this process has.
+    fn hear_of_job(&self, workers: Vec<(ProcessId, u32)>) {
+        *self.of_job.lock() = workers;
+    }
+
+    /// The workers of a driver's job; `None` when the process is no driver.
+    fn beside(&self, driver: ProcessId) -> Option<JobWorkers> {
+        let table = self.table.lock();
+        let job = table.get(&driver).filter(|worker| worker.leads)?;
+        let workers = table
             .iter()
-            .filter_map(|(id, worker)| Some((*id, worker.pid?.as_raw_nonzero().get() as u32)))
-            .collect()
+            .filter(|(_, worker)| !worker.leads && worker.job == job.job);
+        Some(JobWorkers(
+            workers
+                .map(|(id, worker)| (*id, worker.system_pid()))
+                .collect(),
+        ))
     }
 
     /// The process number by which the driver knows a worker. One inside this process has a number
@@ -531,6 +563,12 @@ fn not_started(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Component for Workers {
+    fn link_up(&self, _engine: &Engine, link: &Link, _hello: &Hello) {
+        if let Some(workers) = self.beside(link.peer) {
+            link.push(&workers.frame(), false);
+        }
+    }
+
     fn link_down<'a>(
         &'a self,
         engine: &'a Arc<Engine>,
@@ -564,6 +602,9 @@ impl Workers {
             (Some(_), false) => engine.worker_lost(process, pid),
             (None, _) => {}
         }
+        if exit.is_some() {
+            engine.tell_drivers();
+        }
         LinkEnd { exit, is_orderly }
     }
 }
@@ -572,6 +613,34 @@ impl Engine {
     /// The processes that it has started.
     pub(crate) fn workers(&self) -> &Workers {
         self.component::<Workers>()
+    }
+
+    /// Tells the drivers of this node which workers their jobs have.
+    fn tell_drivers(&self) {
+        for link in self.links.iter() {
+            if let Some(workers) = self.workers().beside(link.peer) {
+                link.push(&workers.frame(), true);
+            }
+        }
+    }
+
+    /// Kills a worker as a crash would: for tests of what follows. Returns false when there is none. A
+    /// driver has its node do it, also where another node runs the worker.
+    pub(crate) fn kill_worker(self: &Arc<Self>, process: ProcessId) -> bool {
+        if self.workers().kill(process) {
+            return true;
+        }
+        let rows = self.members.list();
+        let hosts = self.uplink.get().is_some()
+            && process != self.process
+            && (rows.iter().any(|row| row.3 == Some(process))
+                || self.workers().pids().iter().any(|row| row.0 == process));
+        if hosts {
+            let engine = Arc::clone(self);
+            let killing = async move { engine.retire(process, None, KILLED).await };
+            self.begin_task(killing);
+        }
+        hosts
     }
 
     async fn launch_new(self: &Arc<Self>, job: &str) -> Result<ProcessId, Failure> {
@@ -595,6 +664,8 @@ impl Engine {
     }
 }
 
+/// Why a worker ends that its driver wants killed.
+const KILLED: &str = "killed at the word of its job";
 /// The longest time that what a process has said before it ended may take to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The time that a process that was killed may take to end before that is news of its own.

@@ -124,7 +124,7 @@ macro_rules! all {
 /// By number.
 const REQUESTS: &[Speech] = all!(requests);
 const ANSWERS: &[Speech] = all!(answers);
-const NOTICES: &[Speech] = speeches![notices: NameNotice, RoomChanged, LastSight];
+const NOTICES: &[Speech] = speeches![notices: NameNotice, JobWorkers, RoomChanged, LastSight];
 
 #[test]
 fn everything_that_services_say_is_drawn() {
@@ -654,6 +654,12 @@ impl Drawn for Scheduling {
 
     fn answer(draw: &mut Draw) -> Result<Vec<Granted>, Failure> {
         draw.result(|draw| vec![draw.granted()])
+    }
+}
+
+impl DrawnNotice for JobWorkers {
+    fn notice(draw: &mut Draw) -> Self {
+        Self(vec![(draw.process(), 7)])
     }
 }
 

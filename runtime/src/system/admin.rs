@@ -132,7 +132,7 @@ impl Admin {
         });
         match Clock::timeout(waited, told).await {
             Some(outcome) => outcome.unwrap_or(Err(AskError::Unreachable(id))),
-            None => Err(AskError::Timeout { actor: id, waited }),
+            None => Err(AskError::timeout(id, waited)),
         }
     }
 
@@ -157,7 +157,9 @@ impl Admin {
             .load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The worker processes of this node: their ids and the operating system's ids.
+    /// The worker processes of this node: their ids and the operating system's ids. In a job of a
+    /// cluster, those of the job that run on its driver's node. Workers that are no processes
+    /// ([`WorkerMode::InProcess`](crate::WorkerMode), simulations) have the id of this one.
     #[must_use]
     pub fn workers(&self) -> Vec<(ProcessId, u32)> {
         self.engine.workers().pids()
@@ -254,10 +256,12 @@ impl Admin {
         self.engine.workers().end_job(&self.engine, job).await;
     }
 
-    /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies.
+    /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies. In a
+    /// job of a cluster the driver's node does it, a moment later, for workers of the job on any node.
+    /// Returns false when there is no such worker.
     #[must_use = "it may have been gone already"]
     pub fn kill_worker(&self, process: ProcessId) -> bool {
-        self.engine.workers().kill(process)
+        self.engine.kill_worker(process)
     }
 
     /// Links this system to another node over a byte stream that the caller has made and trusts;

@@ -17,6 +17,7 @@ mod inspect;
 mod joins;
 mod links;
 mod macros;
+mod mishaps;
 mod on_demand;
 mod semantics;
 mod simulation;

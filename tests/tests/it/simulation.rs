@@ -435,15 +435,34 @@ fn a_process_that_is_lost_before_it_hosts_its_actor_is_replaced() {
 #[test]
 fn an_actor_that_its_process_does_not_know_is_named() {
     let spec = SimulationSpec::new(odeon::job![]).nodes(1);
-    at_home(1, &spec, async |world: World| {
-        let spawn = world.nodes[0].spawn::<Recorder>(()).isolated();
-        let error = in_time(spawn.restart(Restart::Temporary).into_future()).await;
-        let Err(SpawnError::Failed(failure)) = error else {
-            panic!("{error:?}")
-        };
-        assert_eq!(failure.kind, FailureKind::UnknownActor);
-        assert!(failure.message.contains(Recorder::NAME), "{failure}");
-    });
+    for restart in [Restart::Temporary, Restart::Transient, Restart::Permanent] {
+        at_home(1, &spec, async move |world: World| {
+            let home = &world.nodes[0];
+            let spawn = home.spawn::<Recorder>(()).isolated().restart(restart);
+            let error = in_time(spawn.into_future()).await;
+            let Err(SpawnError::Failed(failure)) = error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(failure.kind, FailureKind::UnknownActor);
+            for word in [Recorder::NAME, "odeon::job!"] {
+                assert!(failure.message.contains(word), "{failure}");
+            }
+            // Nobody who waits for a start hears less than who awaits the spawn.
+            let spawn = home.spawn::<Recorder>(()).isolated().restart(restart);
+            let asked = in_time(spawn.start().expect("it begins").ask(note(1)).into_future()).await;
+            assert!(
+                asked
+                    .as_ref()
+                    .is_err_and(|error| error.to_string().contains("odeon::job!")),
+                "{asked:?}"
+            );
+            // The others of its family live on.
+            let near = in_time(home.spawn::<Recorder>(()).into_future())
+                .await
+                .expect("a sibling");
+            assert_eq!(near.ask(note(1)).await, Ok(vec![1]));
+        });
+    }
 }
 
 /// SEMANTICS 18.

@@ -288,7 +288,7 @@ impl Engine {
 
     /// The process that was to begin a life has answered, or is gone, which ends the life too. How a
     /// life ended is reported before the answer; this tells the ends that nobody reports.
-    pub(super) fn begun<E>(
+    pub(super) async fn begun<E>(
         self: &Arc<Self>,
         id: ActorId,
         life: Incarnation,
@@ -296,6 +296,20 @@ impl Engine {
     ) {
         match answer {
             Ok(Ok(Ok(()))) => drop(self.happen(id, Event::Started { life })),
+            Ok(Ok(Err(failure))) if life == 1 && failure.kind == FailureKind::UnknownActor => {
+                // It never lived, and its process would not know it the next time either.
+                self.leave_family(id);
+                let reason = Reason::Failed(failure);
+                let down = Down {
+                    id,
+                    incarnation: life,
+                    reason: reason.clone(),
+                };
+                for (_, waiting) in self.pending.drain(|waiting| waiting.actor == id) {
+                    waiting.slot.fail(AskError::Dead(down.clone()));
+                }
+                self.dispose(id, reason).await;
+            }
             Ok(Ok(Err(failure)) | Err(failure)) => {
                 self.ended(id, life, Reason::Failed(failure));
             }
@@ -313,7 +327,7 @@ impl Engine {
         let life = before.life.saturating_add(1);
         match rest {
             Rest::Runs(started) => self.settled(id, life, started).await,
-            Rest::Begins(Some(answered)) => self.begun(id, life, answered.await),
+            Rest::Begins(Some(answered)) => self.begun(id, life, answered.await).await,
             Rest::Place => self.place_now(id).await,
             // Nothing has begun, or it begins when the process is known to be gone, which ends this
             // life too.

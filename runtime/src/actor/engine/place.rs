@@ -61,7 +61,7 @@ impl Engine {
             ..placing.host
         };
         match self.host_at(id, process, lease, host) {
-            Some(Rest::Begins(Some(answered))) => self.begun(id, life, answered.await),
+            Some(Rest::Begins(Some(answered))) => self.begun(id, life, answered.await).await,
             Some(Rest::Release { process, lease }) => self.release(process, lease).await,
             None if is_alone(&placing.launch) => self.release(process, lease).await,
             _ => {}

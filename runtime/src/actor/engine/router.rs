@@ -102,12 +102,19 @@ pub(crate) fn next<V: View>(here: ProcessId, leg: Leg, view: &V) -> Next<V::Cell
     }
     if leg.came.is_some() && view.knows(leg.at) {
         // On the way from its home to the process that hosts it.
-        return over(view.towards(leg.at), leg.at, Next::Unreachable);
+        return over(view.towards(leg.at), leg.at, Next::HostGone);
     }
     // Whoever sent it here over the same link knows no better.
     let towards = view.towards(leg.to.home);
     let onward = towards.filter(|link| Some(V::peer(link)) != leg.came);
-    over(onward, ProcessId(0), Next::Unreachable)
+    // The home is there, and has named a host that is not any more.
+    let named = leg.came.is_some() && ![ProcessId(0), leg.to.home].contains(&leg.at);
+    let none = if named {
+        Next::HostGone
+    } else {
+        Next::Unreachable
+    };
+    over(onward, ProcessId(0), none)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Engine;
 use super::credit::{Credit, Waited};
 use super::members::{PlaceOf, Unheld};
 use super::router::{self, Leg, Next, RowSite, View};
+use super::{Engine, lost_call};
 use crate::actor::cell::ActorCell;
 use crate::actor::pending::Waiting;
 use crate::actor::remote;
@@ -184,7 +184,7 @@ impl Engine {
                     }
                 }
                 Next::Dead => AskError::Dead(self.obituary(call.to)),
-                Next::HostGone => self.host_gone(&call),
+                Next::HostGone => self.host_gone(&call, closed.as_ref()),
                 Next::Unreachable => match &closed {
                     Some(link) => AskError::LinkLost {
                         actor: call.to,
@@ -218,6 +218,16 @@ impl Engine {
         let Frame::Call(call) = frame else {
             return None;
         };
+        let is_there = |known: &Arc<Link>| Arc::ptr_eq(known, link);
+        if key != 0
+            && from != self.process
+            && !is_back
+            && link.is_worker
+            && self.links.get(&link.peer).is_some_and(|it| is_there(&it))
+        {
+            // Its process ends, and how it does will end the call.
+            return None;
+        }
         (is_back || self.is_still_wanted(&call)).then_some(call)
     }
 
@@ -231,19 +241,25 @@ impl Engine {
     }
 
     /// The end of a call whose home does not know yet that the process of its actor is gone.
-    fn host_gone(&self, call: &Call) -> AskError {
-        let exit = ProcessExit {
-            process: call.at,
-            status: "it ended before the message came".to_owned(),
-            code: None,
-            node: Some(self.node.clone()),
-            fault: None,
-        };
-        AskError::Died(Down {
-            id: call.to,
-            incarnation: 0,
-            reason: Reason::Failed(exit.into()),
-        })
+    fn host_gone(&self, call: &Call, closed: Option<&Arc<Link>>) -> AskError {
+        let exit = self.known_exit(call.at).unwrap_or_else(|| {
+            let status = "it ended before the message came";
+            ProcessExit::new(call.at, status)
+        });
+        if let Some(link) = closed {
+            return lost_call(call.to, link, &exit);
+        }
+        match exit.node {
+            Some(_) => AskError::LinkLost {
+                actor: call.to,
+                why: exit.status,
+            },
+            None => AskError::Died(Down {
+                id: call.to,
+                incarnation: 0,
+                reason: Reason::Failed(exit.into()),
+            }),
+        }
     }
 
     /// Nobody waits for the answer to a call of this process any more.

@@ -12,6 +12,7 @@ use super::lives::{LifeRequest, Lives};
 use super::members::{Life, NewRow, Row, Siblings, Started, process_of};
 use super::row::{Event, Facts, RowState};
 use crate::actor::cell::{ActorCell, Control};
+use crate::actor::console::Console;
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
 use crate::base::failure::{Down, Failure, FailureKind, Reason};
@@ -136,12 +137,16 @@ impl Engine {
         if !row.is_some_and(|row| row.state.awaits_verdict(down.incarnation)) {
             return;
         }
-        let verdict = siblings.family.lock().judge(
+        let mut verdict = siblings.family.lock().judge(
             down.id,
             &down.reason,
             Clock::now(),
             crate::base::random::fraction(),
         );
+        if let Verdict::Escalate(failure) = &mut verdict {
+            // Whoever hears of it above does not know whose it was.
+            failure.message = format!("actor {actor} {}: {}", down.id, failure.message);
+        }
         self.tell_verdict(actor, &down, &verdict);
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
@@ -183,7 +188,10 @@ impl Engine {
             Verdict::Restart { wait, start, .. } if start.len() > 1 => {
                 format!("it and {} others restart in {wait:.0?}", start.len() - 1)
             }
-            Verdict::Restart { wait, .. } => format!("it restarts in {wait:.0?}"),
+            Verdict::Restart { wait, .. } => {
+                let next = down.incarnation.saturating_add(1);
+                format!("it restarts in {wait:.0?} as life {next}")
+            }
             Verdict::Escalate(_) => "its supervisor gives up".to_owned(),
         };
         let ends = matches!(verdict, Verdict::Forget | Verdict::Escalate(_));
@@ -196,6 +204,14 @@ impl Engine {
             let news = News::new(NewsKind::Failed, format!("{failure}; {follows}"));
             let news = news.of(down.id, actor, down.incarnation).ending(ends);
             self.journal.add(news.because(&down.reason));
+            let (id, life) = (down.id, down.incarnation);
+            if ends && failure.kind == FailureKind::Panic {
+                // It may have happened in a worker, which does not tell of it itself.
+                tracing::warn!(actor, %id, life, %failure, "{follows}");
+            }
+            self.component::<Console>().say(format_args!(
+                "actor {actor} {id} failed in life {life}: {failure}; {follows}"
+            ));
         }
     }
 
@@ -219,10 +235,13 @@ impl Engine {
             // That life of the supervisor is over, and another must not pay for it.
             return;
         }
-        self.end_children(parent).await;
         if parent.is_root() {
+            // First, so that nobody who meets a dead actor finds the system well.
+            self.begin_to_fail(&failure);
+            self.end_children(parent).await;
             return self.fail(failure);
         }
+        self.end_children(parent).await;
         if let Some((cell, incarnation)) = supervisor {
             cell.order(Control::End {
                 incarnation,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::protocol::{LastWords, LeaseLaunching};
+use super::protocol::{JobWorkers, LastWords, LeaseLaunching};
 use crate::actor::engine::Engine;
 use crate::actor::placing::{DismissRequest, Dismissing, LaunchOrder, Launching, LeaseId};
-use crate::actor::service_row::{Asked, Serve, ServeLater};
+use crate::actor::service_row::{Asked, Hear, Serve, ServeLater};
 use crate::base::id::ProcessId;
+use crate::net::link::Link;
 
 impl ServeLater for Launching {
     async fn answer(
@@ -68,5 +69,14 @@ impl Serve for LastWords {
     fn serve(engine: &Arc<Engine>, asked: Asked<Self>, words: String) {
         engine.workers().hear_last_words(asked.from, words);
         asked.answer(engine, &());
+    }
+}
+
+impl Hear for JobWorkers {
+    fn hear(self, engine: &Arc<Engine>, link: &Arc<Link>) {
+        // Nobody else knows.
+        if engine.uplink.get() == Some(&link.peer) {
+            engine.workers().hear_of_job(self.0);
+        }
     }
 }

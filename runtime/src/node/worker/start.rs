@@ -112,6 +112,7 @@ impl Engine {
         let retired = self.workers().is_retired(process);
         let pid = self.workers().pid_of(process);
         let exit = self.workers().exit_of(process).await;
+        self.tell_drivers();
         self.worker_lost(process, pid);
         Err(match exit {
             // Nothing is wrong with the program: another process may do better.
@@ -153,6 +154,7 @@ impl Engine {
                 greeting: None,
             },
         );
+        self.tell_drivers();
         let engine = Arc::clone(self);
         self.spawn_task(async move { engine.reap(process, child, tell).await });
         Ok(Forked {

@@ -7,7 +7,7 @@ use crate::actor::cell::Control;
 use crate::actor::engine::Engine;
 use crate::actor::host;
 use crate::actor::service_row::{Asked, Serve};
-use crate::base::failure::{Failure, FailureKind, Reason};
+use crate::base::failure::{Down, Failure, FailureKind, Reason};
 use crate::base::id::{ActorId, Incarnation};
 
 impl Serve for Lives {
@@ -68,10 +68,16 @@ impl Engine {
             let failure = Failure::new(
                 FailureKind::UnknownActor,
                 format!(
-                    "the worker's binary has no actor `{}`: list it in `job!`",
+                    "the program of its worker process has no actor `{}`: list its type in `odeon::job!`",
                     order.actor
                 ),
             );
+            // Whoever asks it here hears why.
+            self.note_down(Down {
+                id: order.id,
+                incarnation: order.incarnation,
+                reason: Reason::Failed(failure.clone()),
+            });
             return asked.answer(self, &Err(failure));
         };
         self.await_start(order.id, order.incarnation, asked);
