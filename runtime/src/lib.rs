@@ -109,7 +109,7 @@ pub use actor::host::Host;
 pub use actor::manifest;
 pub use actor::placing::GrantedDevice;
 pub use actor::registry::Registered;
-pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
+pub use actor::request::{Ask, HandledBy, Recipient, Stop, Tell, Telling};
 pub use actor::spawn::{Spawn, Spawning};
 pub use actor::tasks::ActorTask;
 pub use actor::telemetry;
