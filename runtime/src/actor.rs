@@ -4,6 +4,8 @@
 pub(crate) mod act;
 pub(crate) mod actor_type;
 pub(crate) mod cell;
+#[doc(hidden)]
+pub mod check;
 mod company;
 pub(crate) mod engine;
 pub(crate) mod envelope;

@@ -4,11 +4,13 @@ use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::Parser;
+use syn::spanned::Spanned;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Generics, Ident, ImplItemFn, LitStr, Meta, Pat,
     PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
 };
 
+use crate::check::{self, Checks, Subject};
 use crate::message;
 use crate::params::{Params, awaited, carried, refuse_generics};
 
@@ -77,11 +79,17 @@ pub(crate) struct Handler {
     pub(crate) message: TokenStream,
     /// The items beside the block.
     pub(crate) items: TokenStream,
+    /// The type that the program has to declare as a message.
+    pub(crate) existing: Option<Type>,
 }
 
 impl Handler {
     /// Reads a method, and takes the attributes off its parameters that belong to fields.
-    pub(crate) fn read(method: &mut ImplItemFn, options: Options, actor: &Type) -> Result<Self> {
+    pub(crate) fn read(
+        method: &mut ImplItemFn,
+        options: Options,
+        actor: &Subject<'_>,
+    ) -> Result<Self> {
         check(method)?;
         let handler = match options.message {
             Some(message) => delegate_existing(&method.sig, &message, actor),
@@ -137,7 +145,11 @@ fn check(method: &ImplItemFn) -> Result<()> {
 }
 
 /// `#[handler(message = Foo)]`.
-fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Result<Handler> {
+fn delegate_existing(
+    signature: &Signature,
+    message: &Type,
+    actor: &Subject<'_>,
+) -> Result<Handler> {
     let params = Params::of(signature)?;
     if params
         .at_most_one("this handler takes its message and nothing else")?
@@ -146,27 +158,32 @@ fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Res
         let why = "this handler takes its message: add an argument of that type";
         return Err(Error::new_spanned(&signature.ident, why));
     }
-    let message = without_self(message.to_token_stream(), actor);
-    let reply = quote!(<#message as ::odeon::Message>::Reply);
-    let arguments = params.pass(|_| quote!(message));
-    let items = delegate(
-        signature,
-        &message,
-        &quote!(message),
-        &reply,
-        &params,
-        &arguments,
-        actor,
-    );
-    Ok(Handler { message, items })
+    let existing = syn::parse2(without_self(message.to_token_stream(), actor.ty))?;
+    let message = quote!(#existing);
+    let handling = Handling {
+        message: &message,
+        pattern: &quote!(message),
+        reply: &quote!(<#message as ::odeon::Message>::Reply),
+        arguments: &params.pass(|_| quote!(message)),
+        declared: false,
+    };
+    let items = delegate(signature, &params, &handling, actor);
+    Ok(Handler {
+        message,
+        items,
+        existing: Some(existing),
+    })
 }
 
 /// A `#[handler]` that declares its message.
-fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<Handler> {
+fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> Result<Handler> {
     let signature = &method.sig;
     let params = Params::of(signature)?;
-    let fields = params.values().map(Field::of).collect::<Result<Vec<_>>>()?;
-    let reply = without_self(replied(&signature.output)?, actor);
+    let fields = params
+        .values()
+        .map(|typed| Field::of(typed, actor.ty))
+        .collect::<Result<Vec<_>>>()?;
+    let reply = without_self(replied(&signature.output)?, actor.ty);
 
     let ident = message_ident(&signature.ident);
     let docs = method
@@ -174,25 +191,28 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         .iter()
         .filter(|attribute| attribute.path().is_ident("doc"));
     let visibility = &method.vis;
-    let all = &fields;
     let body = if fields.is_empty() {
         quote!(;)
     } else {
-        let fields = all.iter().map(
+        let fields = fields.iter().map(
             |Field {
                  attributes,
                  ident,
                  ty,
-             }| {
-                let ty = without_self(ty.to_token_stream(), actor);
-                quote!(#(#attributes)* #visibility #ident: #ty)
-            },
+             }| quote!(#(#attributes)* #visibility #ident: #ty),
         );
         quote!({ #(#fields),* })
     };
-    let derives = message::derives();
-    let cloned = clone_where_fields_are(&ident, all, actor);
-    let implementation = message::implement(&ident, &Generics::default(), name, &reply);
+    let mut checks = Checks::default();
+    for field in &fields {
+        message::check_field(&mut checks, &field.ty, &field.attributes);
+    }
+    check_reply(&mut checks, &signature.output, actor.ty)?;
+    let derives = message::derives(&ident, &checks);
+    let by_hand = debug_and_clone(&ident, &fields);
+    let derived = by_hand.is_empty().then(|| quote!(#[derive(Debug, Clone)]));
+    let implementation = message::implement(&ident, &Generics::default(), name, &reply, &checks);
+    let checks = checks.implement(&quote!(#ident));
     let pattern = if fields.is_empty() {
         quote!(_)
     } else {
@@ -203,30 +223,72 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         _ => unreachable!("an argument that becomes a field has a plain name"),
     });
     let message = ident.to_token_stream();
-    let handler = delegate(
-        signature, &message, &pattern, &reply, &params, &arguments, actor,
-    );
+    let handling = Handling {
+        message: &message,
+        pattern: &pattern,
+        reply: &reply,
+        arguments: &arguments,
+        declared: true,
+    };
+    let handler = delegate(signature, &params, &handling, actor);
     let items = quote! {
         #(#docs)*
         #[allow(missing_docs, reason = "an argument's name is often all there is to say")]
-        #[derive(Debug)]
+        #derived
         #derives
         #visibility struct #ident #body
+        #checks
         #implementation
-        #cloned
+        #by_hand
         #handler
     };
-    Ok(Handler { message, items })
+    Ok(Handler {
+        message,
+        items,
+        existing: None,
+    })
 }
 
-/// `impl Clone` for messages whose fields are `Clone`. The lifetime, which nobody uses, has the compiler
-/// take a bound that does not hold for an impl that is not there, rather than for a mistake.
-fn clone_where_fields_are(ident: &Ident, fields: &[Field<'_>], actor: &Type) -> TokenStream {
-    let types = fields
+/// The checks of what a method returns.
+fn check_reply(checks: &mut Checks, output: &ReturnType, actor: &Type) -> Result<()> {
+    let returned = match (later(output), output) {
+        (Some(reply), _) => reply,
+        (None, ReturnType::Type(_, ty)) => ty,
+        (None, ReturnType::Default) => return Ok(()),
+    };
+    let reply = carried(returned).unwrap_or(returned);
+    if !check::travels(reply) {
+        checks.travels(&syn::parse2(without_self(quote!(#reply), actor))?);
+    }
+    Ok(())
+}
+
+/// `impl Debug` and `impl Clone` for messages whose fields have them; nothing where they can be derived. The
+/// lifetime, which nobody uses, has the compiler take a bound that does not hold for an impl that is not
+/// there, rather than for a mistake.
+fn debug_and_clone(ident: &Ident, fields: &[Field<'_>]) -> TokenStream {
+    let types: Vec<_> = fields
         .iter()
-        .map(|it| without_self(it.ty.to_token_stream(), actor));
+        .map(|field| &field.ty)
+        .filter(|ty| !check::travels(ty))
+        .collect();
+    if types.is_empty() {
+        return TokenStream::new();
+    }
     let names: Vec<_> = fields.iter().map(|it| it.ident).collect();
+    let texts = names.iter().map(|name| name.unraw().to_string());
+    let text = ident.unraw().to_string();
     quote! {
+        #[automatically_derived]
+        impl ::core::fmt::Debug for #ident
+        where
+            #(for<'trivial> #types: ::core::fmt::Debug,)*
+        {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.debug_struct(#text)#(.field(#texts, &self.#names))*.finish()
+            }
+        }
+
         #[automatically_derived]
         impl ::core::clone::Clone for #ident
         where
@@ -239,17 +301,33 @@ fn clone_where_fields_are(ident: &Ident, fields: &[Field<'_>], actor: &Type) -> 
     }
 }
 
+/// The pieces of `impl Handler` that depend on where its message is declared.
+struct Handling<'a> {
+    message: &'a TokenStream,
+    /// Binds the message.
+    pattern: &'a TokenStream,
+    reply: &'a TokenStream,
+    /// Those of the call.
+    arguments: &'a TokenStream,
+    /// The method declares the message, so that their replies agree.
+    declared: bool,
+}
+
 /// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as
 /// of a future that is not `Send`.
 fn delegate(
     signature: &Signature,
-    message: &TokenStream,
-    pattern: &TokenStream,
-    reply: &TokenStream,
     params: &Params<'_>,
-    arguments: &TokenStream,
-    actor: &Type,
+    handling: &Handling<'_>,
+    actor: &Subject<'_>,
 ) -> TokenStream {
+    let Handling {
+        message,
+        pattern,
+        reply,
+        arguments,
+        declared,
+    } = handling;
     let method = &signature.ident;
     let awaited = awaited(signature);
     let context = params.context_pattern();
@@ -280,14 +358,22 @@ fn delegate(
             (quote!(.await #carry), answer)
         }
     };
+    let mut call = quote!(Self::#method(self, #arguments)#awaited #waited);
+    let mut bound = quote!(::core::marker::Send);
+    if !declared {
+        call = agree(signature, &call);
+        bound = quote!(#bound + ::odeon::Message);
+    }
+    let head = actor.implement(&quote!(::odeon::Handler<#message>), &bound);
     quote_spanned! {span=>
-        impl ::odeon::Handler<#message> for #actor {
+        #head
+        {
             async fn handle(
                 &mut self,
                 #pattern: #message,
                 #context: &mut ::odeon::Context<Self>,
             ) -> #reply {
-                Self::#method(self, #arguments)#awaited #waited
+                #call
             }
 
             #answer
@@ -295,15 +381,26 @@ fn delegate(
     }
 }
 
+/// The call of a method whose message is declared elsewhere, with a word where their replies differ.
+fn agree(signature: &Signature, call: &TokenStream) -> TokenStream {
+    let at = match &signature.output {
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => return call.clone(),
+        ReturnType::Type(_, ty) => ty.span(),
+        ReturnType::Default => signature.ident.span(),
+    };
+    let reply = quote_spanned!(Span::call_site().located_at(at)=> ::odeon::check::reply);
+    quote!(#reply(#call))
+}
+
 /// An argument as a field of the declared message.
 struct Field<'a> {
     attributes: Vec<&'a Attribute>,
     ident: &'a Ident,
-    ty: &'a Type,
+    ty: Type,
 }
 
 impl<'a> Field<'a> {
-    fn of(typed: &'a PatType) -> Result<Self> {
+    fn of(typed: &'a PatType, actor: &Type) -> Result<Self> {
         let Pat::Ident(PatIdent {
             by_ref: None,
             subpat: None,
@@ -325,7 +422,7 @@ impl<'a> Field<'a> {
                 return Ok(Self {
                     attributes,
                     ident,
-                    ty,
+                    ty: syn::parse2(without_self(quote!(#ty), actor))?,
                 });
             }
         };

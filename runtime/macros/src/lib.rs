@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `actor`, `handler` | `#[actor]`, and each of its handlers |
 //! | `message`, `params` | `#[message]`; the parameters of a method |
+//! | `check` | the checks that make a mistake one error at its place |
 //! | `shape`, `boxed` | `#[derive(Shape)]`; `#[boxed]` |
 //! | `test` | `#[test]` |
 
@@ -17,6 +18,7 @@
 
 mod actor;
 mod boxed;
+mod check;
 mod handler;
 mod message;
 mod params;

@@ -71,7 +71,13 @@ fn make<A: Actor>(cell: &Arc<ActorCell>, args: &[u8]) -> Result<Box<dyn AnyActor
 #[macro_export]
 macro_rules! register {
     ($actor:ty : $($message:ty),* $(,)?) => {
-        impl $crate::Registered for $actor {
+        $crate::register!(@where [] $actor: $($message),*);
+    };
+    (@where [$($bound:tt)*] $actor:ty : $($message:ty),*) => {
+        impl $crate::Registered for $actor
+        where
+            $($bound)*
+        {
             const MESSAGES: &'static [(&'static str, u64)] = &[$((
                 <$message as $crate::Message>::NAME,
                 <$message as $crate::Message>::METHOD,
@@ -92,15 +98,13 @@ macro_rules! register {
 #[macro_export]
 macro_rules! job {
     ($($actor:ty),* $(,)?) => {{
-        static TYPES: &[fn() -> &'static $crate::ActorType] =
-            &[$(<$actor as $crate::Registered>::actor_type),*];
         const NAME: &str = env!("CARGO_PKG_NAME");
-        const PARTS: &[$crate::manifest::ActorPart] = &[$($crate::manifest::ActorPart {
-            name: <$actor as $crate::Actor>::NAME,
-            messages: <$actor as $crate::Registered>::MESSAGES,
-        }),*];
+        const PARTS: &[$crate::manifest::ActorPart] =
+            &[$($crate::manifest::ActorPart::of::<$actor>()),*];
+        static TYPES: [fn() -> &'static $crate::ActorType; PARTS.len()] =
+            $crate::manifest::types(PARTS);
         const LEN: usize = $crate::manifest::len(NAME, PARTS);
         static MANIFEST: [u8; LEN] = $crate::manifest::bytes::<LEN>(NAME, PARTS);
-        $crate::Job::new(NAME, TYPES, &MANIFEST)
+        $crate::Job::new(NAME, &TYPES, &MANIFEST)
     }};
 }
