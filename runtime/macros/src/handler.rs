@@ -361,7 +361,7 @@ fn delegate(
     let mut call = quote!(Self::#method(self, #arguments)#awaited #waited);
     let mut bound = quote!(::core::marker::Send);
     if !declared {
-        call = agree(signature, &call);
+        call = agree(signature, message, &call);
         bound = quote!(#bound + ::odeon::Message);
     }
     let head = actor.implement(&quote!(::odeon::Handler<#message>), &bound);
@@ -382,14 +382,18 @@ fn delegate(
 }
 
 /// The call of a method whose message is declared elsewhere, with a word where their replies differ.
-fn agree(signature: &Signature, call: &TokenStream) -> TokenStream {
+fn agree(signature: &Signature, message: &TokenStream, call: &TokenStream) -> TokenStream {
     let at = match &signature.output {
         ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => return call.clone(),
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => signature.ident.span(),
     };
-    let reply = quote_spanned!(Span::call_site().located_at(at)=> ::odeon::check::reply);
-    quote!(#reply(#call))
+    let Ok(returned) = replied(&signature.output) else {
+        return call.clone();
+    };
+    quote_spanned! {Span::call_site().located_at(at)=>
+        ::odeon::check::reply::<#returned, #message>(#call)
+    }
 }
 
 /// An argument as a field of the declared message.

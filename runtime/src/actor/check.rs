@@ -104,6 +104,6 @@ impl<T> Replies<T> for T {
 }
 
 /// The reply of a handler to a message that was declared elsewhere.
-pub fn reply<T: Replies<Reply>, Reply>(returned: T) -> Reply {
+pub fn reply<T: Replies<M::Reply>, M: Message>(returned: T) -> M::Reply {
     returned.reply()
 }

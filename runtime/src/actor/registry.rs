@@ -84,9 +84,11 @@ macro_rules! register {
             )),*];
 
             fn actor_type() -> &'static $crate::ActorType {
-                static METHODS: &[$crate::Method] = &[$($crate::Method::of::<$actor, $message>()),*];
-                static TYPE: $crate::ActorType = $crate::ActorType::of::<$actor>(METHODS);
-                &TYPE
+                const {
+                    &$crate::ActorType::of::<$actor>(
+                        const { &[$($crate::Method::of::<$actor, $message>()),*] },
+                    )
+                }
             }
         }
     };
