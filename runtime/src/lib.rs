@@ -214,6 +214,7 @@ pub use odeon_macros::Shape;
 /// ```
 pub use odeon_macros::actor;
 pub use odeon_macros::boxed;
+pub use odeon_macros::handler;
 /// ```
 /// use odeon::Message;
 ///

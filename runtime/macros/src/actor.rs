@@ -152,6 +152,9 @@ fn read_handlers(block: &mut ItemImpl, actor: &Subject<'_>, trouble: &mut Troubl
         let Some(options) = handler::Options::take(method) else {
             continue;
         };
+        if handler::mentions(method, actor.generics) {
+            continue;
+        }
         let handler = options.and_then(|options| Handler::read(method, options, actor));
         handlers.extend(trouble.note(handler));
         method.attrs.push(parse_quote! {

@@ -6,8 +6,8 @@ use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Generics, Ident, ImplItemFn, LitStr, Meta, Pat,
-    PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
+    Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, LitStr,
+    Meta, Pat, PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
 };
 
 use crate::check::{self, Checks, Subject};
@@ -64,13 +64,51 @@ impl Options {
     }
 }
 
+/// Keeps the method, so that one mistake gives one diagnostic.
+pub(crate) fn refuse_outside(method: &TokenStream) -> TokenStream {
+    let why = "`#[handler]` goes on a method in an `impl` block with `#[odeon::actor(name = \"area.Type\")]`";
+    let error = Error::new(Span::call_site(), why).into_compile_error();
+    quote!(#error #method)
+}
+
 /// Returns true where a method is marked as a handler.
 pub(crate) fn is_handler(method: &ImplItemFn) -> bool {
     method.attrs.iter().any(names_handler)
 }
 
 fn names_handler(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("handler")
+    let path: Vec<_> = attribute
+        .path()
+        .segments
+        .iter()
+        .map(|it| &it.ident)
+        .collect();
+    match path[..] {
+        [name] => name == "handler",
+        [package, name] => package == "odeon" && name == "handler",
+        _ => false,
+    }
+}
+
+/// Returns true where a method mentions a parameter of its block.
+pub(crate) fn mentions(method: &ImplItemFn, generics: &Generics) -> bool {
+    fn any(tokens: TokenStream, named: &[String]) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => named.contains(&ident.to_string()),
+            TokenTree::Group(group) => any(group.stream(), named),
+            _ => false,
+        })
+    }
+    let named: Vec<_> = generics
+        .params
+        .iter()
+        .map(|parameter| match parameter {
+            GenericParam::Type(it) => it.ident.to_string(),
+            GenericParam::Const(it) => it.ident.to_string(),
+            GenericParam::Lifetime(it) => it.lifetime.ident.to_string(),
+        })
+        .collect();
+    any(method.sig.to_token_stream(), &named)
 }
 
 /// The parts of the code that a handler method becomes.
@@ -90,11 +128,10 @@ impl Handler {
         options: Options,
         actor: &Subject<'_>,
     ) -> Result<Self> {
-        check(method)?;
-        let handler = match options.message {
+        let handler = check(method).and_then(|()| match options.message {
             Some(message) => delegate_existing(&method.sig, &message, actor),
             None => declare(method, options.name.as_ref(), actor),
-        };
+        });
         for input in &mut method.sig.inputs {
             if let FnArg::Typed(typed) = input {
                 typed.attrs.retain(|attribute| !belongs_to_field(attribute));
@@ -185,6 +222,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> R
         .collect::<Result<Vec<_>>>()?;
     let reply = without_self(replied(&signature.output)?, actor.ty);
 
+    let span = Span::call_site().located_at(signature.ident.span());
     let ident = message_ident(&signature.ident);
     let docs = method
         .attrs
@@ -192,7 +230,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> R
         .filter(|attribute| attribute.path().is_ident("doc"));
     let visibility = &method.vis;
     let body = if fields.is_empty() {
-        quote!(;)
+        quote_spanned!(span=> ;)
     } else {
         let fields = fields.iter().map(
             |Field {
@@ -201,7 +239,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> R
                  ty,
              }| quote!(#(#attributes)* #visibility #ident: #ty),
         );
-        quote!({ #(#fields),* })
+        quote_spanned!(span=> { #(#fields),* })
     };
     let mut checks = Checks::default();
     for field in &fields {
@@ -231,7 +269,7 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> R
         declared: true,
     };
     let handler = delegate(signature, &params, &handling, actor);
-    let items = quote! {
+    let items = quote_spanned! {span=>
         #(#docs)*
         #[allow(missing_docs, reason = "an argument's name is often all there is to say")]
         #derived
@@ -278,7 +316,7 @@ fn debug_and_clone(ident: &Ident, fields: &[Field<'_>]) -> TokenStream {
     let names: Vec<_> = fields.iter().map(|it| it.ident).collect();
     let texts = names.iter().map(|name| name.unraw().to_string());
     let text = ident.unraw().to_string();
-    quote! {
+    quote_spanned! {Span::call_site().located_at(ident.span())=>
         #[automatically_derived]
         impl ::core::fmt::Debug for #ident
         where

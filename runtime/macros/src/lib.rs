@@ -92,6 +92,12 @@ pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
     actor::expand(options.into(), block.into()).into()
 }
 
+/// Marks a method of an `#[actor]` block as a handler. Anywhere else it is an error, which says so.
+#[proc_macro_attribute]
+pub fn handler(_options: TokenStream, method: TokenStream) -> TokenStream {
+    handler::refuse_outside(&method.into()).into()
+}
+
 /// Makes an `async fn` a test that is given a system of its own, with worker processes.
 ///
 /// ```text

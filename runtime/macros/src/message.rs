@@ -1,7 +1,7 @@
 //! `#[message]`, and the pieces of it that generated messages share.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
@@ -82,7 +82,8 @@ pub(crate) fn stable_name(option: &ParseNestedMeta<'_>) -> Result<LitStr> {
 
 /// The derives that every message has.
 pub(crate) fn derives(ident: &Ident, checks: &Checks) -> TokenStream {
-    let derives = quote! {
+    let span = Span::call_site().located_at(ident.span());
+    let derives = quote_spanned! {span=>
         #[derive(::odeon::serde::Serialize, ::odeon::serde::Deserialize, ::odeon::Shape)]
     };
     if checks.is_empty() {
@@ -183,7 +184,7 @@ pub(crate) fn implement(
         generics.where_clause = Some(parse_quote!(where #bound));
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
-    quote! {
+    quote_spanned! {Span::call_site().located_at(ident.span())=>
         impl #impl_generics ::odeon::Message for #ident #type_generics #where_clause {
             const NAME: &'static str = #name;
             type Reply = #reply;

@@ -29,6 +29,11 @@ impl<T: Serialize + DeserializeOwned + Clone + Send + 'static> ActorArgs for T {
 
 /// State that handles messages one at a time. It is always made from its `Args`: the first time,
 /// after a restart, in another process.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no actor",
+    label = "this type is no actor",
+    note = "write `#[odeon::actor(name = \"area.{Self}\")]` on the `impl` block that has its methods"
+)]
 pub trait Actor: Sized + Send + 'static {
     /// A stable name, the same in every build: `"rl.Critic"`.
     const NAME: &'static str;

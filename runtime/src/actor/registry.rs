@@ -18,9 +18,10 @@ use crate::net::wire::codec::{self, CodecError};
 /// That an actor's messages are listed. Implemented by [`register!`](crate::register) and
 /// `#[actor]`.
 #[diagnostic::on_unimplemented(
-    message = "the messages of `{Self}` are not registered",
+    message = "`{Self}` is no actor whose messages are listed",
     label = "`{Self}` cannot be spawned yet",
-    note = "list its messages: `odeon::register!({Self}: MessageOne, MessageTwo);`"
+    note = "write `#[odeon::actor(name = \"area.{Self}\")]` on the `impl` block that has its methods",
+    note = "with an `impl Actor` of your own, write `odeon::register!({Self}: MessageOne, MessageTwo);`"
 )]
 pub trait Registered: Actor {
     /// The names and ids of its messages.
