@@ -1,0 +1,21 @@
+//! A start with two arguments.
+
+struct Counter(u64);
+
+#[odeon::actor(name = "test.Counter")]
+impl Counter {
+    fn start(first: u64, step: u64) -> Self {
+        Self(first + step)
+    }
+
+    #[handler]
+    fn get(&self) -> u64 {
+        self.0
+    }
+}
+
+async fn get(counter: odeon::Ref<Counter>) -> u64 {
+    counter.ask(Get).await.unwrap()
+}
+
+fn main() {}
