@@ -32,14 +32,16 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
         ));
     }
     let (ty, generics) = (block.self_ty.clone(), block.generics.clone());
+    let lifecycle = trouble.note(Lifecycle::read(&block));
+    let args = lifecycle.as_ref().and_then(|it| it.args.clone());
     let actor = Subject {
         ty: &ty,
         generics: &generics,
+        args: args.as_ref(),
     };
-    let lifecycle = trouble.note(Lifecycle::read(&block));
     let mut checks = Checks::default();
     checks.moves(&ty);
-    if let Some(args) = lifecycle.as_ref().and_then(|it| it.args.as_ref())
+    if let Some(args) = actor.args
         && !check::travels(args)
     {
         checks.arguments(args);
@@ -51,7 +53,10 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     }
     // What is right stands all the same, so that one mistake is not followed by others at its uses.
     let error = trouble.0.map(Error::into_compile_error);
-    let lifecycle = lifecycle.unwrap_or_else(|| no_lifecycle(&actor));
+    let lifecycle = lifecycle.unwrap_or_else(|| {
+        checks.refuse(&quote!(#error));
+        no_lifecycle(&actor)
+    });
     let items = handlers.iter().map(|handler| &handler.items);
     let (checks, registration) = match actor.is_generic() {
         true => (TokenStream::new(), no_registration(&actor)),
@@ -92,15 +97,21 @@ fn no_registration(actor: &Subject<'_>) -> TokenStream {
 
 /// Stands for a lifecycle that was refused.
 fn no_lifecycle(actor: &Subject<'_>) -> TokenStream {
+    // With arguments of a type that the compiler has given up on, so that it says nothing of those of a spawn.
+    let ty = actor.ty;
+    let args = match actor.is_generic() {
+        true => quote!(()),
+        false => quote!(<#ty as ::odeon::check::Checked>::Sound),
+    };
     let head = actor.implement(&quote!(::odeon::Actor), &lifecycle_bound());
     quote! {
         #head
         {
             const NAME: &'static str = "refused";
-            type Args = ();
+            type Args = #args;
 
             async fn start(
-                (): (),
+                _: Self::Args,
                 _: &mut ::odeon::Context<Self>,
             ) -> ::core::result::Result<Self, ::odeon::Failure> {
                 ::core::unreachable!("it was refused")

@@ -16,10 +16,9 @@ impl Checks {
             return;
         }
         self.has_shape(ty);
-        self.add(
-            ty,
-            &quote!(encoded::<#ty, _>(&::odeon::check::Shaped::<#ty>::SHAPED)),
-        );
+        self.0.push(quote_spanned! {at(ty)=>
+            ::odeon::check::encoded::<#ty, _>(&::odeon::check::Shaped::<#ty>::SHAPED);
+        });
     }
 
     /// That a type has a shape.
@@ -30,22 +29,23 @@ impl Checks {
 
     /// That actors are made from a type.
     pub(crate) fn arguments(&mut self, ty: &Type) {
-        self.add(ty, &quote!(arguments::<#ty>()));
+        self.0.push(quote!(::odeon::check::arguments::<#ty>();));
     }
 
     /// That an actor moves between threads.
     pub(crate) fn moves(&mut self, actor: &Type) {
-        self.add(actor, &quote!(moves_between_threads::<#actor>()));
+        let moves = quote!(::odeon::check::moves_between_threads::<#actor>(););
+        self.0.push(moves);
     }
 
     /// That a type is a message.
     pub(crate) fn message(&mut self, ty: &Type) {
-        self.add(ty, &quote!(message::<#ty>()));
+        self.0.push(quote!(::odeon::check::message::<#ty>();));
     }
 
-    fn add(&mut self, ty: &Type, check: &TokenStream) {
-        self.0
-            .push(quote_spanned!(at(ty)=> ::odeon::check::#check;));
+    /// What is refused already, in the words that it is refused in, which the compiler says once.
+    pub(crate) fn refuse(&mut self, errors: &TokenStream) {
+        self.0.push(errors.clone());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,12 +84,13 @@ pub(crate) struct Subject<'a> {
     pub(crate) ty: &'a Type,
     /// Of a type that is refused for them.
     pub(crate) generics: &'a Generics,
+    pub(crate) args: Option<&'a Type>,
 }
 
 impl Subject<'_> {
     /// The head of an `impl` of a trait. A bound on the actor's checks goes into it.
     pub(crate) fn implement(&self, of: &TokenStream, bound: &TokenStream) -> TokenStream {
-        let Self { ty, generics } = self;
+        let Self { ty, generics, .. } = self;
         let (impl_generics, _, _) = generics.split_for_impl();
         let bounds = self.bounds(bound);
         quote!(impl #impl_generics #of for #ty where #bounds)
@@ -97,10 +98,11 @@ impl Subject<'_> {
 
     /// The bounds of such an `impl`.
     pub(crate) fn bounds(&self, bound: &TokenStream) -> TokenStream {
-        let Self { ty, generics } = self;
+        let Self { ty, generics, args } = self;
         if self.is_generic() {
             let given = generics.where_clause.iter().flat_map(|it| &it.predicates);
-            return quote!(#(#given,)* #ty: ::core::marker::Send + 'static,);
+            let args = args.map(|args| quote!(#args: ::odeon::ActorArgs,));
+            return quote!(#(#given,)* #ty: ::core::marker::Send + 'static, #args);
         }
         sound(&quote!(#ty), bound)
     }

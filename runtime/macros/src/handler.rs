@@ -42,7 +42,7 @@ impl Options {
         };
         syn::meta::parser(|option| {
             if option.path.is_ident("message") {
-                options.message = Some(option.value()?.parse()?);
+                options.message = Some(message::type_of(&option)?);
             } else if option.path.is_ident("name") {
                 options.name = Some(message::stable_name(&option)?);
             } else {
@@ -426,10 +426,13 @@ fn agree(signature: &Signature, message: &TokenStream, call: &TokenStream) -> To
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => signature.ident.span(),
     };
-    let Ok(returned) = replied(&signature.output) else {
-        return call.clone();
+    let at = Span::call_site().located_at(at);
+    let returned = match (&signature.output, replied(&signature.output)) {
+        (ReturnType::Default, _) => quote_spanned!(at=> ()),
+        (_, Ok(returned)) => returned,
+        (_, Err(_)) => return call.clone(),
     };
-    quote_spanned! {Span::call_site().located_at(at)=>
+    quote_spanned! {at=>
         ::odeon::check::reply::<#returned, #message>(#call)
     }
 }

@@ -5,7 +5,10 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
-use syn::{Attribute, Error, Fields, Generics, Ident, Item, LitStr, Result, Type, parse_quote};
+use syn::{
+    Attribute, Error, Expr, ExprLit, Fields, Generics, Ident, Item, Lit, LitStr, Result, Type,
+    parse_quote,
+};
 
 use crate::check::Checks;
 use crate::shape;
@@ -58,7 +61,7 @@ impl Options {
         let mut parsed = Self::default();
         syn::meta::parser(|option| {
             if option.path.is_ident("reply") {
-                parsed.reply = Some(option.value()?.parse()?);
+                parsed.reply = Some(type_of(&option)?);
             } else if option.path.is_ident("name") {
                 parsed.name = Some(stable_name(&option)?);
             } else {
@@ -71,9 +74,26 @@ impl Options {
     }
 }
 
+/// The value of an option that is a type.
+pub(crate) fn type_of(option: &ParseNestedMeta<'_>) -> Result<Type> {
+    let value = option.value()?;
+    if value.peek(LitStr) {
+        return Err(value.error("write the type itself, without quotes"));
+    }
+    value.parse()
+}
+
 /// The value of a `name = ".."` option.
 pub(crate) fn stable_name(option: &ParseNestedMeta<'_>) -> Result<LitStr> {
-    let name: LitStr = option.value()?.parse()?;
+    let value: Expr = option.value()?.parse()?;
+    let Expr::Lit(ExprLit {
+        lit: Lit::Str(name),
+        ..
+    }) = value
+    else {
+        let why = "a stable name is a text in quotes: `name = \"area.Type\"`";
+        return Err(Error::new_spanned(value, why));
+    };
     if name.value().trim().is_empty() {
         return Err(Error::new_spanned(name, "a stable name cannot be empty"));
     }

@@ -6,8 +6,8 @@ struct Store<T> {
 
 #[odeon::actor(name = "test.Store")]
 impl<T: Clone> Store<T> {
-    fn start() -> Self {
-        Self { last: None }
+    fn start(first: Option<T>) -> Self {
+        Self { last: first }
     }
 
     #[handler]
@@ -23,7 +23,7 @@ impl<T: Clone> Store<T> {
 
 fn main() -> odeon::Result<()> {
     odeon::job![Store<u32>].run(async |system: odeon::System| {
-        let store = system.spawn::<Store<u32>>(()).await?;
+        let store = system.spawn::<Store<u32>>(None).await?;
         store.ask(Put { value: 1 }).await?;
         assert!(!store.ask(IsEmpty).await?);
         Ok(())

@@ -14,7 +14,8 @@ impl Counter {
     }
 }
 
-async fn get(counter: odeon::Ref<Counter>) -> u64 {
+async fn run(system: odeon::System) -> u64 {
+    let counter = system.spawn::<Counter>((40, 2)).await.unwrap();
     counter.ask(Get).await.unwrap()
 }
 
