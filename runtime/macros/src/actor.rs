@@ -82,7 +82,11 @@ fn register(actor: &Subject<'_>, handlers: &[Handler]) -> TokenStream {
 
 /// Stands for the list of the messages of an actor that was refused.
 fn no_registration(actor: &Subject<'_>) -> TokenStream {
-    let head = actor.implement(&quote!(::odeon::Registered), &TokenStream::new());
+    let head = actor.implement(
+        Span::call_site(),
+        &quote!(::odeon::Registered),
+        &TokenStream::new(),
+    );
     quote! {
         #head
         {
@@ -103,7 +107,11 @@ fn no_lifecycle(actor: &Subject<'_>) -> TokenStream {
         true => quote!(()),
         false => quote!(<#ty as ::odeon::check::Checked>::Sound),
     };
-    let head = actor.implement(&quote!(::odeon::Actor), &lifecycle_bound());
+    let head = actor.implement(
+        Span::call_site(),
+        &quote!(::odeon::Actor),
+        &lifecycle_bound(),
+    );
     quote! {
         #head
         {
@@ -232,7 +240,11 @@ impl Lifecycle {
             .args
             .as_ref()
             .map_or_else(|| quote!(()), |it| quote!(#it));
-        let head = actor.implement(&quote!(::odeon::Actor), &lifecycle_bound());
+        let head = actor.implement(
+            Span::call_site(),
+            &quote!(::odeon::Actor),
+            &lifecycle_bound(),
+        );
         let start = self.implement_start()?;
         let stop = self.stop.as_ref().map(implement_stop);
         let supervision = self.supervision.as_ref().map(|_| {

@@ -89,11 +89,11 @@ pub(crate) struct Subject<'a> {
 
 impl Subject<'_> {
     /// The head of an `impl` of a trait. A bound on the actor's checks goes into it.
-    pub(crate) fn implement(&self, of: &TokenStream, bound: &TokenStream) -> TokenStream {
+    pub(crate) fn implement(&self, at: Span, of: &TokenStream, bound: &TokenStream) -> TokenStream {
         let Self { ty, generics, .. } = self;
         let (impl_generics, _, _) = generics.split_for_impl();
         let bounds = self.bounds(bound);
-        quote!(impl #impl_generics #of for #ty where #bounds)
+        quote_spanned!(at=> impl #impl_generics #of for #ty where #bounds)
     }
 
     /// The bounds of such an `impl`.

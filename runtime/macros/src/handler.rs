@@ -402,7 +402,11 @@ fn delegate(
         call = agree(signature, message, &call);
         bound = quote!(#bound + ::odeon::Message);
     }
-    let head = actor.implement(&quote!(::odeon::Handler<#message>), &bound);
+    let head = actor.implement(
+        span,
+        &quote_spanned!(span=> ::odeon::Handler<#message>),
+        &bound,
+    );
     quote_spanned! {span=>
         #head
         {
