@@ -5,6 +5,8 @@ pub(crate) mod act;
 pub(crate) mod actor_type;
 pub(crate) mod blocked;
 pub(crate) mod cell;
+#[doc(hidden)]
+pub mod check;
 mod company;
 pub(crate) mod console;
 pub(crate) mod engine;

@@ -34,10 +34,10 @@ use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::actor::handler::{Actor, Handler};
+use crate::actor::handler::Actor;
+use crate::actor::request::HandledBy;
 use crate::base::error::AskError;
 use crate::base::id::Ref;
-use crate::base::message::Message;
 use crate::base::shape::{self, Shape};
 
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};
@@ -131,40 +131,28 @@ impl<A> Group<A> {
 impl<A: Actor> Group<A> {
     /// Sends a message to every member without an answer. The future ends when all mailboxes (near)
     /// or links (far) have accepted it.
-    pub fn cast<M: Message + Clone>(&self, message: M) -> Cast<A, M>
-    where
-        A: Handler<M>,
-    {
+    pub fn cast<M: HandledBy<A> + Clone>(&self, message: M) -> Cast<A, M> {
         Cast::new(self.clone(), message)
     }
 
     /// Asks every member, and gives the answers in rank order.
-    pub fn gather<M: Message + Clone>(&self, message: M) -> Gather<A, M>
-    where
-        A: Handler<M>,
-    {
+    pub fn gather<M: HandledBy<A> + Clone>(&self, message: M) -> Gather<A, M> {
         Gather::new(self.clone(), vec![message], Dispatch::All)
     }
 
     /// Asks each member something else: `messages[rank]`, or as [`Gather::along`] or
     /// [`Gather::dispatch`] say.
-    pub fn scatter<M: Message + Clone>(&self, messages: Vec<M>) -> Gather<A, M>
-    where
-        A: Handler<M>,
-    {
+    pub fn scatter<M: HandledBy<A> + Clone>(&self, messages: Vec<M>) -> Gather<A, M> {
         Gather::new(self.clone(), messages, Dispatch::PerRank)
     }
 
     /// Asks every member and combines the answers into one: `group.reduce(Loss, Mean).await`. See
     /// [`Reduction`] for the order.
-    pub fn reduce<M: Message + Clone, O: Reduction<M::Reply>>(
+    pub fn reduce<M: HandledBy<A> + Clone, O: Reduction<M::Reply>>(
         &self,
         message: M,
         operation: O,
-    ) -> Reduce<A, M, O>
-    where
-        A: Handler<M>,
-    {
+    ) -> Reduce<A, M, O> {
         self.gather(message).reduce(operation)
     }
 

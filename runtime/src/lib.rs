@@ -59,6 +59,7 @@
 //! | `actor/handler`, `actor/request`, `actor/request/*`, `actor/spawn`, `actor/spawn/protocol`, `actor/company`, `actor/names` | the traits of an actor and its context; asks, tells and stops, and references that know a message alone; spawning, also in another process; near others or apart from them; names |
 //! | `actor/foreign`, `actor/foreign/*` | actors written for kameo or actix, behind a reference |
 //! | `actor/registry`, `actor/actor_type`, `actor/manifest` | actor types with their methods, typed and as tables; what a program's file says about them |
+//! | `actor/check` | the checks that macros write, so that a mistake is one error at its place |
 //! | `actor/mail`, `actor/envelope` | a message on its way, without its type (`Mail`) and with it (`Envelope`) |
 //! | `actor/cell`, `actor/cell/mailbox`, `actor/stats` | the part of an actor that others reach: orders, mailbox, counters |
 //! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdogs over handlers that hang |
@@ -102,18 +103,20 @@ pub mod testing;
 
 pub use actor::actor_type::{ActorType, ActorTypes, Method};
 pub use actor::cell::Phase;
+#[doc(hidden)]
+pub use actor::check;
 pub use actor::foreign;
 #[cfg(feature = "actix")]
 pub use actor::foreign::Actix;
 pub use actor::foreign::Kameo;
-pub use actor::handler::{Actor, Context, Handler};
+pub use actor::handler::{Actor, ActorArgs, Context, Handler};
 pub use actor::host::Host;
 #[doc(hidden)]
 pub use actor::manifest;
 pub use actor::placing::GrantedDevice;
 pub use actor::registry::Registered;
 pub use actor::replies::{NoReader, ReplySender, ReplyStream};
-pub use actor::request::{Ask, Recipient, Stop, Tell, Telling};
+pub use actor::request::{Ask, HandledBy, Recipient, Stop, Tell, Telling};
 pub use actor::spawn::{Spawn, Spawning};
 pub use actor::tasks::ActorTask;
 pub use actor::telemetry;
@@ -215,6 +218,7 @@ pub use odeon_macros::Shape;
 /// ```
 pub use odeon_macros::actor;
 pub use odeon_macros::boxed;
+pub use odeon_macros::handler;
 /// ```
 /// use odeon::Message;
 ///

@@ -6,6 +6,7 @@ use syn::parse::Parser;
 use syn::parse_quote;
 use syn::{Error, ImplItem, Item, ItemImpl, LitStr, Result, ReturnType, Signature, Type};
 
+use crate::check::{self, Checks, Subject};
 use crate::handler::{self, Handler, is_handler};
 use crate::message;
 use crate::params::{Params, awaited, carried, refuse_generics};
@@ -24,48 +25,112 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut trouble = Trouble::default();
     let refused = || LitStr::new("refused", Span::call_site());
     let name = trouble.note(stable_name(options)).unwrap_or_else(refused);
-    if !block.generics.params.is_empty() {
+    if let Some(generics) = block.generics.params.first() {
         trouble.add(Error::new_spanned(
-            &block.generics.params,
+            generics,
             "an actor cannot be generic: its name stands for one type",
         ));
     }
-    let actor = block.self_ty.clone();
-    let lifecycle = Lifecycle::read(&block).and_then(|it| it.implement(&actor, &name));
-    let lifecycle = trouble.note(lifecycle);
-    let handlers = read_handlers(&mut block, &mut trouble);
+    let (ty, generics) = (block.self_ty.clone(), block.generics.clone());
+    let lifecycle = trouble.note(Lifecycle::read(&block));
+    let args = lifecycle.as_ref().and_then(|it| it.args.clone());
+    let actor = Subject {
+        ty: &ty,
+        generics: &generics,
+        args: args.as_ref(),
+    };
+    let mut checks = Checks::default();
+    checks.moves(&ty);
+    if let Some(args) = actor.args
+        && !check::travels(args)
+    {
+        checks.arguments(args);
+    }
+    let lifecycle = lifecycle.and_then(|it| trouble.note(it.implement(&actor, &name)));
+    let handlers = read_handlers(&mut block, &actor, &mut trouble);
+    for message in handlers.iter().filter_map(|it| it.existing.as_ref()) {
+        checks.message(message);
+    }
     // What is right stands all the same, so that one mistake is not followed by others at its uses.
     let error = trouble.0.map(Error::into_compile_error);
-    if !block.generics.params.is_empty() {
-        return quote!(#block #error);
-    }
-    let lifecycle = lifecycle.unwrap_or_else(|| no_lifecycle(&actor));
-    let messages = handlers.iter().map(|handler| &handler.message);
+    let lifecycle = lifecycle.unwrap_or_else(|| {
+        checks.refuse(&quote!(#error));
+        no_lifecycle(&actor)
+    });
     let items = handlers.iter().map(|handler| &handler.items);
+    let (checks, registration) = match actor.is_generic() {
+        true => (TokenStream::new(), no_registration(&actor)),
+        false => (checks.implement(&quote!(#ty)), register(&actor, &handlers)),
+    };
     quote! {
         #block
         #error
+        #checks
         #lifecycle
         #(#items)*
-        ::odeon::register!(#actor: #(#messages),*);
+        #registration
+    }
+}
+
+/// The list of the messages.
+fn register(actor: &Subject<'_>, handlers: &[Handler]) -> TokenStream {
+    let bounds = actor.bounds(&quote!(::core::marker::Send + ::odeon::Message));
+    let messages = handlers.iter().map(|handler| &handler.message);
+    let ty = actor.ty;
+    quote!(::odeon::register!(@where [#bounds] #ty: #(#messages),*);)
+}
+
+/// Stands for the list of the messages of an actor that was refused.
+fn no_registration(actor: &Subject<'_>) -> TokenStream {
+    let head = actor.implement(
+        Span::call_site(),
+        &quote!(::odeon::Registered),
+        &TokenStream::new(),
+    );
+    quote! {
+        #head
+        {
+            const MESSAGES: &'static [(&'static str, u64)] = &[];
+
+            fn actor_type() -> &'static ::odeon::ActorType {
+                ::core::unreachable!("it was refused")
+            }
+        }
     }
 }
 
 /// Stands for a lifecycle that was refused.
-fn no_lifecycle(actor: &Type) -> TokenStream {
+fn no_lifecycle(actor: &Subject<'_>) -> TokenStream {
+    // With arguments of a type that the compiler has given up on, so that it says nothing of those of a spawn.
+    let ty = actor.ty;
+    let args = match actor.is_generic() {
+        true => quote!(()),
+        false => quote!(<#ty as ::odeon::check::Checked>::Sound),
+    };
+    let head = actor.implement(
+        Span::call_site(),
+        &quote!(::odeon::Actor),
+        &lifecycle_bound(),
+    );
     quote! {
-        impl ::odeon::Actor for #actor {
+        #head
+        {
             const NAME: &'static str = "refused";
-            type Args = ();
+            type Args = #args;
 
             async fn start(
-                (): (),
+                _: Self::Args,
                 _: &mut ::odeon::Context<Self>,
             ) -> ::core::result::Result<Self, ::odeon::Failure> {
                 ::core::unreachable!("it was refused")
             }
         }
     }
+}
+
+/// The bound of `impl Actor` on the checks.
+fn lifecycle_bound() -> TokenStream {
+    quote!(::core::marker::Send + ::odeon::ActorArgs)
 }
 
 /// All that is wrong, to be told at once.
@@ -99,14 +164,16 @@ fn stable_name(options: TokenStream) -> Result<LitStr> {
     name.ok_or_else(|| Error::new(Span::call_site(), why))
 }
 
-fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
-    let actor = &block.self_ty;
+fn read_handlers(block: &mut ItemImpl, actor: &Subject<'_>, trouble: &mut Trouble) -> Vec<Handler> {
     let mut handlers = vec![];
     for item in &mut block.items {
         let ImplItem::Fn(method) = item else { continue };
         let Some(options) = handler::Options::take(method) else {
             continue;
         };
+        if handler::mentions(method, actor.generics) {
+            continue;
+        }
         let handler = options.and_then(|options| Handler::read(method, options, actor));
         handlers.extend(trouble.note(handler));
         method.attrs.push(parse_quote! {
@@ -119,7 +186,7 @@ fn read_handlers(block: &mut ItemImpl, trouble: &mut Trouble) -> Vec<Handler> {
 /// The parts of the block that make up the trait `Actor`.
 struct Lifecycle {
     start: Signature,
-    args: TokenStream,
+    args: Option<Type>,
     start_is_fallible: bool,
     stop: Option<Signature>,
     supervision: Option<Signature>,
@@ -168,8 +235,16 @@ impl Lifecycle {
     }
 
     /// `impl Actor` by calls of the methods.
-    fn implement(&self, actor: &Type, name: &LitStr) -> Result<TokenStream> {
-        let Self { args, .. } = self;
+    fn implement(&self, actor: &Subject<'_>, name: &LitStr) -> Result<TokenStream> {
+        let args = self
+            .args
+            .as_ref()
+            .map_or_else(|| quote!(()), |it| quote!(#it));
+        let head = actor.implement(
+            Span::call_site(),
+            &quote!(::odeon::Actor),
+            &lifecycle_bound(),
+        );
         let start = self.implement_start()?;
         let stop = self.stop.as_ref().map(implement_stop);
         let supervision = self.supervision.as_ref().map(|_| {
@@ -187,7 +262,8 @@ impl Lifecycle {
             }
         });
         Ok(quote! {
-            impl ::odeon::Actor for #actor {
+            #head
+            {
                 const NAME: &'static str = #name;
                 type Args = #args;
                 #supervision
@@ -229,7 +305,7 @@ impl Lifecycle {
     }
 }
 
-fn args_of_start(start: &Signature) -> Result<TokenStream> {
+fn args_of_start(start: &Signature) -> Result<Option<Type>> {
     if let Some(receiver) = start.receiver() {
         return Err(Error::new_spanned(
             receiver,
@@ -242,12 +318,12 @@ fn args_of_start(start: &Signature) -> Result<TokenStream> {
     )?;
     let many = "`start` takes one argument besides the context: put several into a struct or tuple";
     let Some(args) = Params::of(start)?.at_most_one(many)? else {
-        return Ok(quote!(()));
+        return Ok(None);
     };
     let why = match &*args.ty {
         Type::Reference(_) => "an actor is made again after a failure: take the argument by value",
         Type::ImplTrait(_) => "an actor is made again after a failure: name the argument's type",
-        ty => return Ok(ty.to_token_stream()),
+        ty => return Ok(Some(ty.clone())),
     };
     Err(Error::new_spanned(&args.ty, why))
 }

@@ -4,11 +4,13 @@ use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::Parser;
+use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Generics, Ident, ImplItemFn, LitStr, Meta, Pat,
-    PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
+    Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, LitStr,
+    Meta, Pat, PatIdent, PatType, Path, PathArguments, Result, ReturnType, Signature, Type,
 };
 
+use crate::check::{self, Checks, Subject};
 use crate::message;
 use crate::params::{Params, awaited, carried, refuse_generics};
 
@@ -40,7 +42,7 @@ impl Options {
         };
         syn::meta::parser(|option| {
             if option.path.is_ident("message") {
-                options.message = Some(option.value()?.parse()?);
+                options.message = Some(message::type_of(&option)?);
             } else if option.path.is_ident("name") {
                 options.name = Some(message::stable_name(&option)?);
             } else {
@@ -62,13 +64,51 @@ impl Options {
     }
 }
 
+/// Keeps the method, so that one mistake gives one diagnostic.
+pub(crate) fn refuse_outside(method: &TokenStream) -> TokenStream {
+    let why = "`#[handler]` goes on a method in an `impl` block with `#[odeon::actor(name = \"area.Type\")]`";
+    let error = Error::new(Span::call_site(), why).into_compile_error();
+    quote!(#error #method)
+}
+
 /// Returns true where a method is marked as a handler.
 pub(crate) fn is_handler(method: &ImplItemFn) -> bool {
     method.attrs.iter().any(names_handler)
 }
 
 fn names_handler(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("handler")
+    let path: Vec<_> = attribute
+        .path()
+        .segments
+        .iter()
+        .map(|it| &it.ident)
+        .collect();
+    match path[..] {
+        [name] => name == "handler",
+        [package, name] => package == "odeon" && name == "handler",
+        _ => false,
+    }
+}
+
+/// Returns true where a method mentions a parameter of its block.
+pub(crate) fn mentions(method: &ImplItemFn, generics: &Generics) -> bool {
+    fn any(tokens: TokenStream, named: &[String]) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => named.contains(&ident.to_string()),
+            TokenTree::Group(group) => any(group.stream(), named),
+            _ => false,
+        })
+    }
+    let named: Vec<_> = generics
+        .params
+        .iter()
+        .map(|parameter| match parameter {
+            GenericParam::Type(it) => it.ident.to_string(),
+            GenericParam::Const(it) => it.ident.to_string(),
+            GenericParam::Lifetime(it) => it.lifetime.ident.to_string(),
+        })
+        .collect();
+    any(method.sig.to_token_stream(), &named)
 }
 
 /// The parts of the code that a handler method becomes.
@@ -77,16 +117,21 @@ pub(crate) struct Handler {
     pub(crate) message: TokenStream,
     /// The items beside the block.
     pub(crate) items: TokenStream,
+    /// The type that the program has to declare as a message.
+    pub(crate) existing: Option<Type>,
 }
 
 impl Handler {
     /// Reads a method, and takes the attributes off its parameters that belong to fields.
-    pub(crate) fn read(method: &mut ImplItemFn, options: Options, actor: &Type) -> Result<Self> {
-        check(method)?;
-        let handler = match options.message {
+    pub(crate) fn read(
+        method: &mut ImplItemFn,
+        options: Options,
+        actor: &Subject<'_>,
+    ) -> Result<Self> {
+        let handler = check(method).and_then(|()| match options.message {
             Some(message) => delegate_existing(&method.sig, &message, actor),
             None => declare(method, options.name.as_ref(), actor),
-        };
+        });
         for input in &mut method.sig.inputs {
             if let FnArg::Typed(typed) = input {
                 typed.attrs.retain(|attribute| !belongs_to_field(attribute));
@@ -137,7 +182,11 @@ fn check(method: &ImplItemFn) -> Result<()> {
 }
 
 /// `#[handler(message = Foo)]`.
-fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Result<Handler> {
+fn delegate_existing(
+    signature: &Signature,
+    message: &Type,
+    actor: &Subject<'_>,
+) -> Result<Handler> {
     let params = Params::of(signature)?;
     if params
         .at_most_one("this handler takes its message and nothing else")?
@@ -146,53 +195,62 @@ fn delegate_existing(signature: &Signature, message: &Type, actor: &Type) -> Res
         let why = "this handler takes its message: add an argument of that type";
         return Err(Error::new_spanned(&signature.ident, why));
     }
-    let message = without_self(message.to_token_stream(), actor);
-    let reply = quote!(<#message as ::odeon::Message>::Reply);
-    let arguments = params.pass(|_| quote!(message));
-    let items = delegate(
-        signature,
-        &message,
-        &quote!(message),
-        &reply,
-        &params,
-        &arguments,
-        actor,
-    );
-    Ok(Handler { message, items })
+    let existing = syn::parse2(without_self(message.to_token_stream(), actor.ty))?;
+    let message = quote!(#existing);
+    let handling = Handling {
+        message: &message,
+        pattern: &quote!(message),
+        reply: &quote!(<#message as ::odeon::Message>::Reply),
+        arguments: &params.pass(|_| quote!(message)),
+        declared: false,
+    };
+    let items = delegate(signature, &params, &handling, actor);
+    Ok(Handler {
+        message,
+        items,
+        existing: Some(existing),
+    })
 }
 
 /// A `#[handler]` that declares its message.
-fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<Handler> {
+fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Subject<'_>) -> Result<Handler> {
     let signature = &method.sig;
     let params = Params::of(signature)?;
-    let fields = params.values().map(Field::of).collect::<Result<Vec<_>>>()?;
-    let reply = without_self(replied(&signature.output)?, actor);
+    let fields = params
+        .values()
+        .map(|typed| Field::of(typed, actor.ty))
+        .collect::<Result<Vec<_>>>()?;
+    let reply = without_self(replied(&signature.output)?, actor.ty);
 
+    let span = Span::call_site().located_at(signature.ident.span());
     let ident = message_ident(&signature.ident);
     let docs = method
         .attrs
         .iter()
         .filter(|attribute| attribute.path().is_ident("doc"));
     let visibility = &method.vis;
-    let all = &fields;
     let body = if fields.is_empty() {
-        quote!(;)
+        quote_spanned!(span=> ;)
     } else {
-        let fields = all.iter().map(
+        let fields = fields.iter().map(
             |Field {
                  attributes,
                  ident,
                  ty,
-             }| {
-                let ty = without_self(ty.to_token_stream(), actor);
-                quote!(#(#attributes)* #visibility #ident: #ty)
-            },
+             }| quote!(#(#attributes)* #visibility #ident: #ty),
         );
-        quote!({ #(#fields),* })
+        quote_spanned!(span=> { #(#fields),* })
     };
-    let derives = message::derives();
-    let cloned = clone_where_fields_are(&ident, all, actor);
-    let implementation = message::implement(&ident, &Generics::default(), name, &reply);
+    let mut checks = Checks::default();
+    for field in &fields {
+        message::check_field(&mut checks, &field.ty, &field.attributes);
+    }
+    check_reply(&mut checks, &signature.output, actor.ty)?;
+    let derives = message::derives(&ident, &checks);
+    let by_hand = debug_and_clone(&ident, &fields);
+    let derived = by_hand.is_empty().then(|| quote!(#[derive(Debug, Clone)]));
+    let implementation = message::implement(&ident, &Generics::default(), name, &reply, &checks);
+    let checks = checks.implement(&quote!(#ident));
     let pattern = if fields.is_empty() {
         quote!(_)
     } else {
@@ -203,30 +261,72 @@ fn declare(method: &ImplItemFn, name: Option<&LitStr>, actor: &Type) -> Result<H
         _ => unreachable!("an argument that becomes a field has a plain name"),
     });
     let message = ident.to_token_stream();
-    let handler = delegate(
-        signature, &message, &pattern, &reply, &params, &arguments, actor,
-    );
-    let items = quote! {
+    let handling = Handling {
+        message: &message,
+        pattern: &pattern,
+        reply: &reply,
+        arguments: &arguments,
+        declared: true,
+    };
+    let handler = delegate(signature, &params, &handling, actor);
+    let items = quote_spanned! {span=>
         #(#docs)*
         #[allow(missing_docs, reason = "an argument's name is often all there is to say")]
-        #[derive(Debug)]
+        #derived
         #derives
         #visibility struct #ident #body
+        #checks
         #implementation
-        #cloned
+        #by_hand
         #handler
     };
-    Ok(Handler { message, items })
+    Ok(Handler {
+        message,
+        items,
+        existing: None,
+    })
 }
 
-/// `impl Clone` for messages whose fields are `Clone`. The lifetime, which nobody uses, has the compiler
-/// take a bound that does not hold for an impl that is not there, rather than for a mistake.
-fn clone_where_fields_are(ident: &Ident, fields: &[Field<'_>], actor: &Type) -> TokenStream {
-    let types = fields
+/// The checks of what a method returns.
+fn check_reply(checks: &mut Checks, output: &ReturnType, actor: &Type) -> Result<()> {
+    let returned = match (later(output), output) {
+        (Some(reply), _) => reply,
+        (None, ReturnType::Type(_, ty)) => ty,
+        (None, ReturnType::Default) => return Ok(()),
+    };
+    let reply = carried(returned).unwrap_or(returned);
+    if !check::travels(reply) {
+        checks.travels(&syn::parse2(without_self(quote!(#reply), actor))?);
+    }
+    Ok(())
+}
+
+/// `impl Debug` and `impl Clone` for messages whose fields have them; nothing where they can be derived. The
+/// lifetime, which nobody uses, has the compiler take a bound that does not hold for an impl that is not
+/// there, rather than for a mistake.
+fn debug_and_clone(ident: &Ident, fields: &[Field<'_>]) -> TokenStream {
+    let types: Vec<_> = fields
         .iter()
-        .map(|it| without_self(it.ty.to_token_stream(), actor));
+        .map(|field| &field.ty)
+        .filter(|ty| !check::travels(ty))
+        .collect();
+    if types.is_empty() {
+        return TokenStream::new();
+    }
     let names: Vec<_> = fields.iter().map(|it| it.ident).collect();
-    quote! {
+    let texts = names.iter().map(|name| name.unraw().to_string());
+    let text = ident.unraw().to_string();
+    quote_spanned! {Span::call_site().located_at(ident.span())=>
+        #[automatically_derived]
+        impl ::core::fmt::Debug for #ident
+        where
+            #(for<'trivial> #types: ::core::fmt::Debug,)*
+        {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.debug_struct(#text)#(.field(#texts, &self.#names))*.finish()
+            }
+        }
+
         #[automatically_derived]
         impl ::core::clone::Clone for #ident
         where
@@ -239,17 +339,33 @@ fn clone_where_fields_are(ident: &Ident, fields: &[Field<'_>], actor: &Type) -> 
     }
 }
 
+/// The pieces of `impl Handler` that depend on where its message is declared.
+struct Handling<'a> {
+    message: &'a TokenStream,
+    /// Binds the message.
+    pattern: &'a TokenStream,
+    reply: &'a TokenStream,
+    /// Those of the call.
+    arguments: &'a TokenStream,
+    /// The method declares the message, so that their replies agree.
+    declared: bool,
+}
+
 /// `impl Handler` by a call of the method. It points at the method's name in diagnostics, such as
 /// of a future that is not `Send`.
 fn delegate(
     signature: &Signature,
-    message: &TokenStream,
-    pattern: &TokenStream,
-    reply: &TokenStream,
     params: &Params<'_>,
-    arguments: &TokenStream,
-    actor: &Type,
+    handling: &Handling<'_>,
+    actor: &Subject<'_>,
 ) -> TokenStream {
+    let Handling {
+        message,
+        pattern,
+        reply,
+        arguments,
+        declared,
+    } = handling;
     let method = &signature.ident;
     let awaited = awaited(signature);
     let context = params.context_pattern();
@@ -280,14 +396,26 @@ fn delegate(
             (quote!(.await #carry), answer)
         }
     };
+    let mut call = quote!(Self::#method(self, #arguments)#awaited #waited);
+    let mut bound = quote!(::core::marker::Send);
+    if !declared {
+        call = agree(signature, message, &call);
+        bound = quote!(#bound + ::odeon::Message);
+    }
+    let head = actor.implement(
+        span,
+        &quote_spanned!(span=> ::odeon::Handler<#message>),
+        &bound,
+    );
     quote_spanned! {span=>
-        impl ::odeon::Handler<#message> for #actor {
+        #head
+        {
             async fn handle(
                 &mut self,
                 #pattern: #message,
                 #context: &mut ::odeon::Context<Self>,
             ) -> #reply {
-                Self::#method(self, #arguments)#awaited #waited
+                #call
             }
 
             #answer
@@ -295,15 +423,33 @@ fn delegate(
     }
 }
 
+/// The call of a method whose message is declared elsewhere, with a word where their replies differ.
+fn agree(signature: &Signature, message: &TokenStream, call: &TokenStream) -> TokenStream {
+    let at = match &signature.output {
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => return call.clone(),
+        ReturnType::Type(_, ty) => ty.span(),
+        ReturnType::Default => signature.ident.span(),
+    };
+    let at = Span::call_site().located_at(at);
+    let returned = match (&signature.output, replied(&signature.output)) {
+        (ReturnType::Default, _) => quote_spanned!(at=> ()),
+        (_, Ok(returned)) => returned,
+        (_, Err(_)) => return call.clone(),
+    };
+    quote_spanned! {at=>
+        ::odeon::check::reply::<#returned, #message>(#call)
+    }
+}
+
 /// An argument as a field of the declared message.
 struct Field<'a> {
     attributes: Vec<&'a Attribute>,
     ident: &'a Ident,
-    ty: &'a Type,
+    ty: Type,
 }
 
 impl<'a> Field<'a> {
-    fn of(typed: &'a PatType) -> Result<Self> {
+    fn of(typed: &'a PatType, actor: &Type) -> Result<Self> {
         let Pat::Ident(PatIdent {
             by_ref: None,
             subpat: None,
@@ -325,7 +471,7 @@ impl<'a> Field<'a> {
                 return Ok(Self {
                     attributes,
                     ident,
-                    ty,
+                    ty: syn::parse2(without_self(quote!(#ty), actor))?,
                 });
             }
         };

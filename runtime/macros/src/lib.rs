@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `actor`, `handler` | `#[actor]`, and each of its handlers |
 //! | `message`, `params` | `#[message]`; the parameters of a method |
+//! | `check` | the checks that make a mistake one error at its place |
 //! | `shape`, `boxed` | `#[derive(Shape)]`; `#[boxed]` |
 //! | `test` | `#[test]` |
 
@@ -17,6 +18,7 @@
 
 mod actor;
 mod boxed;
+mod check;
 mod handler;
 mod message;
 mod params;
@@ -88,6 +90,12 @@ pub fn wire(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn actor(options: TokenStream, block: TokenStream) -> TokenStream {
     actor::expand(options.into(), block.into()).into()
+}
+
+/// Marks a method of an `#[actor]` block as a handler. Anywhere else it is an error, which says so.
+#[proc_macro_attribute]
+pub fn handler(_options: TokenStream, method: TokenStream) -> TokenStream {
+    handler::refuse_outside(&method.into()).into()
 }
 
 /// Makes an `async fn` a test that is given a system of its own, with worker processes.

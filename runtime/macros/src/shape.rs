@@ -12,6 +12,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
         ident,
         mut generics,
         data,
+        attrs,
         ..
     } = syn::parse2(item)?;
     let folds = match &data {
@@ -37,6 +38,11 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     };
     for parameter in generics.type_params_mut() {
         parameter.bounds.push(parse_quote!(::odeon::Shape));
+    }
+    if attrs.iter().any(is_checked) {
+        generics.make_where_clause().predicates.push(parse_quote! {
+            for<'trivial> <Self as ::odeon::check::Checked>::Sound: ::odeon::Shape
+        });
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let name = plain(&ident);
@@ -90,8 +96,16 @@ fn named(field: &Field) -> Result<Option<LitStr>> {
     Ok(name)
 }
 
+/// Returns true where this is `#[shape(checked)]`, which the other macros write on a type whose fields they check.
+fn is_checked(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("shape")
+        && attribute
+            .parse_args::<Ident>()
+            .is_ok_and(|option| option == "checked")
+}
+
 /// Returns true where this is `#[serde(skip)]`. What else serde is told is for serde to check.
-fn skips(attribute: &Attribute) -> bool {
+pub(crate) fn skips(attribute: &Attribute) -> bool {
     let mut skips = false;
     if attribute.path().is_ident("serde") {
         // An option with a value ends the walk early, which is an error only to serde.

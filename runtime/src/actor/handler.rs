@@ -17,13 +17,28 @@ use crate::base::message::Message;
 use crate::base::needs::Needs;
 use crate::base::supervise::Supervision;
 
+/// Values that actors are made from: encoded by serde, and cloned for the next life.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of an actor",
+    label = "an actor is made from these again after a failure, and in other processes",
+    note = "on a type of your own write `#[odeon::wire]` and `#[derive(Clone)]`"
+)]
+pub trait ActorArgs: Serialize + DeserializeOwned + Clone + Send + 'static {}
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned + Clone + Send + 'static> ActorArgs for T {}
+
 /// State that handles messages one at a time. It is always made from its `Args`: the first time,
 /// after a restart, in another process.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no actor",
+    label = "this type is no actor",
+    note = "write `#[odeon::actor(name = \"area.{Self}\")]` on the `impl` block that has its methods"
+)]
 pub trait Actor: Sized + Send + 'static {
     /// A stable name, the same in every build: `"rl.Critic"`.
     const NAME: &'static str;
     /// The arguments that an actor is made from.
-    type Args: Serialize + DeserializeOwned + Clone + Send + 'static;
+    type Args: ActorArgs;
 
     /// The supervision of the children that it spawns.
     #[must_use]

@@ -5,6 +5,9 @@
 //! \x7fODEON-MANIFEST\x01   u32 length, little-endian   JSON
 //! ```
 
+use crate::actor::actor_type::ActorType;
+use crate::actor::registry::Registered;
+
 /// The bytes that begin it.
 const MAGIC: &[u8; 16] = b"\x7fODEON-MANIFEST\x01";
 
@@ -16,6 +19,33 @@ pub struct ActorPart {
     pub name: &'static str,
     /// The names and ids of its messages.
     pub messages: &'static [(&'static str, u64)],
+    /// Its row in the table.
+    pub actor_type: fn() -> &'static ActorType,
+}
+
+impl ActorPart {
+    /// The part of `A`.
+    #[must_use]
+    pub const fn of<A: Registered>() -> Self {
+        Self {
+            name: A::NAME,
+            messages: A::MESSAGES,
+            actor_type: A::actor_type,
+        }
+    }
+}
+
+/// The rows of all parts, of which there are as many as `N` says.
+#[doc(hidden)]
+#[must_use]
+pub const fn types<const N: usize>(parts: &[ActorPart]) -> [fn() -> &'static ActorType; N] {
+    let mut types: [fn() -> &'static ActorType; N] = [|| unreachable!("each is set below"); N];
+    let mut n = 0;
+    while n < N {
+        types[n] = parts[n].actor_type;
+        n += 1;
+    }
+    types
 }
 
 /// The length of the constant in bytes.
@@ -142,10 +172,12 @@ mod tests {
             ActorPart {
                 name: "a.A",
                 messages: &[("Add", 0x0123_4567_89ab_cdef), ("Get", 7)],
+                actor_type: || unreachable!("nobody hosts it"),
             },
             ActorPart {
                 name: "b.B",
                 messages: &[],
+                actor_type: || unreachable!("nobody hosts it"),
             },
         ];
         const LEN: usize = len("demo", PARTS);

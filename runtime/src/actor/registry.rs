@@ -18,9 +18,10 @@ use crate::net::wire::codec::{self, CodecError};
 /// That an actor's messages are listed. Implemented by [`register!`](crate::register) and
 /// `#[actor]`.
 #[diagnostic::on_unimplemented(
-    message = "the messages of `{Self}` are not registered",
+    message = "`{Self}` is no actor whose messages are listed",
     label = "`{Self}` cannot be spawned yet",
-    note = "list its messages: `odeon::register!({Self}: MessageOne, MessageTwo);`"
+    note = "write `#[odeon::actor(name = \"area.{Self}\")]` on the `impl` block that has its methods",
+    note = "with an `impl Actor` of your own, write `odeon::register!({Self}: MessageOne, MessageTwo);`"
 )]
 pub trait Registered: Actor {
     /// The names and ids of its messages.
@@ -72,16 +73,24 @@ fn make<A: Actor>(cell: &Arc<ActorCell>, args: &[u8]) -> Result<Box<dyn AnyActor
 #[macro_export]
 macro_rules! register {
     ($actor:ty : $($message:ty),* $(,)?) => {
-        impl $crate::Registered for $actor {
+        $crate::register!(@where [] $actor: $($message),*);
+    };
+    (@where [$($bound:tt)*] $actor:ty : $($message:ty),*) => {
+        impl $crate::Registered for $actor
+        where
+            $($bound)*
+        {
             const MESSAGES: &'static [(&'static str, u64)] = &[$((
                 <$message as $crate::Message>::NAME,
                 <$message as $crate::Message>::METHOD,
             )),*];
 
             fn actor_type() -> &'static $crate::ActorType {
-                static METHODS: &[$crate::Method] = &[$($crate::Method::of::<$actor, $message>()),*];
-                static TYPE: $crate::ActorType = $crate::ActorType::of::<$actor>(METHODS);
-                &TYPE
+                const {
+                    &$crate::ActorType::of::<$actor>(
+                        const { &[$($crate::Method::of::<$actor, $message>()),*] },
+                    )
+                }
             }
         }
     };
@@ -93,15 +102,13 @@ macro_rules! register {
 #[macro_export]
 macro_rules! job {
     ($($actor:ty),* $(,)?) => {{
-        static TYPES: &[fn() -> &'static $crate::ActorType] =
-            &[$(<$actor as $crate::Registered>::actor_type),*];
         const NAME: &str = env!("CARGO_PKG_NAME");
-        const PARTS: &[$crate::manifest::ActorPart] = &[$($crate::manifest::ActorPart {
-            name: <$actor as $crate::Actor>::NAME,
-            messages: <$actor as $crate::Registered>::MESSAGES,
-        }),*];
+        const PARTS: &[$crate::manifest::ActorPart] =
+            &[$($crate::manifest::ActorPart::of::<$actor>()),*];
+        static TYPES: [fn() -> &'static $crate::ActorType; PARTS.len()] =
+            $crate::manifest::types(PARTS);
         const LEN: usize = $crate::manifest::len(NAME, PARTS);
         static MANIFEST: [u8; LEN] = $crate::manifest::bytes::<LEN>(NAME, PARTS);
-        $crate::Job::new(NAME, TYPES, &MANIFEST)
+        $crate::Job::new(NAME, &TYPES, &MANIFEST)
     }};
 }

@@ -30,8 +30,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
-use crate::actor::handler::{Actor, Context, Handler};
+use crate::actor::handler::{Actor, Context};
 use crate::actor::pending::{Caller, InCrowd, Queueing, WaitFor};
+use crate::actor::request::HandledBy;
 use crate::actor::task_context;
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
@@ -277,8 +278,7 @@ impl<A: 'static> Ref<A> {
     /// The time until the stream begins is bounded as that of [`Ref::ask`]; each wait for a reply is not.
     pub fn ask_stream<M, T>(&self, message: M) -> ReplyStream<T>
     where
-        A: Handler<M>,
-        M: Message<Reply = ReplyStream<T>>,
+        M: HandledBy<A> + Message<Reply = ReplyStream<T>>,
         T: Wire,
     {
         let asked = Source::Asked(Box::pin(self.ask(message)));

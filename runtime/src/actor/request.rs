@@ -37,34 +37,43 @@ pub use recipient::Recipient;
 pub use stop::Stop;
 pub use tell::{Tell, Telling};
 
+/// A message that `A` handles: [`Handler`] seen from the message. A call asks for it in this form, so that
+/// the compiler looks at the message first, and says of which one there is no handler.
+pub trait HandledBy<A>: Message {
+    /// The handler that `A` has for it.
+    #[doc(hidden)]
+    fn handler() -> HandlerOf;
+}
+
+impl<A: Handler<M>, M: Message> HandledBy<A> for M {
+    fn handler() -> HandlerOf {
+        HandlerOf(envelope::run::<A, M>)
+    }
+}
+
+/// The handler of one actor type for one message.
+#[derive(Debug)]
+pub struct HandlerOf(Run);
+
 impl<A: 'static> Ref<A> {
     /// Sends a message and waits for the answer. `actor.ask(m).await`, or
     /// `actor.ask(m).timeout(t).await`; without a timeout, [`Limits::ask_timeout`] holds. The
     /// deadline travels with the message, and dropping the future withdraws it if it still waits.
     ///
     /// [`Limits::ask_timeout`]: crate::Limits
-    pub fn ask<M: Message>(&self, message: M) -> Ask<M>
-    where
-        A: Handler<M>,
-    {
+    pub fn ask<M: HandledBy<A>>(&self, message: M) -> Ask<M> {
         Ask::new(self.id, self.fence, message, by_type::<A, M>)
     }
 
     /// Sends a message without an answer. The future ends when the mailbox (near) or the link (far)
     /// has accepted it, and waits while they are full, up to the timeout.
-    pub fn tell<M: Message>(&self, message: M) -> Tell<M>
-    where
-        A: Handler<M>,
-    {
+    pub fn tell<M: HandledBy<A>>(&self, message: M) -> Tell<M> {
         Tell::new(self.id, self.fence, message, by_type::<A, M>)
     }
 
     /// A reference that only knows one message.
     #[must_use]
-    pub fn narrow<M: Message>(self) -> Recipient<M>
-    where
-        A: Handler<M>,
-    {
+    pub fn narrow<M: HandledBy<A>>(self) -> Recipient<M> {
         Recipient {
             id: self.id,
             fence: self.fence,
@@ -104,9 +113,8 @@ impl<A: 'static> Ref<A> {
 pub(crate) type FindHandler = fn(&ActorCell, u64) -> Option<Run>;
 
 /// Of a reference that knows its actor's type; the message may be one that never leaves its process.
-fn by_type<A: Handler<M>, M: Message>(cell: &ActorCell, _: u64) -> Option<Run> {
-    cell.hosts(TypeId::of::<A>())
-        .then_some(envelope::run::<A, M>)
+fn by_type<A: 'static, M: HandledBy<A>>(cell: &ActorCell, _: u64) -> Option<Run> {
+    cell.hosts(TypeId::of::<A>()).then(|| M::handler().0)
 }
 
 /// Of a reference that knows the message alone.

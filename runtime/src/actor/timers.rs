@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::actor::act::Act;
-use crate::actor::handler::{Actor, Context, Handler};
-use crate::actor::request::Ask;
+use crate::actor::handler::{Actor, Context};
+use crate::actor::request::{Ask, HandledBy};
 use crate::actor::tasks::ActorTask;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::Ref;
@@ -73,10 +73,7 @@ impl<A: Actor> Context<A> {
     ///     }
     /// }
     /// ```
-    pub fn after<M: Message>(&self, delay: Duration, message: M) -> ActorTask
-    where
-        A: Handler<M>,
-    {
+    pub fn after<M: HandledBy<A>>(&self, delay: Duration, message: M) -> ActorTask {
         let asking = self.this_life().ask(message);
         self.once(delay, asking)
     }
@@ -114,10 +111,7 @@ impl<A: Actor> Context<A> {
     ///
     /// # Panics
     /// When the period is zero.
-    pub fn every<M: Message + Clone + Sync>(&self, period: Duration, message: M) -> ActorTask
-    where
-        A: Handler<M>,
-    {
+    pub fn every<M: HandledBy<A> + Clone + Sync>(&self, period: Duration, message: M) -> ActorTask {
         let me = self.this_life();
         self.repeat(period, move || me.ask(message.clone()))
     }

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::mesh::{At, Mesh, MeshError, Rank};
 use super::reduce::{Reduction, fold};
 use super::{Group, GroupError};
-use crate::actor::handler::{Actor, Handler};
+use crate::actor::handler::Actor;
+use crate::actor::request::HandledBy;
 use crate::base::error::AskError;
 use crate::base::message::Message;
 
@@ -169,7 +170,7 @@ impl<A: Actor, M: Message> fmt::Debug for Gather<A, M> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone> Gather<A, M> {
+impl<A: Actor, M: HandledBy<A> + Clone> Gather<A, M> {
     pub(super) const fn new(group: Group<A>, messages: Vec<M>, dispatch: Dispatch) -> Self {
         Self {
             group,
@@ -299,7 +300,7 @@ impl<A> Group<A> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone + Unpin> IntoFuture for Gather<A, M>
+impl<A: Actor, M: HandledBy<A> + Clone + Unpin> IntoFuture for Gather<A, M>
 where
     M::Reply: Unpin,
 {
@@ -328,7 +329,7 @@ impl<A: Actor, M: Message> fmt::Debug for Quorum<A, M> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone + Unpin> IntoFuture for Quorum<A, M>
+impl<A: Actor, M: HandledBy<A> + Clone + Unpin> IntoFuture for Quorum<A, M>
 where
     M::Reply: Unpin,
 {
@@ -362,7 +363,7 @@ impl<A: Actor, M: Message, O> fmt::Debug for Reduce<A, M, O> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone, O> Reduce<A, M, O> {
+impl<A: Actor, M: HandledBy<A> + Clone, O> Reduce<A, M, O> {
     /// See [`Gather::timeout`].
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.gather.timeout = Some(timeout);
@@ -372,8 +373,8 @@ impl<A: Handler<M>, M: Message + Clone, O> Reduce<A, M, O> {
 
 impl<A, M, O> IntoFuture for Reduce<A, M, O>
 where
-    A: Handler<M>,
-    M: Message + Clone + Unpin,
+    A: Actor,
+    M: HandledBy<A> + Clone + Unpin,
     M::Reply: Unpin,
     O: Reduction<M::Reply>,
 {
@@ -405,7 +406,7 @@ impl<A: Actor, M: Message> fmt::Debug for Cast<A, M> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone> Cast<A, M> {
+impl<A: Actor, M: HandledBy<A> + Clone> Cast<A, M> {
     pub(super) const fn new(group: Group<A>, message: M) -> Self {
         Self {
             group,
@@ -443,7 +444,7 @@ impl<A: Handler<M>, M: Message + Clone> Cast<A, M> {
     }
 }
 
-impl<A: Handler<M>, M: Message + Clone + Sync> IntoFuture for Cast<A, M> {
+impl<A: Actor, M: HandledBy<A> + Clone + Sync> IntoFuture for Cast<A, M> {
     type Output = Result<(), GroupError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 

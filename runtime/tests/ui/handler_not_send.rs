@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use odeon::*;
+
 struct Counter;
 
 #[odeon::actor(name = "test.Counter")]
@@ -16,6 +18,10 @@ impl Counter {
         std::future::ready(()).await;
         *n
     }
+}
+
+impl Handler<Down> for Counter {
+    async fn handle(&mut self, _: Down, _: &mut Context<Self>) {}
 }
 
 fn main() {}

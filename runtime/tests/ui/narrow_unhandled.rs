@@ -1,6 +1,6 @@
 //! A reference narrowed to a message that the actor does not handle.
 
-use odeon::{Recipient, Ref};
+use odeon::*;
 
 struct Counter;
 
@@ -19,6 +19,10 @@ impl Counter {
     fn get(&self) -> u64 {
         0
     }
+}
+
+impl Handler<Down> for Counter {
+    async fn handle(&mut self, _: Down, _: &mut Context<Self>) {}
 }
 
 #[odeon::message]

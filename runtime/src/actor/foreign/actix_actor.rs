@@ -129,6 +129,7 @@ async fn live<X: ActixActor>(
     Reason::Stopped
 }
 
+#[diagnostic::do_not_recommend]
 impl<X: ActixRegistered> Actor for Actix<X> {
     const NAME: &'static str = X::NAME;
     type Args = X::Args;
@@ -171,6 +172,7 @@ impl<X: ActixRegistered> Actor for Actix<X> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<X: ActixRegistered> Registered for Actix<X> {
     const MESSAGES: &'static [(&'static str, u64)] = X::MESSAGES;
 
@@ -179,6 +181,7 @@ impl<X: ActixRegistered> Registered for Actix<X> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<X, M> Handler<M> for Actix<X>
 where
     X: ActixRegistered + actix::Handler<M>,

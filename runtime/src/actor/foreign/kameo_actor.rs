@@ -100,6 +100,7 @@ impl<K: kameo::Actor> Kameo<K> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<K: KameoRegistered> Actor for Kameo<K> {
     const NAME: &'static str = K::NAME;
     type Args = K::Args;
@@ -122,6 +123,7 @@ impl<K: KameoRegistered> Actor for Kameo<K> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<K: KameoRegistered> Registered for Kameo<K> {
     const MESSAGES: &'static [(&'static str, u64)] = K::MESSAGES;
 
@@ -130,6 +132,7 @@ impl<K: KameoRegistered> Registered for Kameo<K> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<K, M> Handler<M> for Kameo<K>
 where
     K: KameoRegistered + KameoMessage<M>,
