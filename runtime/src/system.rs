@@ -3,14 +3,17 @@
 mod admin;
 #[cfg(feature = "quic")]
 mod network;
+mod signals;
 
 use std::fmt;
 use std::io::Write;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use odeon_placement::{QuantityError, Quota, Resources, View, milli};
 
 pub use admin::Admin;
+use signals::{Signals, heeded};
 
 use crate::actor::actor_type::{ActorTypes, check_names};
 use crate::actor::engine::{Engine, EngineConfig};
@@ -239,6 +242,7 @@ pub struct SystemBuilder {
     listen: Option<Listen>,
     hardware: DeviceConfig,
     inherited: Option<Inheritance>,
+    own_signals: bool,
 }
 
 impl SystemBuilder {
@@ -320,6 +324,12 @@ impl SystemBuilder {
     /// all others, and has the same worker processes.
     pub fn inherit(mut self, inheritance: Inheritance) -> Self {
         self.inherited = Some(inheritance);
+        self
+    }
+
+    /// Leaves SIGINT and SIGTERM to the program; [`Job::run`] obeys them unless told so.
+    pub const fn own_signals(mut self) -> Self {
+        self.own_signals = true;
         self
     }
 
@@ -454,6 +464,10 @@ impl Job {
     /// A program that sets no subscriber of `tracing` hears on standard error of each failure of an
     /// actor, and what its supervisor does about it.
     ///
+    /// SIGINT and SIGTERM end the program in order: actors get their `stop`, `main` is dropped where it
+    /// waits, and the exit code is 128 and the signal's number. A second one ends it at once. A program
+    /// that listens itself says so with [`SystemBuilder::own_signals`].
+    ///
     /// # Errors
     /// What `main` returns, a system that could not start, or [`SystemError::Failed`] when a failure
     /// climbed to the top of the tree, so that all actors there have ended, and `main` succeeded all
@@ -490,12 +504,16 @@ impl Job {
                 source,
             })?;
         runtime.block_on(async {
-            let system = options(System::builder().job(self)).start().await?;
+            let builder = options(System::builder().job(self));
+            let own_signals = builder.own_signals;
+            let system = builder.start().await?;
+            let signals = (!own_signals).then(Signals::listen).flatten();
             // Whoever has started this program may have a trace of its own to which it belongs.
-            let outcome = match SpanContext::given() {
-                Some(given) => telemetry::below(given, main(system.clone())).await,
-                None => main(system.clone()).await,
+            let main: Pin<Box<dyn Future<Output = _>>> = match SpanContext::given() {
+                Some(given) => Box::pin(telemetry::below(given, main(system.clone()))),
+                None => Box::pin(main(system.clone())),
             };
+            let outcome = heeded(signals, &system, main).await;
             let failed = system.engine.failure();
             system.shutdown().await;
             match failed {

@@ -18,7 +18,7 @@ pub(crate) fn run(job: Job, args: &GangArgs) -> Result<ExitCode> {
     let restarts = Supervision::one_for_one().budget(args.each.max_restarts, FOREVER);
     let mut code = None;
     let outcome = job.run_with(
-        |builder| builder.supervision(restarts),
+        |builder| builder.supervision(restarts).own_signals(),
         async |system| {
             code = Some(follow(&system, args).await?);
             anyhow::Ok(())

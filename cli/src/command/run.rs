@@ -144,7 +144,7 @@ fn host(
     let outcome = job.run_with(
         |builder| {
             let builder = builder.supervision(losses());
-            builder.workers(WorkerMode::Processes(worker))
+            builder.workers(WorkerMode::Processes(worker)).own_signals()
         },
         async |system| {
             let (own, process) = (output_log.clone(), system.process());

@@ -85,7 +85,11 @@ pub(crate) fn type_of(option: &ParseNestedMeta<'_>) -> Result<Type> {
 
 /// The value of a `name = ".."` option.
 pub(crate) fn stable_name(option: &ParseNestedMeta<'_>) -> Result<LitStr> {
-    let value: Expr = option.value()?.parse()?;
+    let mut value: Expr = option.value()?.parse()?;
+    // A name that another macro was given comes in a group.
+    while let Expr::Group(group) = value {
+        value = *group.expr;
+    }
     let Expr::Lit(ExprLit {
         lit: Lit::Str(name),
         ..

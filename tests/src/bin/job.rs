@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use odeon::{Context, Failure, Job, ProcessId, Ref, System, SystemError};
+use odeon::{Context, Failure, Job, Limits, ProcessId, Ref, System, SystemBuilder, SystemError};
 use odeon_artifacts::Digest;
 
 /// An actor that knows where it is.
@@ -27,6 +27,26 @@ impl Place {
     #[handler]
     async fn linger(&mut self) {
         std::future::pending::<()>().await;
+    }
+}
+
+/// Says when it comes and when it leaves.
+struct Guest {
+    name: String,
+}
+
+#[odeon::actor(name = "job.Guest")]
+impl Guest {
+    fn start(name: String) -> Self {
+        println!("{name} is here: {}", std::process::id());
+        Self { name }
+    }
+
+    async fn stop(self) {
+        println!("{} leaves", self.name);
+        if self.name == "stubborn" {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -77,7 +97,7 @@ impl Board {
 }
 
 fn job() -> Job {
-    odeon::job![Place, Board]
+    odeon::job![Place, Board, Guest]
 }
 
 fn main() -> ExitCode {
@@ -97,7 +117,9 @@ fn main() -> ExitCode {
         "fail" => return ExitCode::from(number(1) as u8),
         // Waits for ever; SIGTERM ends it.
         "waits" => return run(async |_| wait_for_ever().await),
-        "deaf" => return run(async |_| deaf().await),
+        // Guests of these names, the last one in a process of its own, and waits for ever.
+        "idles" => return run_idle(&args[1..]),
+        "deaf" => return run_deaf(),
         // Actors on these nodes, and where they are.
         "places" => return run(async |system| places(system, &args[1..]).await),
         "holds" => return run(async |system| holds(system, &text(1), &text(2)).await),
@@ -110,7 +132,7 @@ fn main() -> ExitCode {
             let read = samples(&args[1..]);
             println!("studying");
             return if read == ExitCode::SUCCESS {
-                run(async |_| deaf().await)
+                run_deaf()
             } else {
                 read
             };
@@ -158,8 +180,35 @@ fn samples(args: &[String]) -> ExitCode {
     }
 }
 
+fn run_deaf() -> ExitCode {
+    let deaf = async |_| deaf().await.map_err(SystemError::Refused);
+    ended(job().run_with(SystemBuilder::own_signals, deaf))
+}
+
+/// Has guests until a signal ends it. There is no end to the patience with them.
+fn run_idle(names: &[String]) -> ExitCode {
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_secs(3600);
+    let idle = async |system: System| {
+        let alone = names.last();
+        for name in names {
+            let guest = system.spawn::<Guest>(name.clone());
+            let spawned = match Some(name) == alone {
+                true => guest.isolated().await,
+                false => guest.await,
+            };
+            spawned.map_err(|error| SystemError::Refused(error.to_string()))?;
+        }
+        wait_for_ever().await.map_err(SystemError::Refused)
+    };
+    ended(job().run_with(|builder| builder.limits(limits), idle))
+}
+
 fn run(main: impl AsyncFnOnce(&System) -> Result<(), String>) -> ExitCode {
-    let done = job().run(async |system| main(&system).await.map_err(SystemError::Refused));
+    ended(job().run(async |system| main(&system).await.map_err(SystemError::Refused)))
+}
+
+fn ended(done: Result<(), SystemError>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -20,6 +20,7 @@ mod macros;
 mod mishaps;
 mod on_demand;
 mod semantics;
+mod signals;
 mod simulation;
 mod spans;
 mod streams;
