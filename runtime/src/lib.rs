@@ -70,7 +70,7 @@
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
 //! | `actor/console`, `actor/panic_hook` | lines on standard error for a program without a log; panics of actors, which are told there |
-//! | `actor/pending`, `actor/engine/expiry`, `actor/remote` | asks that wait for an answer; those whose time is over, and circles of actors that wait for each other; the receiving end of a remote ask |
+//! | `actor/pending`, `actor/engine/expiry`, `actor/engine/exits`, `actor/remote` | asks that wait for an answer; those whose time is over, and circles of actors that wait for each other; the last ends of other processes; the receiving end of a remote ask |
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
 //! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
