@@ -94,7 +94,7 @@ fn tell_left_out(lines: u32) {
 )]
 fn print(line: fmt::Arguments<'_>) {
     drop(catch_unwind(AssertUnwindSafe(|| {
-        eprintln!("odeon: {line}")
+        eprintln!("odeon: {line}");
     })));
 }
 

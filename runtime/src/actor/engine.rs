@@ -7,6 +7,7 @@
 mod carry_out;
 pub(crate) mod component;
 mod credit;
+mod exits;
 mod expiry;
 mod inbound;
 pub(crate) mod lives;
@@ -36,7 +37,6 @@ use tokio::sync::oneshot;
 
 use crate::actor::actor_type::ActorTypes;
 use crate::actor::cell::{ActorCell, Phase};
-use crate::actor::console::Console;
 use crate::actor::pending::{Crowd, Pending};
 use crate::actor::service_row::{Asked, ServiceRow};
 use crate::base::clock::{Clock, Timestamp};
@@ -53,6 +53,7 @@ use crate::net::wire::{Call, Fact, Frame, Hello, Passage, VERSION};
 
 use component::{Components, LinkEnd};
 pub(crate) use credit::{Credit, Credits};
+use exits::Exits;
 use lives::Lives;
 pub(crate) use members::{Life, Members, NewRow, Placing};
 use requests::Requests;
@@ -91,7 +92,7 @@ pub(crate) struct Engine {
     awaiting_start: IdMap<ActorId, (Incarnation, Asked<Lives>)>,
     obituaries: Mutex<Obituaries>,
     /// The last ends of other processes.
-    exits: Mutex<VecDeque<ProcessExit>>,
+    exits: Exits,
     closing: AtomicBool,
     failed: tokio::sync::watch::Sender<Option<Failure>>,
     /// The same, before those at the top have ended for it.
@@ -129,9 +130,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The longest way to a process that is believed, in links. Nodes are linked with one another, so a
 /// worker of another node is three away from a worker here.
 const HOPS_MAX: u8 = 16;
-/// The number of ends of processes that are kept, for calls that were on their way there: more than end
-/// within the time of a call.
-const EXITS_MAX: usize = 256;
 /// The number of sweeps that an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
@@ -185,7 +183,7 @@ impl Engine {
             forwards: IdMap::default(),
             awaiting_start: IdMap::default(),
             obituaries: Mutex::default(),
-            exits: Mutex::default(),
+            exits: Exits::default(),
             closing: AtomicBool::new(false),
             failed: tokio::sync::watch::channel(None).0,
             failing: OnceLock::new(),
@@ -312,38 +310,6 @@ impl Engine {
         for component in self.components.iter() {
             component.last_words(self);
         }
-    }
-
-    /// The first failure that climbed out of the top of the tree.
-    pub(crate) fn watch_failure(&self) -> tokio::sync::watch::Receiver<Option<Failure>> {
-        self.failed.subscribe()
-    }
-
-    /// The first failure that climbed out of the top of the tree, if there was one.
-    pub(crate) fn failure(&self) -> Option<Failure> {
-        self.failing.get().cloned()
-    }
-
-    /// A failure has climbed out of the top of the tree, where all are about to end for it.
-    fn begin_to_fail(&self, failure: &Failure) {
-        self.component::<Console>().shout(format_args!(
-            "the system fails, and all actors at its top end: {failure}"
-        ));
-        self.failing.get_or_init(|| failure.clone());
-    }
-
-    fn fail(&self, failure: Failure) {
-        if self.failed.receiver_count() == 0 {
-            tracing::error!(%failure, "a failure climbed to the top of the tree");
-        } else {
-            // Whoever waits for it says what becomes of it.
-            tracing::info!(%failure, "a failure climbed to the top of the tree");
-        }
-        self.failed.send_if_modified(|slot| {
-            let first = slot.is_none();
-            slot.get_or_insert(failure);
-            first
-        });
     }
 
     // ---- finding and sending ----
@@ -693,7 +659,7 @@ impl Engine {
             .filter(|route| route.value().0 == link.peer)
             .map(|route| *route.key())
             .collect();
-        self.note_exit(exit);
+        self.exits.note(exit);
         self.lost_with_link(link, exit);
         self.process_down(exit, link.peer);
         for process in behind {
@@ -732,7 +698,7 @@ impl Engine {
     /// A process is gone: its requests, actors, orphans and names.
     pub(crate) fn process_down(self: &Arc<Self>, exit: &ProcessExit, heard_from: ProcessId) {
         let process = exit.process;
-        self.note_exit(exit);
+        self.exits.note(exit);
         self.routes.remove(&process);
         for component in self.components.iter() {
             component.process_down(self, exit);
@@ -747,21 +713,6 @@ impl Engine {
             self.process_gone(id, process, reason);
         }
         self.end_orphans(process, exit);
-    }
-
-    fn note_exit(&self, exit: &ProcessExit) {
-        let mut exits = self.exits.lock();
-        exits.retain(|known| known.process != exit.process);
-        exits.push_back(exit.clone());
-        if exits.len() > EXITS_MAX {
-            exits.pop_front();
-        }
-    }
-
-    /// How a process has ended, if that was not long ago.
-    fn known_exit(&self, process: ProcessId) -> Option<ProcessExit> {
-        let exits = self.exits.lock();
-        exits.iter().find(|exit| exit.process == process).cloned()
     }
 
     fn end_orphans(self: &Arc<Self>, home: ProcessId, exit: &ProcessExit) {

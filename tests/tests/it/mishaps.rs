@@ -1,4 +1,4 @@
-//! What a program says of failures, and what becomes of it then: alone, and as a job of a cluster.
+//! A program whose actors fail, with what it says of that and how it ends: alone, and as a job of a cluster.
 
 use std::path::Path;
 use std::process::Command;
@@ -46,7 +46,7 @@ fn with<'a>(lines: &'a [String], words: &[&str]) -> Vec<&'a String> {
     lines.iter().filter(fits).collect()
 }
 
-/// What is said of an actor that fails more often than its supervisor bears.
+/// The lines about an actor that fails more often than its supervisor bears.
 fn expect_budget(lines: &[String]) {
     for life in 1..=5 {
         let next = format!("as life {}", life + 1);
@@ -274,7 +274,7 @@ fn a_message_that_is_too_large_for_another_process_says_so_and_is_handled_in_thi
     });
 }
 
-/// What is listed as a worker that is no process is there, and can be killed.
+/// A worker that is no process is listed, and can be killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_inside_of_a_process_are_listed() {
     let builder = System::builder().job(odeon::job![Peer]);

@@ -242,7 +242,7 @@ impl Engine {
 
     /// The end of a call whose home does not know yet that the process of its actor is gone.
     fn host_gone(&self, call: &Call, closed: Option<&Arc<Link>>) -> AskError {
-        let exit = self.known_exit(call.at).unwrap_or_else(|| {
+        let exit = self.exits.of(call.at).unwrap_or_else(|| {
             let status = "it ended before the message came";
             ProcessExit::new(call.at, status)
         });

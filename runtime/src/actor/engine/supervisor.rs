@@ -250,6 +250,38 @@ impl Engine {
         }
     }
 
+    /// The first failure that climbed out of the top of the tree.
+    pub(crate) fn watch_failure(&self) -> tokio::sync::watch::Receiver<Option<Failure>> {
+        self.failed.subscribe()
+    }
+
+    /// The first failure that climbed out of the top of the tree, if there was one.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failing.get().cloned()
+    }
+
+    /// A failure has climbed out of the top of the tree, where all are about to end for it.
+    fn begin_to_fail(&self, failure: &Failure) {
+        self.component::<Console>().shout(format_args!(
+            "the system fails, and all actors at its top end: {failure}"
+        ));
+        self.failing.get_or_init(|| failure.clone());
+    }
+
+    fn fail(&self, failure: Failure) {
+        if self.failed.receiver_count() == 0 {
+            tracing::error!(%failure, "a failure climbed to the top of the tree");
+        } else {
+            // Whoever waits for it says what becomes of it.
+            tracing::info!(%failure, "a failure climbed to the top of the tree");
+        }
+        self.failed.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(failure);
+            first
+        });
+    }
+
     /// Ends all children of an actor, the youngest first.
     pub(crate) async fn end_children(self: &Arc<Self>, parent: ActorId) {
         let Some((_, siblings)) = self.members.families.remove(&parent) else {

@@ -68,7 +68,7 @@ impl Stop {
                 None => told.await,
                 Some(waited) => Clock::timeout(waited, told)
                     .await
-                    .unwrap_or(Err(AskError::timeout(id, waited))),
+                    .unwrap_or_else(|| Err(AskError::timeout(id, waited))),
             }
         })
     }
