@@ -42,7 +42,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut checks = Checks::default();
     checks.moves(&ty);
     if let Some(args) = actor.args
-        && !check::travels(args)
+        && !check::surely_travels(args)
     {
         checks.arguments(args);
     }
@@ -60,7 +60,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let items = handlers.iter().map(|handler| &handler.items);
     let (checks, registration) = match actor.is_generic() {
         true => (TokenStream::new(), no_registration(&actor)),
-        false => (checks.implement(&quote!(#ty)), register(&actor, &handlers)),
+        false => (checks.implement_actor(&ty), register(&actor, &handlers)),
     };
     quote! {
         #block
@@ -102,10 +102,9 @@ fn no_registration(actor: &Subject<'_>) -> TokenStream {
 /// Stands for a lifecycle that was refused.
 fn no_lifecycle(actor: &Subject<'_>) -> TokenStream {
     // With arguments of a type that the compiler has given up on, so that it says nothing of those of a spawn.
-    let ty = actor.ty;
     let args = match actor.is_generic() {
         true => quote!(()),
-        false => quote!(<#ty as ::odeon::check::Checked>::Sound),
+        false => actor.sound(),
     };
     let head = actor.implement(
         Span::call_site(),

@@ -5,14 +5,14 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{GenericArgument, Generics, PathArguments, Type};
 
-/// The checks of one type. Each is an error of its own at the place of what it is about.
+/// The checks of a value that travels. Each is an error of its own at the place of what it is about.
 #[derive(Default)]
 pub(crate) struct Checks(Vec<TokenStream>);
 
 impl Checks {
     /// That values of a type travel: it has a shape, and is encoded by serde.
     pub(crate) fn travels(&mut self, ty: &Type) {
-        if travels(ty) {
+        if surely_travels(ty) {
             return;
         }
         self.has_shape(ty);
@@ -52,14 +52,23 @@ impl Checks {
         self.0.is_empty()
     }
 
-    /// `impl Checked`, when there is anything to check.
-    pub(crate) fn implement(&self, ty: &TokenStream) -> TokenStream {
-        if self.is_empty() {
-            return TokenStream::new();
+    /// `impl Checked` of a value, when there is anything to check.
+    pub(crate) fn implement(&self, value: &TokenStream) -> TokenStream {
+        match self.is_empty() {
+            true => TokenStream::new(),
+            false => self.implement_as(value, &quote!(::odeon::check::TravellingValue)),
         }
+    }
+
+    /// `impl Checked` of an actor.
+    pub(crate) fn implement_actor(&self, actor: &Type) -> TokenStream {
+        self.implement_as(&quote!(#actor), &quote!(::odeon::check::ActorState))
+    }
+
+    fn implement_as(&self, ty: &TokenStream, part: &TokenStream) -> TokenStream {
         let checks = &self.0;
         quote! {
-            impl ::odeon::check::Checked for #ty {
+            impl ::odeon::check::Checked<#part> for #ty {
                 type Sound = <::odeon::check::Checks<{
                     #[allow(unused_imports, reason = "of use where a type has no shape")]
                     use ::odeon::check::Unshaped as _;
@@ -70,12 +79,13 @@ impl Checks {
         }
     }
 
-    /// The bound that all which is implemented for the type has on its checks.
-    pub(crate) fn bound(&self, ty: &TokenStream, bound: &TokenStream) -> TokenStream {
-        match self.is_empty() {
-            true => TokenStream::new(),
-            false => sound(ty, bound),
+    /// The bound that all which is implemented for the value has on its checks.
+    pub(crate) fn bound(&self, value: &TokenStream, bound: &TokenStream) -> TokenStream {
+        if self.is_empty() {
+            return TokenStream::new();
         }
+        let sound = sound(value, &quote!(::odeon::check::TravellingValue));
+        quote!(for<'trivial> #sound: #bound,)
     }
 }
 
@@ -104,7 +114,14 @@ impl Subject<'_> {
             let args = args.map(|args| quote!(#args: ::odeon::ActorArgs,));
             return quote!(#(#given,)* #ty: ::core::marker::Send + 'static, #args);
         }
-        sound(&quote!(#ty), bound)
+        let sound = self.sound();
+        quote!(for<'trivial> #sound: #bound,)
+    }
+
+    /// A type that the compiler has given up on when a check does not hold.
+    pub(crate) fn sound(&self) -> TokenStream {
+        let ty = self.ty;
+        sound(&quote!(#ty), &quote!(::odeon::check::ActorState))
     }
 
     pub(crate) fn is_generic(&self) -> bool {
@@ -112,20 +129,20 @@ impl Subject<'_> {
     }
 }
 
-/// A bound that holds when the checks of a type do, and of which nothing is said when they do not. The
-/// lifetime, which nobody uses, has the compiler take a bound on a type that it knows.
-fn sound(ty: &TokenStream, bound: &TokenStream) -> TokenStream {
-    quote!(for<'trivial> <#ty as ::odeon::check::Checked>::Sound: #bound,)
+/// The outcome of the checks. A bound on it holds when they do, and nothing is said of it when they do not. The
+/// bounds have a lifetime that nobody uses, so that the compiler takes one on a type that it knows.
+fn sound(ty: &TokenStream, part: &TokenStream) -> TokenStream {
+    quote!(<#ty as ::odeon::check::Checked<#part>>::Sound)
 }
 
 fn at(ty: &Type) -> Span {
     Span::call_site().located_at(ty.span())
 }
 
-/// Returns true for types that are known to travel by how they are written, so that most messages need no checks.
-pub(crate) fn travels(ty: &Type) -> bool {
+/// Returns true for types that are known to travel by how they are written: most messages need no checks.
+pub(crate) fn surely_travels(ty: &Type) -> bool {
     match ty {
-        Type::Tuple(tuple) => tuple.elems.len() <= 12 && tuple.elems.iter().all(travels),
+        Type::Tuple(tuple) => tuple.elems.len() <= 12 && tuple.elems.iter().all(surely_travels),
         Type::Path(path) if path.qself.is_none() && path.path.segments.len() == 1 => {
             let segment = &path.path.segments[0];
             match &segment.arguments {
@@ -133,10 +150,9 @@ pub(crate) fn travels(ty: &Type) -> bool {
                 PathArguments::AngleBracketed(arguments) => {
                     segment.ident == "Ref"
                         || HOLDS.iter().any(|it| segment.ident == it)
-                            && arguments
-                                .args
-                                .iter()
-                                .all(|it| matches!(it, GenericArgument::Type(ty) if travels(ty)))
+                            && arguments.args.iter().all(
+                                |it| matches!(it, GenericArgument::Type(ty) if surely_travels(ty)),
+                            )
                 }
                 PathArguments::Parenthesized(_) => false,
             }

@@ -295,7 +295,7 @@ fn check_reply(checks: &mut Checks, output: &ReturnType, actor: &Type) -> Result
         (None, ReturnType::Default) => return Ok(()),
     };
     let reply = carried(returned).unwrap_or(returned);
-    if !check::travels(reply) {
+    if !check::surely_travels(reply) {
         checks.travels(&syn::parse2(without_self(quote!(#reply), actor))?);
     }
     Ok(())
@@ -308,7 +308,7 @@ fn debug_and_clone(ident: &Ident, fields: &[Field<'_>]) -> TokenStream {
     let types: Vec<_> = fields
         .iter()
         .map(|field| &field.ty)
-        .filter(|ty| !check::travels(ty))
+        .filter(|ty| !check::surely_travels(ty))
         .collect();
     if types.is_empty() {
         return TokenStream::new();

@@ -13,11 +13,19 @@ use crate::actor::handler::ActorArgs;
 use crate::base::message::Message;
 use crate::base::shape::Shape;
 
-/// A type that a macro has checked.
-pub trait Checked {
+/// A type that a macro has checked: as an [`ActorState`] or as a [`TravellingValue`], since one type may be both.
+pub trait Checked<As> {
     /// [`Sound`], when the checks hold.
     type Sound;
 }
+
+/// The part of an actor.
+#[derive(Debug)]
+pub struct ActorState;
+
+/// The part of a message, and of what it is made of.
+#[derive(Debug)]
+pub struct TravellingValue;
 
 /// The constant of the checks, in a type.
 #[derive(Debug)]

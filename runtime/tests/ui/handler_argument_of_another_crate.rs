@@ -1,6 +1,6 @@
 //! A message with a type of another crate that does not travel.
 
-use std::time::Instant;
+use std::time::*;
 
 struct Log(Vec<Instant>);
 

@@ -1,6 +1,7 @@
 //! The macros: names and ids of messages, shapes, and actors made from one block.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
 
 use odeon::{
     Actor, AskError, Context, Down, Failure, Message, Reason, Ref, Registered, Shape, Supervision,
@@ -427,5 +428,65 @@ async fn a_start_may_fail_or_need_nothing() {
         matches!(error, AskError::Dead(_) | AskError::Died(_)),
         "{error:?}"
     );
+    system.shutdown().await;
+}
+
+/// An actor that is saved as it is, with fields whose types the macros have to look at.
+#[odeon::wire]
+#[derive(Clone, PartialEq, Debug)]
+struct Shelf {
+    boards: HashMap<String, Vec<Board>>,
+    built: SystemTime,
+}
+
+/// A type that contains itself, by way of another one.
+#[odeon::wire]
+#[derive(Clone, PartialEq, Debug)]
+enum Board {
+    Empty,
+    Split(Box<[Half; 2]>),
+}
+
+#[odeon::wire]
+#[derive(Clone, PartialEq, Debug)]
+struct Half {
+    #[shape(name = "test.Board")]
+    rest: Option<Box<Board>>,
+    width: Duration,
+}
+
+#[odeon::actor(name = "test.Shelf")]
+impl Shelf {
+    fn start(saved: Self) -> Self {
+        saved
+    }
+
+    #[odeon::handler]
+    fn put_board(&mut self, on: String, board: Board) -> std::io::Result<Self> {
+        self.boards.entry(on).or_default().push(board);
+        Ok(self.clone())
+    }
+}
+
+#[tokio::test]
+async fn an_actor_is_saved_as_the_value_that_it_is() {
+    let half = |rest| Half {
+        rest,
+        width: Duration::from_secs(1),
+    };
+    let board = Board::Split(Box::new([half(None), half(Some(Box::new(Board::Empty)))]));
+    let mut expected = Shelf {
+        boards: HashMap::new(),
+        built: SystemTime::UNIX_EPOCH,
+    };
+    let system = System::local().await.unwrap();
+    let shelf = system.spawn::<Shelf>(expected.clone()).await.unwrap();
+    let put = PutBoard {
+        on: "left".to_owned(),
+        board: board.clone(),
+    };
+    assert!(format!("{:?}", put.clone()).starts_with("PutBoard { on: \"left\", board: Split("));
+    expected.boards.insert("left".to_owned(), vec![board]);
+    assert_eq!(shelf.ask(put).await.unwrap().unwrap(), expected);
     system.shutdown().await;
 }
