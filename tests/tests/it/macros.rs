@@ -161,7 +161,7 @@ struct Generic<T> {
 struct Skipping {
     _kept: u8,
     #[serde(default, skip)]
-    _cache: Option<std::time::SystemTime>,
+    _cache: Option<SystemTime>,
 }
 
 #[derive(Shape)]
