@@ -85,7 +85,7 @@ impl Checks {
             return TokenStream::new();
         }
         let sound = sound(value, &quote!(::odeon::check::TravellingValue));
-        quote!(for<'trivial> #sound: #bound,)
+        quote!(#sound: #bound,)
     }
 }
 
@@ -115,7 +115,7 @@ impl Subject<'_> {
             return quote!(#(#given,)* #ty: ::core::marker::Send + 'static, #args);
         }
         let sound = self.sound();
-        quote!(for<'trivial> #sound: #bound,)
+        quote!(#sound: #bound,)
     }
 
     /// A type that the compiler has given up on when a check does not hold.

@@ -41,7 +41,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     }
     if attrs.iter().any(is_checked) {
         generics.make_where_clause().predicates.push(parse_quote! {
-            for<'trivial> <Self as ::odeon::check::Checked<::odeon::check::TravellingValue>>::Sound: ::odeon::Shape
+            <Self as ::odeon::check::Checked<::odeon::check::TravellingValue>>::Sound: ::odeon::Shape
         });
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
