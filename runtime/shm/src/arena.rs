@@ -210,6 +210,19 @@ impl Arena {
         self.writer(len).map(drop)
     }
 
+    /// The present moment, for [`Self::cool`] at a later one.
+    #[must_use]
+    pub fn moment(&self) -> u64 {
+        self.shared.pool.lock().next_tick()
+    }
+
+    /// Gives memory back that has had no region since a moment, however much may be kept.
+    pub fn cool(&self, since: u64) {
+        let cold = self.shared.pool.lock().unused_since(since);
+        // Without the lock, since unmapping takes a while.
+        drop(cold);
+    }
+
     /// The memory that the arena holds at present.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
@@ -575,6 +588,13 @@ impl Pool {
             }
         }
         cold
+    }
+
+    /// Takes the slabs out of the pool that have been unused since a moment.
+    fn unused_since(&mut self, moment: u64) -> Vec<Entry> {
+        let is_cold = |entry: &Entry| entry.space.is_unused() && entry.unused_since < moment;
+        let cold = self.slabs.extract_if(.., |_, entry| is_cold(entry));
+        cold.map(|(_, entry)| entry).collect()
     }
 
     fn next_tick(&mut self) -> u64 {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use odeon::simulation::SimulationSpec;
 use odeon::{
-    Actor, Blob, BlobError, BlobStats, BlobView, Blobs, Context, Failure, Handler, Limits, Message,
-    Recipient, Ref, Restart, Shape, System, WorkerMode, codec,
+    Actor, Blob, BlobError, BlobStats, BlobView, Blobs, Clock, Context, Failure, Handler, Limits,
+    Message, Recipient, Ref, Restart, Shape, System, WorkerMode, codec,
 };
 use odeon_tests::again;
 use serde::{Deserialize, Serialize};
@@ -766,4 +767,26 @@ fn mappings(pid: &str) -> usize {
     maps.lines()
         .filter(|line| line.contains("odeon-slab"))
         .count()
+}
+
+/// SEMANTICS 30.
+#[test]
+fn memory_without_a_blob_goes_back_to_the_system_on_each_node() {
+    let spec = SimulationSpec::new(odeon::job![Reader]);
+    System::simulated(1, spec).run(async |world| {
+        let (owner, other) = (&world.nodes[0], &world.nodes[1]);
+        let reader = other.spawn::<Reader>(()).await.unwrap();
+        let mut writer = owner.blobs().writer(64 << 20).unwrap();
+        writer.fill(1);
+        let blob = writer.seal();
+        let reading = owner.scope(async { reader.ask(Sum { blob }).await });
+        assert_eq!(reading.await.unwrap().unwrap(), 64 << 20);
+        let held = |node: &System| {
+            let stats = node.blobs().stats();
+            stats.bytes + stats.warm_bytes
+        };
+        assert!(held(owner) >= 64 << 20 && held(other) >= 64 << 20);
+        Clock::sleep(Duration::from_secs(15)).await;
+        assert_eq!((held(owner), held(other)), (0, 0));
+    });
 }

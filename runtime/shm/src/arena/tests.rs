@@ -246,3 +246,24 @@ proptest! {
         prop_assert_eq!(arena.stats().held_bytes, arena.stats().warm_bytes);
     }
 }
+
+#[test]
+fn what_has_been_unused_since_a_moment_is_given_back() {
+    let arena = arena(64, 64);
+    let (used, idle) = (
+        arena.writer(3 * MIB).unwrap(),
+        arena.writer(5 * MIB).unwrap(),
+    );
+    drop(idle);
+    let moment = arena.moment();
+    let again = arena.writer(9 * MIB).unwrap();
+    drop(again);
+    let before = arena.stats();
+    arena.cool(moment);
+    let after = arena.stats();
+    assert_eq!((before.slabs, after.slabs, after.regions), (3, 2, 1));
+    assert!(after.warm_bytes >= 9 << 20, "it was used after the moment");
+    drop(used);
+    arena.cool(arena.moment());
+    assert_eq!(arena.stats().held_bytes, 0);
+}

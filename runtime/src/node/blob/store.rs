@@ -25,6 +25,10 @@ use crate::base::limits::Limits;
 use crate::net::wire::Chunk;
 use crate::net::wire::codec;
 
+/// The time for which memory without a blob stays, as the next one may come soon: twice as long at most. Taking it
+/// anew costs some tenths of a second for each GB, so that only who rests for longer pays for it.
+const WARM_FOR: Duration = Duration::from_secs(5);
+
 /// The blobs that a process owns, and those of others that it has open.
 pub(crate) struct Store {
     process: ProcessId,
@@ -37,6 +41,8 @@ pub(crate) struct Store {
     /// When the next journey in the book takes too long; a copy for the sweep.
     next_due: AtomicU64,
     pub(super) mapper: Mapper,
+    /// When unused memory was last given back, and the arena's moment then.
+    cooled: Mutex<(Timestamp, u64)>,
     pub(super) leases: Mutex<HashMap<(ProcessId, u64), Weak<Lease>>>,
     pub(super) streams: Streams,
     changed: Arc<Notify>,
@@ -68,6 +74,7 @@ impl Store {
             book: Mutex::default(),
             next_due: AtomicU64::new(u64::MAX),
             mapper: Mapper::new(),
+            cooled: Mutex::default(),
             leases: Mutex::default(),
             streams: Streams::default(),
             changed,
@@ -261,6 +268,18 @@ impl Store {
         Ok(())
     }
 
+    /// Gives memory back that has held no blob for a while, and lets go of that of others which they have given up.
+    fn cool(&self, now: Timestamp) {
+        let mut cooled = self.cooled.lock();
+        let (last, moment) = *cooled;
+        if now.since(last) >= WARM_FOR {
+            *cooled = (now, self.arena.moment());
+            drop(cooled);
+            self.arena.cool(moment);
+            self.mapper.sweep();
+        }
+    }
+
     /// The number of blobs of this process that others hold, or have on their way.
     pub(crate) fn lent(&self) -> usize {
         let (leased, in_transit) = self.book.lock().counts();
@@ -274,6 +293,7 @@ impl Component for Store {
     }
 
     fn sweep(&self, _: &Arc<Engine>, now: Timestamp) {
+        self.cool(now);
         if self.next_due.load(Ordering::Acquire) > now.0 {
             return;
         }
