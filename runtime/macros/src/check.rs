@@ -74,7 +74,7 @@ impl Checks {
                     use ::odeon::check::Unshaped as _;
                     #(#checks)*
                     true
-                }> as ::odeon::check::Outcome>::Sound;
+                }> as ::odeon::check::CheckOutcome>::Sound;
             }
         }
     }
