@@ -32,12 +32,12 @@ pub struct TravellingValue;
 pub struct Checks<const DONE: bool>;
 
 /// The outcome of checks.
-pub trait Outcome {
+pub trait CheckOutcome {
     /// [`Sound`], when they hold.
     type Sound;
 }
 
-impl<const DONE: bool> Outcome for Checks<DONE> {
+impl<const DONE: bool> CheckOutcome for Checks<DONE> {
     type Sound = Sound;
 }
 
