@@ -7,6 +7,7 @@ use std::time::Duration;
 use odeon::simulation::{SimulationSpec, World};
 use odeon::{AskError, Clock, Effect, Limits, Ref, Restart, System, WorkerMode};
 use odeon_cluster::job::Outcome;
+use tokio::sync::Semaphore;
 
 use crate::daemons::{ended, found, printed, upload_of};
 
@@ -167,6 +168,8 @@ async fn a_program_lists_and_kills_its_workers_as_a_job() {
     assert_eq!(outcome, Outcome::Succeeded, "{lines:#?}");
 }
 
+static HELD: Semaphore = Semaphore::const_new(0);
+
 /// Asks another actor, which may ask it.
 struct Peer {
     other: Option<Ref<Self>>,
@@ -199,6 +202,13 @@ impl Peer {
         bytes.len() as u64
     }
 
+    /// Waits for ever, and says that it does.
+    #[handler]
+    async fn hold(&mut self) {
+        HELD.add_permits(1);
+        std::future::pending::<()>().await;
+    }
+
     #[handler]
     async fn wait(&mut self) {
         std::future::pending::<()>().await;
@@ -208,7 +218,9 @@ impl Peer {
 /// SEMANTICS 10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_is_late_in_a_circle_names_the_circle() {
-    let system = System::local().await.unwrap();
+    let mut limits = Limits::default();
+    limits.stop_grace = Duration::from_millis(10);
+    let system = System::builder().limits(limits).start().await.unwrap();
     let peer = async || system.spawn::<Peer>(()).await.unwrap();
     let (a, b) = (peer().await, peer().await);
     a.ask(Meet { other: b }).await.unwrap();
@@ -241,15 +253,16 @@ async fn a_full_mailbox_says_that_nobody_waited_or_how_long() {
     limits.stop_grace = Duration::from_millis(10);
     let system = System::builder().limits(limits).start().await.unwrap();
     let peer = system.spawn::<Peer>(()).await.unwrap();
-    let asked = tokio::spawn(peer.ask(Wait));
     // One is handled, and one lies in the mailbox.
-    let full = crate::found("a full mailbox", async || peer.tell(Wait).now().err());
-    let said = full.await.error.to_string();
+    peer.tell(Hold).await.unwrap();
+    let held = Clock::timeout(crate::PATIENCE, HELD.acquire());
+    held.await.expect("it is handled").unwrap().forget();
+    peer.tell(Wait).now().unwrap();
+    let said = peer.tell(Wait).now().unwrap_err().to_string();
     assert!(said.contains("is full, and nobody waited"), "{said}");
     let patience = Duration::from_millis(20);
     let said = peer.tell(Wait).timeout(patience).await.unwrap_err();
     assert!(said.to_string().contains("stayed full for 20ms"), "{said}");
-    asked.abort();
     system.shutdown().await;
 }
 
