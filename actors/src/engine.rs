@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Clock, Failure, GrantedDevice, Shape};
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::trajectory::{Batch, Order, SampleId, Trajectory, Used, Version};
 
@@ -381,10 +380,7 @@ pub trait RolloutEngine: Send + Sync {
 /// Does what keeps a thread busy where other tasks can go on meanwhile; in a simulation, which has one
 /// thread, right here.
 pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
-    }
+    odeon::block_in_place(work)
 }
 
 /// Waits for what only takes time in thought.

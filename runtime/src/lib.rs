@@ -102,6 +102,7 @@ mod system;
 pub mod testing;
 
 pub use actor::actor_type::{ActorType, ActorTypes, Method};
+pub use actor::blocked::block_in_place;
 pub use actor::cell::Phase;
 #[doc(hidden)]
 pub use actor::check;

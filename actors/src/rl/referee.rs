@@ -218,7 +218,7 @@ async fn starts(sandbox: &Sandbox, language: Language) -> Result<(), RefereeErro
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     match Handle::try_current() {
         Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
-            tokio::task::block_in_place(|| handle.block_on(work))
+            odeon::block_in_place(|| handle.block_on(work))
         }
         // Nothing of tokio is needed where no programs are run, and else this is refused.
         _ => futures::executor::block_on(work),

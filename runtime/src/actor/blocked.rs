@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
+use crate::actor::console::Console;
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
 use crate::base::clock::{Clock, Timestamp};
@@ -65,6 +67,42 @@ pub(crate) fn enter(actor: Option<ActorId>) -> Option<ActorId> {
         });
         slot.turn(actor)
     })
+}
+
+/// Runs work that keeps its thread for long, while the other tasks of the process go on on other threads; in a
+/// runtime of one thread they wait. It does not count as a blocked thread. The actor handles nothing else
+/// meanwhile: what is to run beside its handlers goes to `tokio::task::spawn_blocking`.
+///
+/// ```
+/// use odeon::prelude::*;
+///
+/// struct Fitter;
+///
+/// #[odeon::actor(name = "demo.Fitter")]
+/// impl Fitter {
+///     fn start(_: ()) -> Self {
+///         Self
+///     }
+///
+///     #[handler]
+///     fn fit(&mut self, numbers: Vec<f64>) -> f64 {
+///         odeon::block_in_place(|| numbers.iter().map(|x| x.exp()).sum())
+///     }
+/// }
+/// ```
+pub fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<ActorId>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            enter(self.0);
+        }
+    }
+    let _restore = Restore(enter(None));
+    let runtime = Handle::try_current();
+    match runtime.map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
 }
 
 impl ThreadSlot {
@@ -122,7 +160,14 @@ impl BlockedThreads {
         let begun = rows.iter().filter(|row| !watch.told.contains(&row.0));
         for (actor, name, message, since) in begun {
             let lasts = now.since(*since);
-            tracing::warn!(%actor, name, message, ?lasts, "an actor blocks a thread: use spawn_blocking, or a process of its own");
+            tracing::warn!(%actor, name, method = message, ?lasts, "an actor blocks a thread: use spawn_blocking, or block_in_place");
+            let place = match *message {
+                "" => "beside its handlers".to_owned(),
+                message => format!("in {message}"),
+            };
+            engine.component::<Console>().say(format_args!(
+                "actor {name} {actor} blocks a thread {place}, so far for {lasts:.1?}: use spawn_blocking, or odeon::block_in_place"
+            ));
         }
         let again =
             !actors.is_empty() && now.since(watch.told_at) >= engine.limits.heartbeat_interval;
@@ -226,8 +271,16 @@ mod tests {
         enter(before);
         assert_eq!(own(watch.blocked(at(16), after)), []);
         assert_eq!(own(watch.blocked(at(21), after)), [(actor(1), at(16))]);
+        // What is said to block does not count, and the actor is back after it.
+        let computed = block_in_place(|| {
+            assert_eq!(own(watch.blocked(at(22), after)), []);
+            own(watch.blocked(at(28), after)).len()
+        });
+        assert_eq!(computed, 0);
+        assert_eq!(own(watch.blocked(at(29), after)), []);
+        assert_eq!(own(watch.blocked(at(34), after)), [(actor(1), at(29))]);
         enter(None);
-        assert_eq!(own(watch.blocked(at(30), after)), []);
+        assert_eq!(own(watch.blocked(at(40), after)), []);
         assert_eq!(own(watch.blocked(at(60), after)), []);
     }
 }

@@ -431,9 +431,9 @@ impl Engine {
     pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
         self.dead_letters.fetch_add(1, Ordering::Relaxed);
         if self.is_closing() || down.reason == Reason::Sibling {
-            tracing::info!(%actor, message, why = %down.reason, "dead letter at the end");
+            tracing::info!(%actor, method = message, why = %down.reason, "dead letter at the end");
         } else {
-            tracing::warn!(%actor, message, why = %down.reason, "dead letter");
+            tracing::warn!(%actor, method = message, why = %down.reason, "dead letter");
         }
     }
 

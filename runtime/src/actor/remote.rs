@@ -92,7 +92,7 @@ pub(crate) fn receive(cell: &Arc<ActorCell>, call: &Call, arrived: Timestamp) {
     match (method.unpack)(&call.payload, head, back) {
         Ok(mail) => envelope::deliver(cell, mail),
         Err((error, back)) => {
-            tracing::warn!(actor = %cell.id, message = method.name, %error, "unreadable message");
+            tracing::warn!(actor = %cell.id, method = method.name, %error, "unreadable message");
             cell.message_in(sender);
             cell.message_out(sender);
             if let Some(back) = back {
