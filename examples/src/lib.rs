@@ -21,4 +21,16 @@ mod guide {
     mod timers_and_tasks {}
     #[doc = include_str!("../../docs/guide/6-testing.md")]
     mod testing {}
+    #[doc = include_str!("../../docs/guide/7-blocking-work.md")]
+    mod blocking_work {}
+    #[doc = include_str!("../../docs/guide/8-groups.md")]
+    mod groups {}
+    #[doc = include_str!("../../docs/guide/9-blobs.md")]
+    mod blobs {}
+    #[doc = include_str!("../../docs/guide/10-nodes-and-jobs.md")]
+    mod nodes_and_jobs {}
+    #[doc = include_str!("../../docs/guide/11-signals-and-logging.md")]
+    mod signals_and_logging {}
+    #[doc = include_str!("../../docs/guide/12-devices.md")]
+    mod devices {}
 }

@@ -15,6 +15,26 @@
 //! The crate knows actors, references, supervision, links and processes. It does not know models,
 //! losses or HTTP.
 //!
+//! # To begin with
+//!
+//! The guide leads from an empty folder to actors on several nodes: `docs/guide` in the tree that this
+//! crate lies in. Its programs begin with `use odeon::prelude::*`, which has all but the last of these:
+//!
+//! | name | for |
+//! | --- | --- |
+//! | [`job!`] | listing the actors of a program; `job![..].run(..)` in `main` starts a [`System`] |
+//! | [`macro@actor`] | writing an actor: a struct, one `impl` block, and a message for each `#[handler]` |
+//! | [`System`] | spawning actors, finding them by name, ending all of them in order |
+//! | [`Ref`] | asking, telling, stopping and watching an actor, wherever it is |
+//! | [`Context`] | acting from inside of a handler: children, timers, tasks, the actor's own reference |
+//! | [`Supervision`], [`Restart`] | saying what begins anew after a failure, and how often |
+//! | [`Needs`] | saying which devices, processors, memory and nodes an actor needs |
+//! | [`Group`], [`Mesh`], [`Rank`] | calling many actors as one |
+//! | [`Blob`] | handing on bulk bytes that nobody copies |
+//! | [`ReplyStream`], [`Later`] | answering many times, or later |
+//! | [`Clock`] | taking the time, which a simulation drives |
+//! | [`macro@test`], [`simulation`] | testing actors with their processes, and in virtual time |
+//!
 //! # Features
 //!
 //! | feature | what it adds |
