@@ -60,7 +60,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `base`, `net`, `actor`, `node` | the four floors: the modules of each |
-//! | `system`, `system/admin`, `system/network`, `context`, `group`, `group/*` | the calls of users: the way in; its administration; a system among other nodes; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
+//! | `system`, `system/admin`, `system/network`, `system/signals`, `context`, `group`, `group/*` | the calls of users: the way in; its administration; a system among other nodes; signals that ask a program to end; the acts of a running actor; ranked actors on a mesh, called as one (`group/collective`: each member's seat for collectives) |
 //! | `prelude` | the names that a program of actors uses |
 //! | `services` | the list of services that engines have for each other, and the components of an engine |
 //! | `simulation` | several engines in one thread, with faults |

@@ -142,13 +142,17 @@ impl System {
         task_context::within(Some(Arc::clone(&self.engine)), future).await
     }
 
-    /// Waits for a failure that no supervisor could mend.
+    /// Waits for a failure that no supervisor could mend. Whoever has it decides what becomes of the program:
+    /// [`Job::run`] then returns what `main` does.
     #[odeon_macros::boxed]
     pub async fn failed(&self) -> Failure {
         let mut failed = self.engine.watch_failure();
         let failure = failed.wait_for(Option::is_some).await;
         match failure.ok().and_then(|failure| failure.clone()) {
-            Some(failure) => failure,
+            Some(failure) => {
+                self.engine.note_failure_heard();
+                failure
+            }
             None => std::future::pending().await,
         }
     }
@@ -514,7 +518,7 @@ impl Job {
                 None => Box::pin(main(system.clone())),
             };
             let outcome = heeded(signals, &system, main).await;
-            let failed = system.engine.failure();
+            let failed = system.engine.unheard_failure();
             system.shutdown().await;
             match failed {
                 // Whatever `main` thinks of it: half of the program has ended.

@@ -97,6 +97,8 @@ pub(crate) struct Engine {
     failed: tokio::sync::watch::Sender<Option<Failure>>,
     /// The same, before those at the top have ended for it.
     failing: OnceLock<Failure>,
+    /// `main` has heard of that.
+    failure_heard: AtomicBool,
     /// Tasks that others wait for an answer of, and that take a while.
     pub(crate) answering: tokio::sync::watch::Sender<usize>,
     /// Questions of other engines that take a while.
@@ -187,6 +189,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             failed: tokio::sync::watch::channel(None).0,
             failing: OnceLock::new(),
+            failure_heard: AtomicBool::new(false),
             answering: tokio::sync::watch::channel(0).0,
             serving: Serving::default(),
         });

@@ -10,6 +10,7 @@
 //! Whoever reads pulls: the writer waits when the room is full, so a slow reader slows it down and nothing
 //! piles up. A stream belongs to one life of its actor: when that ends first, the reader hears how.
 
+pub(crate) mod life;
 pub(crate) mod protocol;
 mod remote;
 mod service;
@@ -26,9 +27,8 @@ use parking_lot::Mutex;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-use crate::actor::cell::ActorCell;
 use crate::actor::engine::Engine;
 use crate::actor::handler::{Actor, Context};
 use crate::actor::pending::{Caller, InCrowd, Queueing, WaitFor};
@@ -36,11 +36,12 @@ use crate::actor::request::HandledBy;
 use crate::actor::task_context;
 use crate::base::clock::Clock;
 use crate::base::error::AskError;
-use crate::base::failure::{Down, Failure, FailureKind, Reason};
-use crate::base::id::{ActorId, Incarnation, ProcessId, Ref};
+use crate::base::failure::{Failure, FailureKind, Reason};
+use crate::base::id::{ActorId, ProcessId, Ref};
 use crate::base::message::{Message, Wire};
 use crate::base::shape::{self, Shape};
 
+use life::{Ending, Local, StreamLife};
 use protocol::StreamHandle;
 use remote::Remote;
 pub(crate) use shelf::Shelf;
@@ -101,58 +102,6 @@ enum Source<T> {
     /// A stream that has reached a process without a system.
     Adrift,
     Over,
-}
-
-/// The reading end of a stream whose writer is in this process.
-struct Local<T> {
-    replies: mpsc::Receiver<T>,
-    life: Arc<StreamLife>,
-}
-
-/// The writer's life as the reader of a stream has to know it.
-pub(crate) struct StreamLife {
-    cell: Arc<ActorCell>,
-    incarnation: Incarnation,
-    end: watch::Sender<Option<Ending>>,
-}
-
-/// The end of a stream; the first one stands.
-#[derive(Clone)]
-enum Ending {
-    /// All was written.
-    Finished,
-    /// Its writer ended before.
-    Died(Reason),
-}
-
-impl StreamLife {
-    fn end(&self, ending: Ending) {
-        self.end.send_if_modified(|end| {
-            let first = end.is_none();
-            end.get_or_insert(ending);
-            first
-        });
-    }
-
-    /// The life of its actor ends.
-    pub(crate) fn life_ends(&self, reason: &Reason) {
-        self.end(Ending::Died(reason.clone()));
-    }
-
-    /// Resolves to nothing when all was written, to an error when the writer has died.
-    async fn over(self: Arc<Self>) -> Option<AskError> {
-        let mut end = self.end.subscribe();
-        // The sender is ours, so the wait cannot fail.
-        let end = end.wait_for(Option::is_some).await.ok()?.clone();
-        match end? {
-            Ending::Finished => None,
-            Ending::Died(reason) => Some(AskError::Died(Down {
-                id: self.cell.id,
-                incarnation: self.incarnation,
-                reason,
-            })),
-        }
-    }
 }
 
 /// The writing end of a [`ReplyStream`]. Dropping it ends the stream in order, unless that comes with the end
@@ -255,11 +204,7 @@ impl<A: Actor> Context<A> {
     pub fn reply_channel<T: Wire>(&self, room: usize) -> (ReplySender<T>, ReplyStream<T>) {
         assert!(room > 0, "a stream of replies needs room for one");
         let (sender, replies) = mpsc::channel(room);
-        let life = Arc::new(StreamLife {
-            cell: Arc::clone(&self.cell),
-            incarnation: self.incarnation,
-            end: watch::channel(None).0,
-        });
+        let life = Arc::new(StreamLife::new(&self.cell, self.incarnation));
         self.tasks.streams.add(&life);
         let stream = ReplyStream::of(Source::Local(Local {
             replies,

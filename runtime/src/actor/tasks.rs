@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::actor::cell::{ActorCell, Control};
-use crate::actor::replies::StreamLife;
+use crate::actor::replies::life::StreamLife;
 use crate::actor::task_context::Current;
 use crate::actor::user_code::UserCode;
 use crate::base::clock::Clock;

@@ -9,17 +9,20 @@ use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_placement::{Demand, DeviceGrant, Lease, Node, Resources, View, solve};
 use odeon_shm::{GangName, RegionName};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+use serde_bytes::ByteBuf;
 
 use super::*;
+use crate::actor::blocked::protocol::BlockingReport;
 use crate::actor::engine::Engine;
 use crate::actor::engine::lives::{HostName, HostOrder, LifeRequest};
 use crate::actor::names::NameRequest;
 use crate::actor::placing::{
     Ask, DismissRequest, Granted, GrantedDevice, LaunchOrder, Launched, LeaseId,
 };
+use crate::actor::replies::protocol::{Batch, StreamEnd, StreamRequest};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::NameError;
-use crate::base::failure::{Down, Failure};
+use crate::base::failure::{Down, Failure, Reason};
 use crate::base::id::{ActorId, ProcessId};
 use crate::base::needs::Needs;
 use crate::base::supervise::{Orphans, Restart, Supervision};
@@ -117,7 +120,7 @@ macro_rules! all {
     ($of:ident) => {
         speeches![$of: Lives, Watching, Naming, Detaching, Launching, LeaseLaunching, Dismissing,
             LastWords, Scheduling, Surveying, SurveyingAll, Claiming, HandingOver, Evicting,
-            Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts]
+            Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts, Streaming, Blocking]
     };
 }
 
@@ -849,6 +852,45 @@ impl Drawn for MethodCounts {
             }]
         })
     }
+}
+
+impl Drawn for Streaming {
+    fn request(draw: &mut Draw) -> StreamRequest {
+        match draw.next() % 3 {
+            0 => StreamRequest::Arrived(draw.next()),
+            1 => StreamRequest::Next(draw.next()),
+            _ => StreamRequest::Drop(draw.next()),
+        }
+    }
+
+    fn answer(draw: &mut Draw) -> Batch {
+        let end = match draw.next() % 5 {
+            0 => None,
+            1 => Some(StreamEnd::Finished),
+            2 => Some(StreamEnd::Died(Down {
+                id: draw.actor(),
+                incarnation: 3,
+                reason: Reason::Failed(draw.failure()),
+            })),
+            3 => Some(StreamEnd::BadReply(draw.text())),
+            _ => Some(StreamEnd::Unknown),
+        };
+        let replies = vec![ByteBuf::from(draw.text().into_bytes())];
+        Batch { replies, end }
+    }
+}
+
+impl Drawn for Blocking {
+    fn request(draw: &mut Draw) -> Vec<BlockingReport> {
+        vec![BlockingReport {
+            actor: draw.actor(),
+            name: draw.text(),
+            message: draw.text(),
+            lasts: Duration::from_millis(draw.next() >> 16),
+        }]
+    }
+
+    fn answer(_draw: &mut Draw) {}
 }
 
 impl Draw {

@@ -123,6 +123,10 @@ fn head_of(bytes: &[u8]) -> Result<(Head, usize), RecordingError> {
     }
     let version = bytes.get(8..10).ok_or(RecordingError::Head)?;
     let found = u16::from_le_bytes([version[0], version[1]]);
+    if found == 0 {
+        // No release has written it: the bytes were damaged.
+        return Err(RecordingError::Head);
+    }
     if found > VERSION {
         return Err(RecordingError::Newer { found });
     }

@@ -173,6 +173,11 @@ fn one_of_a_newer_release_says_so() {
     bytes[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = read(&bytes).unwrap_err();
     assert!(error.to_string().contains("a newer one"), "{error}");
+    bytes[8..10].copy_from_slice(&0_u16.to_le_bytes());
+    assert!(
+        matches!(read(&bytes), Err(RecordingError::Head)),
+        "no release has written it"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a process tells its node of threads that its actors block.
+//! The report of a process to its node on threads that its actors block.
 
 use std::time::Duration;
 

@@ -260,6 +260,17 @@ impl Engine {
         self.failing.get().cloned()
     }
 
+    /// `main` knows that the system has failed, so that what it returns is its verdict.
+    pub(crate) fn note_failure_heard(&self) {
+        self.failure_heard.store(true, Ordering::Relaxed);
+    }
+
+    /// The failure that ended the top of the tree, unless `main` has heard of it.
+    pub(crate) fn unheard_failure(&self) -> Option<Failure> {
+        let heard = self.failure_heard.load(Ordering::Relaxed);
+        self.failure().filter(|_| !heard)
+    }
+
     /// A failure has climbed out of the top of the tree, where all are about to end for it.
     fn begin_to_fail(&self, failure: &Failure) {
         self.component::<Console>().shout(format_args!(

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_bytes::ByteBuf;
 use tokio::sync::Notify;
 
-use super::Local;
+use super::life::Local;
 use super::protocol::{Batch, StreamEnd, StreamHandle};
 use crate::actor::engine::Engine;
 use crate::actor::engine::component::Component;
