@@ -36,6 +36,9 @@ pub(crate) struct Shelf {
 struct Book {
     last: u64,
     streams: BTreeMap<u64, Shelved>,
+    /// Those that nobody has come for, with the end of the time for it. The first is due first, since all have as
+    /// long.
+    awaited: BTreeMap<u64, Timestamp>,
     /// Processes that write what is read here.
     origins: BTreeMap<ProcessId, Weak<Origin>>,
 }
@@ -43,8 +46,8 @@ struct Book {
 /// A stream that waits for its reader.
 struct Shelved {
     stream: Arc<Shared>,
-    /// The process that reads it, or the end of the time in which it has to come.
-    reader: Result<ProcessId, Timestamp>,
+    /// The process that reads it, once it has come.
+    reader: Option<ProcessId>,
 }
 
 /// A process that writes streams which are read here.
@@ -159,35 +162,41 @@ impl Shelf {
             source: tokio::sync::Mutex::new(Some(stream)),
             dropped: Notify::new(),
         });
-        let reader = Err(due);
+        let reader = None;
         book.streams.insert(number, Shelved { stream, reader });
+        book.awaited.insert(number, due);
         number
     }
 
     /// The handle of a stream has arrived in a process, which reads it from now on.
     pub(super) fn arrived(&self, number: u64, reader: ProcessId) {
-        if let Some(shelved) = self.book.lock().streams.get_mut(&number) {
-            shelved.reader = Ok(reader);
+        let mut book = self.book.lock();
+        book.awaited.remove(&number);
+        if let Some(shelved) = book.streams.get_mut(&number) {
+            shelved.reader = Some(reader);
         }
     }
 
     /// The stream of a number, for its reader.
     pub(super) fn find(&self, number: u64, reader: ProcessId) -> Option<Arc<Shared>> {
-        let mut book = self.book.lock();
-        let shelved = book.streams.get_mut(&number)?;
-        let is_theirs = shelved.reader.is_err() || shelved.reader == Ok(reader);
+        let book = self.book.lock();
+        let shelved = book.streams.get(&number)?;
+        let is_theirs = shelved.reader.is_none_or(|known| known == reader);
         is_theirs.then(|| Arc::clone(&shelved.stream))
     }
 
     /// It has come to its end.
     pub(super) fn forget(&self, number: u64) {
-        let forgotten = self.book.lock().streams.remove(&number);
+        let mut book = self.book.lock();
+        book.awaited.remove(&number);
+        let forgotten = book.streams.remove(&number);
+        drop(book);
         drop(forgotten);
     }
 
     /// Its reader reads no more.
     pub(super) fn drop_for(&self, number: u64, reader: ProcessId) {
-        self.drop_all(|at, shelved| at == number && shelved.reader == Ok(reader));
+        self.drop_all(|at, shelved| at == number && shelved.reader == Some(reader));
     }
 
     fn drop_all(&self, is_over: impl Fn(u64, &Shelved) -> bool) {
@@ -218,11 +227,20 @@ impl Shelf {
 
 impl Component for Shelf {
     fn sweep(&self, _: &Arc<Engine>, now: Timestamp) {
-        self.drop_all(|_, shelved| matches!(shelved.reader, Err(due) if due <= now));
+        let mut due = vec![];
+        {
+            let mut book = self.book.lock();
+            while let Some(first) = book.awaited.first_entry().filter(|it| *it.get() <= now) {
+                due.push(first.remove_entry().0);
+            }
+        }
+        if !due.is_empty() {
+            self.drop_all(|number, _| due.binary_search(&number).is_ok());
+        }
     }
 
     fn process_down(&self, _: &Arc<Engine>, exit: &ProcessExit) {
-        self.drop_all(|_, shelved| shelved.reader == Ok(exit.process));
+        self.drop_all(|_, shelved| shelved.reader == Some(exit.process));
         let origin = self.book.lock().origins.remove(&exit.process);
         if let Some(origin) = origin.and_then(|origin| origin.upgrade()) {
             // The first news stands.
