@@ -368,21 +368,17 @@ impl Member {
         let rank = self.membership.rank;
         let seen = self.word32(rank, BELL).load(Ordering::SeqCst);
         self.told()?;
-        for other in to {
-            if self.queued(rank, *other)? < self.shape.queue {
-                return Ok(());
-            }
-        }
-        for other in from {
-            if self.queued(*other, rank)? > 0 {
-                return Ok(());
-            }
-        }
-        if ready()? {
+        if self.can_move(to, from)? || ready()? {
             return Ok(());
         }
-        self.look_after(to)?;
-        self.look_after(from)?;
+        if let Err(trouble) = self.look_after(to).and_then(|()| self.look_after(from)) {
+            // What one did before it went counts, also between the looks at its queue and at itself.
+            return if self.can_move(to, from)? {
+                Ok(())
+            } else {
+                Err(trouble)
+            };
+        }
         self.sleep(
             self.word32(rank, BELL),
             self.word32(rank, BELL_WAITERS),
@@ -390,6 +386,22 @@ impl Member {
             until,
         );
         Ok(())
+    }
+
+    /// True when a queue to one of `to` has room, or one from one of `from` has bytes.
+    fn can_move(&self, to: &[usize], from: &[usize]) -> Result<bool, Trouble> {
+        let rank = self.membership.rank;
+        for other in to {
+            if self.queued(rank, *other)? < self.shape.queue {
+                return Ok(true);
+            }
+        }
+        for other in from {
+            if self.queued(*other, rank)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The first report of a fault.
@@ -532,7 +544,13 @@ impl Member {
             };
             self.told()?;
             let begun = *begun.get_or_insert_with(now);
-            self.look_after(&missing)?;
+            if let Err(trouble) = self.look_after(&missing) {
+                // One may have come, and have gone since, between the looks at its round and at it.
+                if missing.iter().any(|other| self.has_come(*other, round)) {
+                    continue;
+                }
+                return Err(trouble);
+            }
             if now() >= until {
                 let waited = until.saturating_duration_since(begun);
                 let ranks = missing;

@@ -339,3 +339,40 @@ fn a_rank_of_this_process_that_gives_up_is_named() {
         drop(gone);
     });
 }
+
+/// What a rank has given stands when it leaves at once, whether the others have looked or not.
+#[test]
+fn a_rank_may_leave_when_its_last_operation_is_done() {
+    const NAME: &str = "a_rank_may_leave_when_its_last_operation_is_done";
+    let once = |name: &GangName, rank: usize| {
+        // Over shared windows, and over queues in turn.
+        let algorithm = Algorithm::ALL[(name.gang % 4) as usize];
+        let mut comm = join(name, rank).unwrap().with_algorithm(algorithm);
+        let mut data = [rank as f32];
+        comm.all_reduce(&mut data, Reduce::Sum).unwrap();
+        assert_eq!(data, [6.0]);
+    };
+    if let Some((rank, _)) = role() {
+        for line in std::io::stdin().lines() {
+            once(&serde_json::from_str(&line.unwrap()).unwrap(), rank);
+        }
+        return;
+    }
+    let gang = || Gang::create(4, GangOptions::default()).unwrap();
+    let first = gang();
+    let start = |rank| Other::start(NAME, rank, &first.name());
+    let mut others: Vec<Other> = (1..4).map(start).collect();
+    for _ in 0..1000 {
+        let gang = gang();
+        let name = gang.name();
+        for other in &mut others {
+            writeln!(other.input, "{}", serde_json::to_string(&name).unwrap()).unwrap();
+        }
+        once(&name, 0);
+        // They may be about to join.
+        while !gang.missing().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+    others.into_iter().for_each(Other::end);
+}
