@@ -34,3 +34,4 @@ pub(crate) mod tasks;
 pub mod telemetry;
 pub(crate) mod timers;
 pub(crate) mod user_code;
+pub(crate) mod waits;

@@ -92,7 +92,7 @@
 //! | `actor/service_row`, `actor/placing` | a service as an engine has it; the questions that place an actor in another process |
 //! | `actor/replies`, `actor/replies/*` | streams of replies: both ends in one process, the reading end in another (`remote`), what a process writes for others (`shelf`) |
 //! | `actor/console`, `actor/panic_hook` | lines on standard error for a program without a log; panics of actors, which are told there |
-//! | `actor/pending`, `actor/engine/expiry`, `actor/engine/exits`, `actor/remote` | asks that wait for an answer; those whose time is over, and circles of actors that wait for each other; the last ends of other processes; the receiving end of a remote ask |
+//! | `actor/pending`, `actor/engine/expiry`, `actor/engine/exits`, `actor/remote`, `actor/engine/crash`, `actor/waits`, `actor/waits/*` | asks that wait for an answer; those whose time is over; the last ends of other processes; the receiving end of a remote ask; the end of an engine inside another's process; waits of actors for each other, circles in them, and how processes tell of theirs |
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `actor/blocked`, `actor/blocked/*` | threads that code of actors blocks, which a process tells its node |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |

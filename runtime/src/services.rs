@@ -14,6 +14,7 @@ use crate::actor::replies::protocol::Streaming;
 use crate::actor::service_row::ServiceRow;
 use crate::actor::task_context::Listed;
 use crate::actor::telemetry::Points;
+use crate::actor::waits::protocol::TellingWaits;
 use crate::base::id::ProcessId;
 use crate::base::limits::Limits;
 use crate::node::blob::protocol::{Bringing, Lending};
@@ -56,6 +57,7 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::at_once::<MethodCounts>(),
     ServiceRow::at_once::<Streaming>(),
     ServiceRow::at_once::<Blocking>(),
+    ServiceRow::later::<TellingWaits>(),
 ];
 
 const _: () = {

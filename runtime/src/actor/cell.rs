@@ -386,6 +386,20 @@ impl ActorCell {
         }
     }
 
+    /// Drops it where it is, as the end of its process would. What drives it in another framework's
+    /// thread is stopped instead.
+    pub(crate) fn kill(&self) {
+        if self.mailbox.get().is_some_and(Mailbox::kill) {
+            self.enter(Phase::Over);
+        } else {
+            self.order(Control::Halt {
+                reason: Reason::Unknown,
+                keep_mail: false,
+                done: None,
+            });
+        }
+    }
+
     pub(crate) fn next_order(&self) -> Option<Control> {
         let mut orders = self.control.lock();
         let order = orders.pop_front();

@@ -6,6 +6,7 @@
 
 mod carry_out;
 pub(crate) mod component;
+mod crash;
 mod credit;
 mod exits;
 mod expiry;
@@ -34,6 +35,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::actor::actor_type::ActorTypes;
 use crate::actor::cell::{ActorCell, Phase};
@@ -76,6 +78,8 @@ pub(crate) struct Engine {
     /// The node above, when this is a worker.
     pub(crate) uplink: OnceLock<ProcessId>,
     runtime: tokio::runtime::Handle,
+    /// The tasks of an engine inside another's process, which are dropped when it is killed.
+    mortal: OnceLock<Mutex<JoinSet<()>>>,
     pub(crate) cells: IdMap<ActorId, Arc<ActorCell>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
@@ -175,6 +179,7 @@ impl Engine {
             dead_letters: AtomicU64::new(0),
             uplink: OnceLock::new(),
             runtime: runtime.clone(),
+            mortal: OnceLock::new(),
             cells: IdMap::default(),
             members: Members::default(),
             links: IdMap::default(),
@@ -213,8 +218,14 @@ impl Engine {
 
     /// Boxed, so that all tasks are one kind to tokio, whose part of them is compiled once.
     fn spawn_boxed(&self, future: BoxFuture<'static, ()>) {
-        // Tasks end with their links, actors or the engine; nobody needs to join them.
-        drop(self.runtime.spawn(future));
+        let Some(mortal) = self.mortal.get() else {
+            // Tasks end with their links, actors or the engine; nobody needs to join them.
+            drop(self.runtime.spawn(future));
+            return;
+        };
+        let mut tasks = mortal.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(future, &self.runtime);
     }
 
     /// Polls once, and leaves the rest to a task that [`Engine::close`] waits for.

@@ -37,8 +37,8 @@ pub enum AskError {
         actor: ActorId,
         /// The time that the caller waited.
         waited: Duration,
-        /// Actors of the caller's process that wait for each other, where the wait led to such ones, in
-        /// words; else empty.
+        /// Actors that wait for each other, where the wait led to such ones, in words; else empty. Those
+        /// of other processes are found for asks of actors, when their processes answer within 0.1 s.
         circle: String,
     },
     /// The mailbox stayed full until the deadline. No effect. Ask less often or give more time.

@@ -648,20 +648,6 @@ impl Engine {
         self.launch_as(process, job, None).await?;
         Ok(process)
     }
-
-    /// Ends at once without a word, as a killed process would.
-    pub(crate) fn crash(self: &Arc<Self>) {
-        for link in self.links.iter() {
-            link.close("killed");
-        }
-        for cell in self.cells.iter() {
-            cell.order(crate::actor::cell::Control::Halt {
-                reason: crate::base::failure::Reason::Unknown,
-                keep_mail: false,
-                done: None,
-            });
-        }
-    }
 }
 
 /// Why a worker ends that its driver wants killed.

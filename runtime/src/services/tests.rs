@@ -20,6 +20,8 @@ use crate::actor::placing::{
     Ask, DismissRequest, Granted, GrantedDevice, LaunchOrder, Launched, LeaseId,
 };
 use crate::actor::replies::protocol::{Batch, StreamEnd, StreamRequest};
+use crate::actor::waits::protocol::WaitsQuestion;
+use crate::actor::waits::{Wait, Waits};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::NameError;
 use crate::base::failure::{Down, Failure, Reason};
@@ -120,7 +122,8 @@ macro_rules! all {
     ($of:ident) => {
         speeches![$of: Lives, Watching, Naming, Detaching, Launching, LeaseLaunching, Dismissing,
             LastWords, Scheduling, Surveying, SurveyingAll, Claiming, HandingOver, Evicting,
-            Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts, Streaming, Blocking]
+            Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts, Streaming, Blocking,
+            TellingWaits]
     };
 }
 
@@ -891,6 +894,25 @@ impl Drawn for Blocking {
     }
 
     fn answer(_draw: &mut Draw) {}
+}
+
+impl Drawn for TellingWaits {
+    fn request(draw: &mut Draw) -> WaitsQuestion {
+        WaitsQuestion {
+            actor: draw.actor(),
+            hops: draw.next() as u8,
+        }
+    }
+
+    fn answer(draw: &mut Draw) -> Waits {
+        let mut waits = Waits::default();
+        for _ in 0..draw.next() % 3 {
+            let (who, on) = (draw.actor(), draw.actor());
+            let message = draw.text().into();
+            waits.add(who, "Actor", Wait { on, message });
+        }
+        waits
+    }
 }
 
 impl Draw {

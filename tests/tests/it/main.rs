@@ -16,6 +16,7 @@ mod hosts;
 mod inspect;
 mod joins;
 mod links;
+mod lives;
 mod macros;
 mod mishaps;
 mod on_demand;

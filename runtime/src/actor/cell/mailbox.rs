@@ -42,6 +42,18 @@ impl Mailbox {
             Self::Actix(_) => {}
         }
     }
+
+    /// Drops what it drives. Returns false where that cannot be.
+    pub(crate) fn kill(&self) -> bool {
+        match self {
+            Self::Kameo(host) => {
+                host.kill();
+                true
+            }
+            #[cfg(feature = "actix")]
+            Self::Actix(_) => false,
+        }
+    }
 }
 
 /// The actor that kameo sees. There is one kind for all actors.

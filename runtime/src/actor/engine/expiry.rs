@@ -1,21 +1,27 @@
-//! Asks whose time is over, and the circles of actors that wait for each other, which are named to them.
+//! Asks whose time is over. The circles of actors that wait for each other are named to them, also those
+//! that lead through other processes, which are asked for their part.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Engine;
-use crate::actor::pending::{Caller, Waiting};
+use super::members::PlaceOf;
+use crate::actor::pending::{Caller, InCrowd, WaitFor, Waiting};
+use crate::actor::waits::protocol::{TellingWaits, WaitsQuestion};
+use crate::actor::waits::{Wait, Waits};
 use crate::base::clock::Clock;
-use crate::base::id::ActorId;
+use crate::base::id::{ActorId, ProcessId};
 
-/// A wait of an actor's handler for another actor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wait {
-    on: ActorId,
-    message: &'static str,
-}
-
-/// The waits of a process's actors.
-type Waits = BTreeMap<ActorId, Vec<Wait>>;
+/// The longest time by which a late ask ends later, since other processes are asked for their waits.
+const LOOK: Duration = Duration::from_millis(100);
+/// Late asks of one sweep for which others are asked.
+const LOOKS_MAX: usize = 16;
+/// Actors of other processes that are asked about for one late ask.
+const ASKED_MAX: usize = 16;
+/// Actors of which a process tells.
+const TOLD_MAX: usize = 64;
+/// From a home that has moved its actor to another process, and from there.
+const HOPS: u8 = 3;
 
 impl Engine {
     /// Ends the asks whose time is over.
@@ -25,22 +31,45 @@ impl Engine {
             return;
         }
         let waits = self.waits(&due);
+        let mut looks = LOOKS_MAX;
         for (key, waiting) in due {
             self.withdraw(key, &waiting);
-            let circle = circle(&waits, waiting.actor);
-            waiting.expire(self.in_words(&circle));
+            let circle = waits.circle(waiting.actor);
+            if looks == 0 || !circle.is_empty() || !self.leads_out(&waits, &waiting) {
+                waiting.expire(circle);
+                continue;
+            }
+            looks -= 1;
+            let (engine, mut waits) = (self.this(), waits.clone());
+            // Others may look at the same time for the same circle: this ask is a part of it until it ends.
+            let seen = self.crowd.enter(InCrowd {
+                caller: waiting.caller,
+                actor: waiting.actor,
+                message: waiting.message,
+                since: waiting.since,
+                wait: WaitFor::Answer,
+            });
+            self.begin_task(async move {
+                let _seen = seen;
+                engine.learn_waits(&mut waits, waiting.actor).await;
+                waiting.expire(waits.circle(waiting.actor));
+            });
         }
     }
 
     /// The waits of handlers here that have not ended, those of asks that are due among them.
     fn waits(&self, due: &[(u64, Waiting)]) -> Waits {
-        let mut waits = Waits::new();
-        let mut see = |caller: &Caller, on, message| {
+        let mut waits = Waits::default();
+        let mut see = |caller: &Caller, on, message: &'static str| {
             let Some(who) = caller.inside() else { return };
-            let running = self.cells.get(&who).and_then(|cell| cell.stats.running());
+            let Some(cell) = self.cells.get(&who) else {
+                return;
+            };
             let asked_by = caller.span.span_id;
+            let running = cell.stats.running();
             if running.is_some_and(|it| it.span == asked_by && asked_by != 0) {
-                waits.entry(who).or_default().push(Wait { on, message });
+                let message = message.into();
+                waits.add(who, cell.actor.name, Wait { on, message });
             }
         };
         for (_, it) in due {
@@ -52,110 +81,64 @@ impl Engine {
         waits
     }
 
-    fn in_words(&self, circle: &[(ActorId, Wait)]) -> String {
-        let name = |id: &ActorId| match self.cells.get(id) {
-            Some(cell) => format!("{} {id}", cell.actor.name),
-            None => id.to_string(),
-        };
-        let mut words = String::new();
-        for (who, wait) in circle {
-            words += &match words.is_empty() {
-                true => format!("{} waits", name(who)),
-                false => ", which waits".to_owned(),
+    /// Returns true if a handler waits, and for somebody whose waits another process knows.
+    fn leads_out(&self, waits: &Waits, waiting: &Waiting) -> bool {
+        let inside = waiting.caller.inside();
+        let waits_for = |who| waits.has(who, waiting.actor);
+        inside.is_some_and(waits_for)
+            && waits
+                .ends(waiting.actor)
+                .iter()
+                .any(|end| self.is_away(*end))
+    }
+
+    fn is_away(&self, actor: ActorId) -> bool {
+        !self.cells.contains_key(&actor)
+    }
+
+    /// Asks other processes for the waits that one for an actor leads to, until a circle is known or all
+    /// have told theirs.
+    async fn learn_waits(&self, waits: &mut Waits, on: ActorId) {
+        let (begun, mut asked) = (Clock::now(), BTreeSet::new());
+        while waits.circle(on).is_empty() && asked.len() < ASKED_MAX {
+            let mut ends = waits.ends(on).into_iter();
+            let Some(actor) = ends.find(|end| self.is_away(*end) && asked.insert(*end)) else {
+                return;
             };
-            words += &format!(" for {} ({})", name(&wait.on), wait.message);
-        }
-        words
-    }
-}
-
-/// A circle that a wait for an actor leads into: each in it waits for the next, the last for the first.
-/// Empty without one. Pure.
-fn circle(waits: &Waits, on: ActorId) -> Vec<(ActorId, Wait)> {
-    // All that it leads to, the nearest first.
-    let mut ahead = vec![on];
-    let mut next = 0;
-    while let Some(actor) = ahead.get(next) {
-        let (way, more) = (way_back(waits, *actor), waits.get(actor));
-        if !way.is_empty() {
-            return way;
-        }
-        let more = more.into_iter().flatten().map(|wait| wait.on);
-        let more: Vec<_> = more.filter(|actor| !ahead.contains(actor)).collect();
-        ahead.extend(more);
-        next += 1;
-    }
-    vec![]
-}
-
-/// A shortest way from an actor back to itself.
-fn way_back(waits: &Waits, start: ActorId) -> Vec<(ActorId, Wait)> {
-    let mut came: BTreeMap<ActorId, (ActorId, Wait)> = BTreeMap::new();
-    let mut next = VecDeque::from([start]);
-    while let Some(actor) = next.pop_front() {
-        for wait in waits.get(&actor).into_iter().flatten() {
-            if came.contains_key(&wait.on) {
-                continue;
-            }
-            came.insert(wait.on, (actor, *wait));
-            next.push_back(wait.on);
-        }
-        if came.contains_key(&start) {
-            break;
-        }
-    }
-    let (mut way, mut at) = (vec![], start);
-    while let Some((who, wait)) = came.get(&at) {
-        way.push((*who, *wait));
-        at = *who;
-        if at == start {
-            way.reverse();
-            return way;
-        }
-    }
-    vec![]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::id::ProcessId;
-
-    fn id(serial: u64) -> ActorId {
-        ActorId {
-            home: ProcessId(1),
-            serial,
+            let question = WaitsQuestion { actor, hops: HOPS };
+            let left = LOOK.saturating_sub(Clock::now().since(begun));
+            waits.learn(self.ask_waits(question, left).await);
         }
     }
 
-    fn waits(rows: &[(u64, u64)]) -> Waits {
-        let mut waits = Waits::new();
-        for (who, on) in rows {
-            let (on, message) = (id(*on), "m");
-            waits
-                .entry(id(*who))
-                .or_default()
-                .push(Wait { on, message });
+    /// The waits that an actor's lead to, as far as its process knows them.
+    pub(crate) async fn waits_from(&self, question: WaitsQuestion) -> Waits {
+        let WaitsQuestion { actor, hops } = question;
+        if !self.is_away(actor) {
+            return self.waits(&[]).from(actor, TOLD_MAX);
         }
-        waits
+        match hops.checked_sub(1) {
+            Some(hops) => self.ask_waits(WaitsQuestion { actor, hops }, LOOK).await,
+            None => Waits::default(),
+        }
     }
 
-    fn who(circle: &[(ActorId, Wait)]) -> Vec<u64> {
-        circle.iter().map(|(who, _)| who.serial).collect()
+    /// Asks the process that hosts an actor, or knows where it is. One that does not answer knows none.
+    async fn ask_waits(&self, question: WaitsQuestion, patience: Duration) -> Waits {
+        let Some(process) = self.towards(question.actor) else {
+            return Waits::default();
+        };
+        let asking = self.request::<TellingWaits>(process, &question, Some(patience));
+        asking.await.unwrap_or_default()
     }
 
-    #[test]
-    fn a_circle_is_found_from_in_it_and_from_before_it() {
-        let rows = waits(&[(1, 2), (2, 3), (2, 4), (3, 1), (4, 4), (9, 1)]);
-        assert_eq!(who(&circle(&rows, id(2))), [2, 3, 1]);
-        assert_eq!(who(&circle(&rows, id(9))), [1, 2, 3]);
-        assert_eq!(who(&circle(&rows, id(4))), [4]);
-    }
-
-    #[test]
-    fn a_chain_that_ends_is_no_circle() {
-        let rows = waits(&[(1, 2), (2, 3), (1, 3)]);
-        assert!(circle(&rows, id(1)).is_empty());
-        assert!(circle(&rows, id(7)).is_empty());
+    /// The process of an actor's life where this is its home, else its home.
+    fn towards(&self, actor: ActorId) -> Option<ProcessId> {
+        let process = match self.members.place_of(actor, self.process) {
+            PlaceOf::At(process) => process,
+            PlaceOf::Elsewhere => actor.home,
+            PlaceOf::Gone | PlaceOf::Nowhere => return None,
+        };
+        (process != self.process).then_some(process)
     }
 }

@@ -308,6 +308,7 @@ impl Engine {
             services: self.services,
             components: (self.workers().inside)(process, &self.limits, share),
         });
+        worker.can_crash();
         let (_tell, exit) = watch::channel(None);
         let row = Worker {
             job: self.job.clone(),
