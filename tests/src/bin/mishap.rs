@@ -1,8 +1,10 @@
-//! A program in which something goes wrong, alone or as a job: its first argument says what.
+//! A program in which something goes wrong, alone or as a job: its first argument says what, its second for
+//! how many nodes it waits.
 
 use std::process::ExitCode;
 
 use odeon::{AskError, Context, Effect, Failure, Incarnation, Job, Restart, System, SystemError};
+use odeon_tests::cases::{self, Gate, Pupil, Ticker};
 use rustix::process::{Pid, Signal};
 
 /// Breaks when it is asked to, or when it is made of a flawed piece.
@@ -46,7 +48,7 @@ impl Clock {
 }
 
 fn job() -> Job {
-    odeon::job![Vase, Clock]
+    odeon::job![Vase, Clock, Pupil, Gate, Ticker]
 }
 
 fn main() -> ExitCode {
@@ -102,7 +104,13 @@ async fn go_wrong(system: &System, what: &str) -> Result<(), String> {
                 while !matches!(vase.ask(DropIt).await, Err(AskError::Dead(_))) {}
             }
         }
-        other => return Err(format!("`{other}` is nothing that goes wrong here")),
+        other => {
+            let nodes = std::env::args().nth(2);
+            let nodes = nodes.and_then(|nodes| nodes.parse().ok()).unwrap_or(1);
+            if !cases::play(std::slice::from_ref(system), other, nodes).await {
+                return Err(format!("`{other}` is nothing that goes wrong here"));
+            }
+        }
     }
     println!("main goes on to its end");
     Ok(())

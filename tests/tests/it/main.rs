@@ -5,6 +5,7 @@ mod actors;
 mod bindings;
 mod blobs;
 mod blocked;
+mod cases;
 mod cluster;
 mod collectives;
 mod daemons;

@@ -14,12 +14,12 @@ use crate::daemons::{ended, found, printed, upload_of};
 /// The mark of a line of the runtime.
 const MARK: &str = "odeon: ";
 
-fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_mishap"))
 }
 
 /// Runs the program alone: its exit code, and the lines on its standard error.
-fn run(what: &str) -> (Option<i32>, Vec<String>) {
+pub(crate) fn run(what: &str) -> (Option<i32>, Vec<String>) {
     let mut command = Command::new(program());
     let output = command.arg(what).env_remove("RUST_BACKTRACE").output();
     let output = output.unwrap();
@@ -42,7 +42,7 @@ async fn submit(what: &str) -> (Outcome, Vec<String>) {
     (outcome, lines)
 }
 
-fn with<'a>(lines: &'a [String], words: &[&str]) -> Vec<&'a String> {
+pub(crate) fn with<'a>(lines: &'a [String], words: &[&str]) -> Vec<&'a String> {
     let fits = |line: &&String| words.iter().all(|word| line.contains(word));
     lines.iter().filter(fits).collect()
 }

@@ -401,7 +401,22 @@ async fn tells_that_are_lost_with_a_process_are_no_dead_letters() {
 
 /// Text that a test's own thread has logged.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    /// Takes what is logged while the guard lives.
+    pub(crate) fn take(&self) -> tracing::subscriber::DefaultGuard {
+        let to = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || to.clone());
+        tracing::subscriber::set_default(subscriber.finish())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -418,11 +433,7 @@ impl std::io::Write for Written {
 #[tokio::test]
 async fn a_dead_letter_is_logged_with_whose_it_was() {
     let written = Written::default();
-    let to = written.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || to.clone());
-    let _here = tracing::subscriber::set_default(subscriber.finish());
+    let _here = written.take();
     let system = System::local().await.unwrap();
     let actor = clerk(&system, 14, false).await;
     let held = begun(actor.ask(Hold)).await;
@@ -433,7 +444,7 @@ async fn a_dead_letter_is_logged_with_whose_it_was() {
     assert_eq!(held.await, Ok(()));
     stop.await.unwrap();
     eventually("a dead letter", async || system.admin().dead_letters() == 1).await;
-    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let text = written.text();
     let mut lines = text.lines().filter(|line| line.contains("dead letter"));
     let line = lines.next().unwrap_or_else(|| panic!("none in: {text}"));
     for part in [format!("actor={}", actor.id()), "Note".to_owned()] {
