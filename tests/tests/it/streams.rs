@@ -8,9 +8,9 @@ use odeon::prelude::*;
 use odeon::simulation::{SimulationSpec, World};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Replies that may be on their way: the room of the writer, and two batches of what fits into it.
 /// Seeds of the simulation of all troubles.
 const SEEDS: u64 = 300;
+/// Replies that may be on their way: the room of the writer, and two batches of what fits into it.
 const AHEAD: u64 = 3 * 16 + 3;
 
 thread_local! {
