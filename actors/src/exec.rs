@@ -90,7 +90,7 @@ impl Exec {
             spec,
         };
         if !exec.spec.is_held() {
-            exec.begin(&[], cx.me()).await?;
+            exec.begin(&[], cx).await?;
         }
         Ok(exec)
     }
@@ -139,7 +139,7 @@ impl Exec {
             return Err(Failure::error("the program runs already"));
         }
         self.reserved = None;
-        self.begin(&env, cx.me()).await
+        self.begin(&env, cx).await
     }
 
     /// Where this process is, for the variables of ranks.
@@ -201,7 +201,11 @@ impl Exec {
     }
 
     /// Starts the program and waits until it is ready.
-    async fn begin(&mut self, env: &[(String, String)], me: Ref<Self>) -> Result<u32, Failure> {
+    async fn begin(
+        &mut self,
+        env: &[(String, String)],
+        cx: &Context<Self>,
+    ) -> Result<u32, Failure> {
         let span = telemetry::first_span("start program").with("program", self.spec.to_string());
         let mut running = Running::start(&self.spec, env, span.context())?;
         if let Err(why) = running.become_ready(&self.spec).await {
@@ -216,9 +220,9 @@ impl Exec {
         }
         span.end();
         let (pid, name) = (running.pid(), self.spec.to_string());
-        let ending = running.ended();
+        let (ending, me) = (running.ended(), cx.me());
         self.running = Some(running);
-        tokio::spawn(async move {
+        cx.spawn_task(async move {
             let Some(over) = ending.await else { return };
             let why = format!("{name} ended: {}{}", over.end, over.last_words);
             let end = over.end;

@@ -16,9 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{
-    BlobView, Clock, Context, Failure, FailureKind, Later, Recipient, Ref, actor, message,
-};
+use odeon::{BlobView, Clock, Context, Failure, FailureKind, Later, Ref, actor, message};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::constructor::{DataConstructor, Delivery, Fetch, FetchPictures};
@@ -95,7 +93,6 @@ struct Brought;
 /// The actor beside a rank that has its next batches ready, also for the ranks behind it.
 #[derive(Debug)]
 pub struct DataClient {
-    me: Recipient<Brought>,
     serving: Option<Serving>,
     batches: BTreeMap<u64, Batch>,
     /// Below which step each rank that it serves has passed.
@@ -130,10 +127,9 @@ enum Source {
 
 #[actor(name = "data.DataClient")]
 impl DataClient {
-    fn start(_: (), cx: &mut Context<Self>) -> Self {
+    fn start(_: ()) -> Self {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         Self {
-            me: cx.me().narrow(),
             serving: None,
             batches: BTreeMap::new(),
             passed: BTreeMap::new(),
@@ -165,9 +161,9 @@ impl DataClient {
     }
 
     #[handler(message = Next)]
-    fn next(&mut self, next: Next) -> Later<Result<Delivery, Failure>> {
+    fn next(&mut self, next: Next, cx: &mut Context<Self>) -> Later<Result<Delivery, Failure>> {
         let (answer, receiver) = oneshot::channel();
-        if let Err(failure) = self.turn_to(&next) {
+        if let Err(failure) = self.turn_to(&next, cx) {
             return Later::new(async move { Err(failure) });
         }
         self.waiting.push((next.step, answer));
@@ -201,7 +197,7 @@ impl DataClient {
 
 impl DataClient {
     /// A rank wants a step, and none before it.
-    fn turn_to(&mut self, next: &Next) -> Result<(), Failure> {
+    fn turn_to(&mut self, next: &Next, cx: &Context<Self>) -> Result<(), Failure> {
         let Next { step, rank, again } = *next;
         let Some(serving) = self.serving else {
             return Err(Failure::error("this client serves no rank yet"));
@@ -222,8 +218,8 @@ impl DataClient {
         };
         if !there {
             self.batches.insert(step, Batch::Coming);
-            let (me, arrived) = (self.me, self.arrived.clone());
-            tokio::spawn(async move {
+            let (me, arrived) = (cx.me(), self.arrived.clone());
+            cx.spawn_task(async move {
                 let arrival = bring(serving, step, again).await;
                 // One that is gone needs nothing.
                 let _ = arrived.send((step, arrival));

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{
-    ActorId, Blob, Blobs, Clock, Context, Failure, FailureKind, Later, Recipient, Ref, Timestamp,
-    actor, message,
+    ActorId, Blob, Blobs, Clock, Context, Failure, FailureKind, Later, Ref, Timestamp, actor,
+    message,
 };
 use tokio::sync::oneshot;
 
@@ -227,7 +227,6 @@ enum Wanted {
 pub struct DataConstructor {
     args: ConstructorArgs,
     blobs: Blobs,
-    me: Recipient<StepBuilt>,
     /// Steps that are built.
     built: BTreeMap<u64, Step>,
     /// The step that is ordered next.
@@ -252,7 +251,6 @@ impl DataConstructor {
         let mut constructor = Self {
             passed: ranks.map(|rank| (rank, args.step)).collect(),
             blobs: cx.blobs(),
-            me: cx.me().narrow(),
             built: BTreeMap::new(),
             next: args.step,
             round: 0,
@@ -262,20 +260,24 @@ impl DataConstructor {
         };
         // A new life does not know what is wanted: that is said by who fetches.
         if cx.incarnation() == 1 {
-            constructor.order();
+            constructor.order(cx);
         }
         Ok(constructor)
     }
 
     #[handler(message = Fetch)]
-    async fn fetch(&mut self, fetch: Fetch) -> Later<Result<Delivery, Failure>> {
+    async fn fetch(
+        &mut self,
+        fetch: Fetch,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<Delivery, Failure>> {
         let (answer, receiver) = oneshot::channel();
         let Fetch { step, rank } = fetch;
         let nth = match self.place_of(rank) {
             Ok(nth) => nth,
             Err(failure) => return Later::new(async move { Err(failure) }),
         };
-        self.turn_to(step, rank).await;
+        self.turn_to(step, rank, cx).await;
         self.waiting.push(Waiter {
             step,
             since: Clock::now(),
@@ -289,14 +291,18 @@ impl DataConstructor {
     }
 
     #[handler(message = FetchPictures)]
-    async fn fetch_pictures(&mut self, fetch: FetchPictures) -> Later<Result<Share, Failure>> {
+    async fn fetch_pictures(
+        &mut self,
+        fetch: FetchPictures,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<Share, Failure>> {
         let (answer, receiver) = oneshot::channel();
         let FetchPictures { step, rank } = fetch;
         if !self.passed.contains_key(&rank) || !self.args.encodes {
             let why = format!("rank {rank} has no pictures to encode here");
             return Later::new(async move { Err(Failure::error(why).fatal()) });
         }
-        self.turn_to(step, rank).await;
+        self.turn_to(step, rank, cx).await;
         self.waiting.push(Waiter {
             step,
             since: Clock::now(),
@@ -380,7 +386,7 @@ impl DataConstructor {
     }
 
     /// A rank wants a step, and none before it.
-    async fn turn_to(&mut self, step: u64, rank: u32) {
+    async fn turn_to(&mut self, step: u64, rank: u32, cx: &Context<Self>) {
         let low = self.passed.values().copied().min().unwrap_or(step);
         self.passed.insert(rank, step);
         let known = self.built.contains_key(&step) || (low..self.next).contains(&step);
@@ -401,16 +407,16 @@ impl DataConstructor {
             // A planner that is gone hears it with the next.
             let _ = self.args.planner.tell(passed).await;
         }
-        self.order();
+        self.order(cx);
     }
 
     /// Orders the steps that are to be built ahead.
-    fn order(&mut self) {
+    fn order(&mut self, cx: &Context<Self>) {
         let below = self.passed.values().copied().min().unwrap_or(self.next);
         while self.next < below + self.args.ahead.max(1) {
-            let (step, round, me) = (self.next, self.round, self.me);
+            let (step, round, me) = (self.next, self.round, cx.me());
             let build = build(self.args.clone(), self.blobs.clone(), step);
-            tokio::spawn(async move {
+            cx.spawn_task(async move {
                 let built = build.await;
                 // One that is gone needs nothing.
                 let _ = me.tell(StepBuilt { step, round, built }).await;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, BlobError, Blobs, Clock, Context, Failure, Later, actor, message};
+use odeon::{Blob, BlobError, Blobs, Clock, Context, Failure, Handler, Later, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use self::shelf::{Ended, Shelf};
@@ -187,14 +187,14 @@ pub struct SourceLoader {
 impl SourceLoader {
     async fn start(args: LoaderArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         Ok(Self {
-            shelf: Shelf::new(args, cx.me().narrow()),
+            shelf: Shelf::new(args),
             blobs: cx.blobs(),
         })
     }
 
     #[handler(message = Hold)]
-    fn hold(&mut self, hold: Hold) {
-        self.shelf.hold(hold.cells);
+    fn hold(&mut self, hold: Hold, cx: &mut Context<Self>) {
+        self.shelf.hold(hold.cells, cx);
     }
 
     #[handler(message = Survey)]
@@ -208,18 +208,22 @@ impl SourceLoader {
     }
 
     #[handler(message = Describe)]
-    fn describe(&mut self, describe: Describe) -> Later<Result<CellMeta, LoadFault>> {
-        description(&mut self.shelf, &describe)
+    fn describe(
+        &mut self,
+        describe: Describe,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<CellMeta, LoadFault>> {
+        description(&mut self.shelf, &describe, cx)
     }
 
     #[handler(message = Take)]
-    fn take(&mut self, take: Take) -> Later<Result<Taken, LoadFault>> {
-        taken(&mut self.shelf, &self.blobs, take)
+    fn take(&mut self, take: Take, cx: &mut Context<Self>) -> Later<Result<Taken, LoadFault>> {
+        taken(&mut self.shelf, &self.blobs, take, cx)
     }
 
     #[handler(message = Ended)]
-    fn ended(&mut self, ended: Ended) {
-        self.shelf.ended(ended);
+    fn ended(&mut self, ended: Ended, cx: &mut Context<Self>) {
+        self.shelf.ended(ended, cx);
     }
 
     #[handler(message = CountLoaded)]
@@ -239,29 +243,33 @@ pub struct ShadowLoader {
 impl ShadowLoader {
     async fn start(args: LoaderArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         Ok(Self {
-            shelf: Shelf::new(args, cx.me().narrow()),
+            shelf: Shelf::new(args),
             blobs: cx.blobs(),
         })
     }
 
     #[handler(message = Hold)]
-    fn hold(&mut self, hold: Hold) {
-        self.shelf.hold(hold.cells);
+    fn hold(&mut self, hold: Hold, cx: &mut Context<Self>) {
+        self.shelf.hold(hold.cells, cx);
     }
 
     #[handler(message = Describe)]
-    fn describe(&mut self, describe: Describe) -> Later<Result<CellMeta, LoadFault>> {
-        description(&mut self.shelf, &describe)
+    fn describe(
+        &mut self,
+        describe: Describe,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<CellMeta, LoadFault>> {
+        description(&mut self.shelf, &describe, cx)
     }
 
     #[handler(message = Take)]
-    fn take(&mut self, take: Take) -> Later<Result<Taken, LoadFault>> {
-        taken(&mut self.shelf, &self.blobs, take)
+    fn take(&mut self, take: Take, cx: &mut Context<Self>) -> Later<Result<Taken, LoadFault>> {
+        taken(&mut self.shelf, &self.blobs, take, cx)
     }
 
     #[handler(message = Ended)]
-    fn ended(&mut self, ended: Ended) {
-        self.shelf.ended(ended);
+    fn ended(&mut self, ended: Ended, cx: &mut Context<Self>) {
+        self.shelf.ended(ended, cx);
     }
 
     #[handler(message = CountLoaded)]
@@ -320,22 +328,31 @@ fn described(name: CellName, cell: &Cell) -> CellMeta {
     }
 }
 
-fn description(shelf: &mut Shelf, describe: &Describe) -> Later<Result<CellMeta, LoadFault>> {
+fn description<A: Handler<Ended>>(
+    shelf: &mut Shelf,
+    describe: &Describe,
+    cx: &Context<A>,
+) -> Later<Result<CellMeta, LoadFault>> {
     let name = describe.cell;
-    let made = shelf.cell(name);
+    let made = shelf.cell(name, cx);
     Later::new(async move {
         let cell = made.await?;
         Ok(described(name, &cell))
     })
 }
 
-fn taken(shelf: &mut Shelf, blobs: &Blobs, take: Take) -> Later<Result<Taken, LoadFault>> {
+fn taken<A: Handler<Ended>>(
+    shelf: &mut Shelf,
+    blobs: &Blobs,
+    take: Take,
+    cx: &Context<A>,
+) -> Later<Result<Taken, LoadFault>> {
     let mut cells = vec![];
     for id in &take.samples {
         let name = CellName::of(*id);
         // Samples of a cell come one after the other, as a rule.
         if cells.last().is_none_or(|(last, _)| *last != name) {
-            cells.push((name, shelf.cell(name)));
+            cells.push((name, shelf.cell(name, cx)));
         }
     }
     shelf.count_taken(take.samples.len());

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Clock, Context, Failure, Later, Recipient, Ref, Timestamp, actor, message};
+use odeon::{Clock, Context, Failure, Later, Ref, Timestamp, actor, message};
 use tokio::sync::oneshot;
 
 use crate::asking::Holder;
@@ -269,7 +269,6 @@ pub struct Planner {
     counts: PlannerCounts,
     /// Why no more is planned.
     failed: Option<Failure>,
-    me: Recipient<Described>,
 }
 
 #[actor(name = "data.Planner")]
@@ -288,7 +287,7 @@ impl Planner {
             }
         }
         let planning = planning_at(&args, &args.tree, args.state.clone())?;
-        again_later(cx.me().narrow());
+        cx.every(AGAIN, Again);
         let mut planner = Self {
             planning,
             plans: BTreeMap::new(),
@@ -303,10 +302,9 @@ impl Planner {
             starved: None,
             counts: PlannerCounts::default(),
             failed: None,
-            me: cx.me().narrow(),
             args,
         };
-        planner.go_on().await;
+        planner.go_on(cx).await;
         Ok(planner)
     }
 
@@ -321,7 +319,7 @@ impl Planner {
             return Later::new(async move { Err(failure) });
         }
         self.waiting.push(Waiter::Part(part, sender));
-        self.go_on().await;
+        self.go_on(cx).await;
         self.end_if_failed(cx);
         later(receiver)
     }
@@ -337,7 +335,7 @@ impl Planner {
             return Later::new(async move { Err(failure) });
         }
         self.waiting.push(Waiter::State(state.step, sender));
-        self.go_on().await;
+        self.go_on(cx).await;
         self.end_if_failed(cx);
         later(receiver)
     }
@@ -355,7 +353,7 @@ impl Planner {
             }
             Err(failure) => self.fail(failure),
         }
-        self.go_on().await;
+        self.go_on(cx).await;
         self.end_if_failed(cx);
     }
 
@@ -367,13 +365,13 @@ impl Planner {
         self.states = self.states.split_off(&below);
         self.pass_time(below);
         self.forget(below);
-        self.go_on().await;
+        self.go_on(cx).await;
         self.hold().await;
         self.end_if_failed(cx);
     }
 
     #[handler(message = Retree)]
-    async fn retree(&mut self, retree: Retree) -> Result<(), Failure> {
+    async fn retree(&mut self, retree: Retree, cx: &mut Context<Self>) -> Result<(), Failure> {
         let Retree { tree, state } = retree;
         self.planning = planning_at(&self.args, &tree, state)?;
         self.args.tree = tree;
@@ -382,7 +380,7 @@ impl Planner {
         self.passed.clear();
         self.restart();
         self.arranged().await?;
-        self.go_on().await;
+        self.go_on(cx).await;
         Ok(())
     }
 
@@ -417,9 +415,8 @@ impl Planner {
     }
 
     #[handler(message = Again)]
-    async fn again(&mut self, _again: Again, cx: &mut Context<Self>) {
+    async fn again(&mut self, _again: Again) {
         self.hold().await;
-        again_later(cx.me().narrow());
     }
 
     #[handler(message = CountPlanned)]
@@ -433,7 +430,7 @@ impl Planner {
 
 impl Planner {
     /// Plans as far ahead as it may, answers who can be answered, and asks for what is missing.
-    async fn go_on(&mut self) {
+    async fn go_on(&mut self, cx: &Context<Self>) {
         while self.failed.is_none() && self.planning.step() < self.end() {
             let (state, step) = (self.planning.state(), self.planning.step());
             let begun = Clock::now();
@@ -471,7 +468,7 @@ impl Planner {
         }
         self.starve();
         self.answer();
-        self.ask_for_cells();
+        self.ask_for_cells(cx);
     }
 
     /// The step that is not planned yet: so far behind the last that is passed, or the first that
@@ -669,14 +666,14 @@ impl Planner {
     }
 
     /// Has the loaders describe what is wanted and was not asked for.
-    fn ask_for_cells(&mut self) {
+    fn ask_for_cells(&mut self, cx: &Context<Self>) {
         for name in self.planning.wants() {
             if !self.asked.insert(name) {
                 continue;
             }
             let (holder, patience) = (self.args.readers.holder(name), self.args.patience);
-            let me = self.me;
-            tokio::spawn(async move {
+            let me = cx.me();
+            cx.spawn_task(async move {
                 let meta = holder.ask(Describe { cell: name }, patience).await;
                 // A planner that is gone asks again in its next life.
                 let _ = me.tell(Described { name, meta }).await;
@@ -758,12 +755,4 @@ fn later<R: Send + 'static>(
         let answer = answer.await;
         answer.unwrap_or_else(|_| Err(Failure::error("the planner has ended")))
     })
-}
-
-fn again_later(me: Recipient<Again>) {
-    tokio::spawn(async move {
-        Clock::sleep(AGAIN).await;
-        // A planner that is gone tells nobody.
-        let _ = me.tell(Again).await;
-    });
 }

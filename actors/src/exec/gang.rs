@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{
-    AskError, Context, Down, Failure, FailureKind, Group, Needs, Reason, Ref, Restart, mesh,
-};
+use odeon::{AskError, Context, Down, Failure, FailureKind, Group, Needs, Reason, Restart, mesh};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{DEFAULTS, Rendezvous};
@@ -130,7 +128,7 @@ impl Gang {
             over: Arc::default(),
             spec,
         };
-        gang.watch(cx.me());
+        gang.watch(cx);
         let members = gang.members.members().iter();
         let launches = members.zip(meeting.variables());
         let launches = launches.map(|(member, env)| member.ask(Launch { env }).into_future());
@@ -207,10 +205,10 @@ impl Gang {
     }
 
     /// Has the end of each rank told to this actor.
-    fn watch(&self, me: Ref<Self>) {
+    fn watch(&self, cx: &Context<Self>) {
         for member in self.members.members() {
-            let (down, over) = (member.down(), Arc::clone(&self.over));
-            tokio::spawn(async move {
+            let (down, over, me) = (member.down(), Arc::clone(&self.over), cx.me());
+            cx.spawn_task(async move {
                 let down = down.await;
                 if !over.load(Ordering::Acquire) {
                     // A gang that is gone needs no notice.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
+use odeon::{ActorTask, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::model::Pictures;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{CrossEntropy, TrainConfig};
@@ -23,7 +23,7 @@ use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
 use odeon_data::sample::Image;
 use odeon_gpu::Device;
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 
 use super::checkpoint::{self, Trainee};
 use super::courier::{Courier, Mail, Meet};
@@ -241,7 +241,12 @@ struct Work {
     pictures: Vec<Image>,
 }
 
-type Coming = JoinHandle<Result<Work, Failure>>;
+/// Work that is fetched while another step is computed.
+struct Coming {
+    step: u64,
+    work: oneshot::Receiver<Result<Work, Failure>>,
+    task: ActorTask,
+}
 
 /// The actor that computes its part of each step, and updates its copy of the weights.
 pub struct PretrainRank {
@@ -260,7 +265,7 @@ pub struct PretrainRank {
     pictures_from: Option<Ref<DataConstructor>>,
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
-    coming: Option<(u64, Coming)>,
+    coming: Option<Coming>,
 }
 
 impl std::fmt::Debug for PretrainRank {
@@ -360,8 +365,8 @@ impl PretrainRank {
     fn present(&mut self, _present: Present) {
         // Nothing of the life that is over is waited for any more.
         self.peers = None;
-        if let Some((_, coming)) = self.coming.take() {
-            coming.abort();
+        if let Some(coming) = self.coming.take() {
+            coming.task.cancel();
         }
     }
 
@@ -407,13 +412,13 @@ impl PretrainRank {
     }
 
     #[handler(message = Train)]
-    async fn train(&mut self, train: Train) -> Result<Trained, Failure> {
+    async fn train(&mut self, train: Train, cx: &mut Context<Self>) -> Result<Trained, Failure> {
         let begun = Clock::now();
         let Train { step } = train;
         let work = self.work(step).await?;
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
-        self.order(step + 1);
+        self.order(step + 1, cx);
         let done = in_place(|| self.step(&work))?;
         Ok(Trained {
             wait_seconds,
@@ -485,17 +490,21 @@ impl PretrainRank {
         Ok(Restored { steps, from })
     }
 
-    fn order(&mut self, step: u64) {
-        let coming = tokio::spawn(self.next(step));
-        self.coming = Some((step, coming));
+    fn order(&mut self, step: u64, cx: &Context<Self>) {
+        let (next, (fetched, work)) = (self.next(step), oneshot::channel());
+        let task = cx.spawn_task(async move {
+            // Another step may be wanted by now.
+            let _ = fetched.send(next.await);
+        });
+        self.coming = Some(Coming { step, work, task });
     }
 
     async fn work(&mut self, step: u64) -> Result<Work, Failure> {
         match self.coming.take() {
-            Some((of, coming)) if of == step => match coming.await.map_err(Failure::error)? {
-                Ok(work) => Ok(work),
+            Some(coming) if coming.step == step => match coming.work.await {
+                Ok(Ok(work)) => Ok(work),
                 // There was none yet, or no more.
-                Err(_) => self.next(step).await,
+                _ => self.next(step).await,
             },
             _ => self.next(step).await,
         }

@@ -13,13 +13,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{
-    Actor, Blob, BlobError, BlobView, BlobWriter, Blobs, Clock, Failure, Handler, Recipient, Ref,
-    Shape, message,
-};
+use odeon::{Blob, BlobError, BlobView, BlobWriter, Blobs, Failure, Recipient, Shape, message};
 
 use super::chain::delta::{self, Delta};
 use super::chain::{
@@ -77,7 +73,7 @@ pub struct Sent {
 
 /// Look whether there is something to do. A member tells itself.
 #[message(name = "chain.Look")]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Look;
 
 /// Parcels on the way to a neighbour: one that it reads, one that lies there, and one that is made.
@@ -147,15 +143,6 @@ impl Beats {
         }
         stalled
     }
-}
-
-/// Has a member look again, some time from now.
-pub(super) fn look_later<A: Actor + Handler<Look>>(me: Ref<A>, after: Duration) {
-    tokio::spawn(async move {
-        Clock::sleep(after).await;
-        // One that is gone does not look.
-        let _ = me.tell(Look).await;
-    });
 }
 
 impl Handing {

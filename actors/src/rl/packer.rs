@@ -75,7 +75,7 @@ impl Packer {
     async fn start(args: PackerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let seek = Seek(cx.me().narrow());
         args.relays.tell(seek).await.map_err(Failure::error)?;
-        turn_later(cx.me(), args.period);
+        cx.after(args.period, Turn);
         Ok(Self {
             begun: Clock::now(),
             trigger: Trigger::new(args.period, Duration::ZERO),
@@ -104,7 +104,7 @@ impl Packer {
     async fn turn(&mut self, _turn: Turn, cx: &mut Context<Self>) {
         self.pack_if_due().await;
         let now = Clock::now().since(self.begun);
-        turn_later(cx.me(), self.trigger.next_at().saturating_sub(now));
+        cx.after(self.trigger.next_at().saturating_sub(now), Turn);
     }
 
     #[handler(message = CountPacked)]
@@ -219,13 +219,4 @@ impl Packer {
             phase: Phase::Serving,
         })
     }
-}
-
-/// Tells the packer to take a turn after a while.
-fn turn_later(me: Ref<Packer>, after: Duration) {
-    tokio::spawn(async move {
-        Clock::sleep(after).await;
-        // One that is gone takes no turns.
-        let _ = me.tell(Turn).await;
-    });
 }

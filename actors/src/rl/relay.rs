@@ -11,7 +11,7 @@ use odeon::telemetry;
 use odeon::{Blob, Context, Failure, Incarnation, Recipient, Ref, Shape, actor, message};
 
 use super::chain::{Forms, Holding, Peer, RelayId};
-use super::handing::{Asked, Beats, Handing, Look, Sent, Stand, look_later};
+use super::handing::{Asked, Beats, Handing, Look, Sent, Stand};
 use super::relays::{Enter, Relays, Seat};
 use crate::trajectory::Version;
 
@@ -127,7 +127,7 @@ impl Relay {
             args,
         };
         relay.enter(cx.me()).await;
-        look_later(cx.me(), relay.args.beat);
+        cx.every(relay.args.beat, Look);
         Ok(relay)
     }
 
@@ -137,7 +137,6 @@ impl Relay {
             self.handing.ask_again().await;
         }
         self.enter(cx.me()).await;
-        look_later(cx.me(), self.args.beat);
     }
 
     #[handler(message = Stand)]

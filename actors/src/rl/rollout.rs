@@ -323,7 +323,7 @@ impl Rollout {
     #[handler(message = Answered)]
     async fn answered(&mut self, answered: Answered, cx: &mut Context<Self>) {
         match self.calling.end(answered) {
-            Ok(Some((id, answer, waited))) => self.observe(id, &answer, waited, cx.me()),
+            Ok(Some((id, answer, waited))) => self.observe(id, &answer, waited, cx),
             Ok(None) => return,
             Err(failure) => return cx.fail(failure),
         }
@@ -392,7 +392,7 @@ impl Rollout {
         while self.engine.free_slots() > 0
             && let Some(order) = self.waiting.pop_front()
         {
-            self.admit(order, edition, cx.me())?;
+            self.admit(order, edition, cx)?;
         }
         if self.engine.active() > 0 {
             let begun = Clock::now();
@@ -404,14 +404,14 @@ impl Rollout {
                 .saturating_sub(self.engine.waited());
             self.counts.busy += took;
             self.counts.filled += took.mul_f64(cache.used as f64 / cache.capacity.max(1) as f64);
-            self.collect(responses, cx.me())?;
+            self.collect(responses, cx)?;
         }
         Ok(())
     }
 
     /// Begins a reply, or goes on with one that somebody else has begun: where that was about to hear
     /// its tool, it asks for the answer.
-    fn admit(&mut self, order: Order, edition: Edition, me: Ref<Self>) -> Result<(), Failure> {
+    fn admit(&mut self, order: Order, edition: Edition, cx: &Context<Self>) -> Result<(), Failure> {
         let (id, version) = (order.id, edition.version());
         let next = order
             .partial
@@ -435,24 +435,24 @@ impl Rollout {
         }
         self.under_way.insert(id, begun);
         match next {
-            Some(Next::Call(input)) => self.call(id, input, me),
-            Some(Next::Ended) => self.end(id, me),
+            Some(Next::Call(input)) => self.call(id, input, cx),
+            Some(Next::Ended) => self.end(id, cx),
             None | Some(Next::GoesOn) => {}
         }
         Ok(())
     }
 
     /// A reply calls its tool.
-    fn call(&mut self, id: SampleId, input: String, me: Ref<Self>) {
+    fn call(&mut self, id: SampleId, input: String, cx: &Context<Self>) {
         if let Some(under_way) = self.under_way.get(&id) {
             let partial = under_way.order.partial.as_ref();
             let turn = partial.map_or(0, |partial| partial.observed.turns());
-            self.calling.begin(Call { id, turn, input }, me.narrow());
+            self.calling.begin(Call { id, turn, input }, cx);
         }
     }
 
     /// A reply has the answer of its tool.
-    fn observe(&mut self, id: SampleId, answer: &str, waited: Duration, me: Ref<Self>) {
+    fn observe(&mut self, id: SampleId, answer: &str, waited: Duration, cx: &Context<Self>) {
         let Some(under_way) = self.under_way.get_mut(&id) else {
             return;
         };
@@ -461,7 +461,7 @@ impl Rollout {
             return;
         };
         if !self.calling.observe(id, partial, answer) {
-            self.end(id, me);
+            self.end(id, cx);
         }
     }
 
@@ -476,7 +476,7 @@ impl Rollout {
     }
 
     /// Has what is finished judged, and what is called answered.
-    fn collect(&mut self, responses: Vec<Response>, me: Ref<Self>) -> Result<(), Failure> {
+    fn collect(&mut self, responses: Vec<Response>, cx: &Context<Self>) -> Result<(), Failure> {
         for response in responses {
             let (id, paused) = (response.id, response.paused);
             let Some(under_way) = self.under_way.get_mut(&id) else {
@@ -486,17 +486,17 @@ impl Rollout {
             under_way.take_in(response);
             let partial = under_way.order.partial.as_ref();
             match partial.filter(|_| paused).map(|it| self.calling.next(it)) {
-                Some(Next::Call(input)) => self.call(id, input, me),
+                Some(Next::Call(input)) => self.call(id, input, cx),
                 // It was no call.
                 Some(Next::GoesOn) => self.engine.resume(&under_way.order)?,
-                Some(Next::Ended) | None => self.end(id, me),
+                Some(Next::Ended) | None => self.end(id, cx),
             }
         }
         Ok(())
     }
 
     /// A reply is made: has it judged.
-    fn end(&mut self, id: SampleId, me: Ref<Self>) {
+    fn end(&mut self, id: SampleId, cx: &Context<Self>) {
         self.engine.leave(id);
         let Some(under_way) = self.under_way.remove(&id) else {
             return;
@@ -534,7 +534,7 @@ impl Rollout {
             correct: false,
             cost: 0.0,
         };
-        self.judging.begin(trajectory, me.narrow());
+        self.judging.begin(trajectory, cx);
     }
 }
 

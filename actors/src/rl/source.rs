@@ -12,7 +12,7 @@ use odeon::{Blob, Context, Failure, Ref, actor, message};
 
 use super::chain::chunks::{ChunkBounds, Pace, chunking};
 use super::chain::{Forms, Manifest, Peer};
-use super::handing::{Asked, Handing, Look, Stand, look_later};
+use super::handing::{Asked, Handing, Look, Stand};
 pub use super::handing::{CountHanded, HandingCounts};
 use super::relay::Edition;
 use super::relays::{EnterSource, Relays};
@@ -66,14 +66,13 @@ impl Source {
             relays: 0,
         };
         source.enter(cx.me()).await;
-        look_later(cx.me(), source.args.beat);
+        cx.every(source.args.beat, Look);
         Ok(source)
     }
 
     #[handler(message = Look)]
     async fn look(&mut self, _look: Look, cx: &mut Context<Self>) {
         self.enter(cx.me()).await;
-        look_later(cx.me(), self.args.beat);
     }
 
     #[handler(message = Stand)]

@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
-use odeon::{
-    ActorId, Clock, Context, Down, Failure, Incarnation, Reason, Recipient, Ref, actor, message,
-};
+use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, Ref, actor, message};
 use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
 
@@ -518,12 +516,7 @@ impl SampleStore {
             settled: !follows,
         });
         if follows {
-            let me = cx.me();
-            tokio::spawn(async move {
-                Clock::sleep(CLAIMED_WITHIN).await;
-                // A life that is over settles nothing.
-                let _ = me.tell(Settle(book)).await;
-            });
+            cx.after(CLAIMED_WITHIN, Settle(book));
         }
     }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, Shared};
-use odeon::{Clock, Recipient, message};
-use tokio::sync::Semaphore;
+use odeon::{Clock, Context, Handler, message};
+use tokio::sync::{Semaphore, oneshot};
 
 use super::{LoadFault, LoaderArgs, LoaderCounts};
 use crate::plan::CellName;
@@ -37,7 +37,6 @@ type Making = Shared<BoxFuture<'static, Result<Arc<Cell>, LoadFault>>>;
 /// The cells that one loader is to have, with how far each is.
 pub(super) struct Shelf {
     args: Arc<LoaderArgs>,
-    me: Recipient<Ended>,
     opening: Opening,
     /// As many cells as may be made at a time.
     room: Arc<Semaphore>,
@@ -58,12 +57,11 @@ struct Slot {
 const SKIPPED_TOLD: usize = 8;
 
 impl Shelf {
-    pub(super) fn new(args: LoaderArgs, me: Recipient<Ended>) -> Self {
+    pub(super) fn new(args: LoaderArgs) -> Self {
         Self {
             room: Arc::new(Semaphore::new(args.threads.max(1))),
             opening: Opening::new(args.tokenizer.clone(), &args.cache).with_threads(args.threads),
             args: Arc::new(args),
-            me,
             sources: HashMap::new(),
             wanted: vec![],
             cells: BTreeMap::new(),
@@ -72,11 +70,11 @@ impl Shelf {
     }
 
     /// Has these cells and no others.
-    pub(super) fn hold(&mut self, cells: Vec<CellName>) {
+    pub(super) fn hold<A: Handler<Ended>>(&mut self, cells: Vec<CellName>, cx: &Context<A>) {
         let wanted: BTreeSet<CellName> = cells.iter().copied().collect();
         self.cells.retain(|name, _| wanted.contains(name));
         self.wanted = cells;
-        self.read_ahead();
+        self.read_ahead(cx);
     }
 
     /// A source, opened now if it was not.
@@ -114,17 +112,17 @@ impl Shelf {
     }
 
     /// A cell that somebody waits for, made now if it was not, however full the shelf is.
-    pub(super) fn cell(&mut self, name: CellName) -> Making {
+    pub(super) fn cell<A: Handler<Ended>>(&mut self, name: CellName, cx: &Context<A>) -> Making {
         if let Some(slot) = self.cells.get(&name)
             // What could not be read may be there now.
             && !matches!(slot.making.peek(), Some(Err(_)))
         {
             return slot.making.clone();
         }
-        self.make(name)
+        self.make(name, cx)
     }
 
-    pub(super) fn ended(&mut self, ended: Ended) {
+    pub(super) fn ended<A: Handler<Ended>>(&mut self, ended: Ended, cx: &Context<A>) {
         self.counts.busy_seconds += ended.busy_seconds;
         if let Some(made) = ended.made {
             let source = self.counts.sources.entry(ended.name.source.0).or_default();
@@ -141,7 +139,7 @@ impl Shelf {
                 slot.bytes = Some(made.bytes);
             }
         }
-        self.read_ahead();
+        self.read_ahead(cx);
     }
 
     pub(super) fn counts(&self) -> LoaderCounts {
@@ -173,7 +171,7 @@ impl Shelf {
     }
 
     /// Begins with what is wanted next, as long as there is room.
-    fn read_ahead(&mut self) {
+    fn read_ahead<A: Handler<Ended>>(&mut self, cx: &Context<A>) {
         let made = self.cells.values().filter(|slot| slot.bytes.is_some());
         let made = made.count().max(1) as u64;
         // Those under way will be about as large as the others.
@@ -190,7 +188,7 @@ impl Shelf {
                 break;
             }
             // Whoever wants it waits for it then.
-            drop(self.make(name));
+            drop(self.make(name, cx));
             under_way += 1;
         }
     }
@@ -200,10 +198,17 @@ impl Shelf {
         slots.filter(|slot| slot.making.peek().is_none()).count()
     }
 
-    fn make(&mut self, name: CellName) -> Making {
+    fn make<A: Handler<Ended>>(&mut self, name: CellName, cx: &Context<A>) -> Making {
         let (open, room) = (self.open(name.source), Arc::clone(&self.room));
-        let (me, fault) = (self.me, self.fault_of());
-        // A task of its own, so that it goes on whoever waits for it.
+        let (me, fault) = (cx.me(), self.fault_of());
+        let (news, ended) = oneshot::channel();
+        cx.spawn_task(async move {
+            if let Ok(ended) = ended.await {
+                // It is told in this life, or needs no news.
+                let _ = me.tell(ended).await;
+            }
+        });
+        // A task of no life: who waits for it is answered also when the life has ended meanwhile.
         let made = tokio::spawn(async move {
             let source = open.await?;
             let permit = room.acquire_owned().await;
@@ -216,14 +221,12 @@ impl Shelf {
                 skipped: cell.skipped.iter().map(ToString::to_string).collect(),
             });
             let busy_seconds = Clock::now().since(begun).as_secs_f64();
-            // A loader that is gone needs no news.
-            let _ = me
-                .tell(Ended {
-                    name,
-                    made,
-                    busy_seconds,
-                })
-                .await;
+            // The life that wanted it may be over.
+            let _ = news.send(Ended {
+                name,
+                made,
+                busy_seconds,
+            });
             cell.map(Arc::new)
                 .map_err(|error| fault(name.source, error.to_string()))
         });

@@ -7,10 +7,11 @@ use std::collections::{HashMap, VecDeque};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry::{self, OpenSpan};
-use odeon::{Clock, Failure, Recipient, Ref, Timestamp, message};
+use odeon::{Clock, Context, Failure, Ref, Timestamp, message};
 use odeon_algorithms::environment::{Environment, EnvironmentConfig, Next};
 use odeon_algorithms::tokenizer::Tokenizer;
 
+use super::Rollout;
 use super::judging::insist;
 use crate::rl::tools::{Call, Tools};
 use crate::trajectory::{Partial, SampleId};
@@ -105,11 +106,11 @@ impl Calling {
     }
 
     /// Asks the tool; the rollout hears of it.
-    pub(super) fn begin(&mut self, call: Call, me: Recipient<Answered>) {
+    pub(super) fn begin(&mut self, call: Call, cx: &Context<Rollout>) {
         let Some((tooling, _)) = &self.tooling else {
             return;
         };
-        let (id, tools) = (call.id, tooling.tools);
+        let (id, tools, me) = (call.id, tooling.tools, cx.me());
         self.calls += 1;
         let number = self.calls;
         let span = telemetry::span("tool")
@@ -123,7 +124,7 @@ impl Calling {
             span,
         };
         self.under_way.insert(id, under_way);
-        tokio::spawn(async move {
+        cx.spawn_task(async move {
             let asked = telemetry::below(context, insist(tools, || call.clone()));
             let outcome = asked.await.and_then(|answer| answer);
             let answered = Answered {

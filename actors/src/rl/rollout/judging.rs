@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Actor, AskError, Failure, Handler, Incarnation, Message, Recipient, Ref, message};
+use odeon::{Actor, AskError, Context, Failure, Handler, Incarnation, Message, Ref, message};
 
+use super::Rollout;
 use crate::rl::cost::{Cost, Weigh};
 use crate::rl::reward::{Judge, Reward};
 use crate::rl::reward_model::{Rate, RewardModel};
@@ -71,10 +72,10 @@ impl Judging {
     }
 
     /// Has a reply judged; the rollout hears of it.
-    pub(super) fn begin(&mut self, trajectory: Trajectory, me: Recipient<Judged>) {
-        let (id, judges) = (trajectory.id, self.judges);
+    pub(super) fn begin(&mut self, trajectory: Trajectory, cx: &Context<Rollout>) {
+        let (id, judges, me) = (trajectory.id, self.judges, cx.me());
         self.under_way.insert(id, weights_of(&trajectory));
-        tokio::spawn(async move {
+        cx.spawn_task(async move {
             let outcome = judges.judge(trajectory).await;
             // The replies of a rollout that is gone are made anew.
             let _ = me.tell(Judged { id, outcome }).await;

@@ -25,7 +25,7 @@ where
     A: Handler<Lives>,
 {
     let me = cx.me().fenced(cx.incarnation());
-    tokio::spawn(async move {
+    cx.spawn_task(async move {
         loop {
             // The watch is polled first, and so is placed before the question is sent.
             let over = pin!(store.down());
