@@ -4,7 +4,7 @@
 //!
 //! The oracle: a timer ticks for its own life, never early, and goes on; a task ends with its life and
 //! reaches others over the simulated network; a reader sees the first replies in their order and then
-//! an end; every ask ends in time; at last nothing is left. Programs with flaws are found out.
+//! an end; every ask ends in time; who is killed is back soon; at last nothing is left. Programs with flaws are found out.
 //!
 //! `ODEON_SEEDS=n` plays so many, `ODEON_SEEDS=from..to` those, `ODEON_SEED=n` that one alone.
 
@@ -20,6 +20,9 @@ use odeon::prelude::*;
 use odeon::simulation::{SimulationSpec, World};
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// The longest time from a kill to the next life, where the network is whole: the longest pause of the
+/// supervisor, and what is to be said and spawned.
+const BACK_WITHIN: Duration = Duration::from_secs(7);
 /// The shortest way over the network.
 const DELAY: Duration = Duration::from_millis(20);
 
@@ -49,6 +52,10 @@ struct Book {
     tasks: BTreeMap<usize, u32>,
     /// Streams that are being made.
     streams: u32,
+    /// When its process was killed, if no life has begun since.
+    killed: Option<odeon::Timestamp>,
+    /// The network was not whole.
+    was_parted: bool,
     broken: Vec<String>,
     tally: BTreeMap<&'static str, u64>,
 }
@@ -68,6 +75,12 @@ fn tally(what: &'static str) {
 impl Book {
     fn begin(&mut self) -> usize {
         *self.tally.entry("life").or_default() += 1;
+        if let Some(killed) = self.killed.take() {
+            let took = Clock::now().since(killed);
+            if !self.was_parted && took > BACK_WITHIN {
+                self.broken.push(format!("7: back {took:?} after a kill"));
+            }
+        }
         let left: u32 = self.tasks.values().sum();
         if left > 0 {
             let life = self.lives.len();
@@ -337,10 +350,15 @@ impl Deed {
                 let worker = admin.process_of(busy);
                 if worker.is_some_and(|worker| admin.kill_worker(worker)) {
                     tally("killed");
+                    book(|book| book.killed = Some(Clock::now()));
                 }
             }
-            Self::Snap => world.network.snap(0, 1),
+            Self::Snap => {
+                book(|book| book.was_parted = true);
+                world.network.snap(0, 1);
+            }
             Self::Part(time) => {
+                book(|book| book.was_parted = true);
                 world.network.part(0, 1);
                 Clock::sleep(time).await;
                 world.network.heal(0, 1);
