@@ -16,7 +16,7 @@
 //! | `floor`, `mux`, `bare_quinn`, `alone` | the framed echo that is the floor of remote asks; many exchanges over one stream; a quinn connection without the runtime; a runtime of one thread beside that of the runs |
 //! | `pace` | how long an exchange takes, and how many end in a second |
 //! | `local`, `unix`, `quic` | asks and tells: in a process, over a unix socket, over QUIC |
-//! | `spawn`, `bulk`, `together`, `trace` | spawning; blobs; all-reduce; the cost of being looked at |
+//! | `spawn`, `bulk`, `together`, `trace`, `timers` | spawning; blobs; all-reduce; the cost of being looked at; timers of actors |
 //! | `turns`, `row` | rounds, in which subjects take turns; one line of the report, and how rounds make it |
 
 mod alone;
@@ -32,6 +32,7 @@ mod quic;
 mod row;
 mod spawn;
 mod subject;
+mod timers;
 mod together;
 mod trace;
 mod turns;
@@ -68,6 +69,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("collective", |rounds| Box::pin(together::measure(rounds))),
     ("spawn", |rounds| Box::pin(spawn::measure(rounds))),
     ("trace", |rounds| Box::pin(trace::measure(rounds))),
+    ("timer", |rounds| Box::pin(timers::measure(rounds))),
 ];
 
 /// The names of the groups that a [`Filter`] chooses from.
@@ -81,7 +83,11 @@ pub fn serve_if_child() {
         Ok("worker") => job().serve_if_worker(),
         Ok(bare_quinn::ECHO) => far::serve(far::two_threads, bare_quinn::begin_echo),
         Ok(bare_quinn::LONE_ECHO) => far::serve(far::one_thread, bare_quinn::begin_echo),
-        Ok(nodes::NODE) => far::serve(far::two_threads, nodes::begin_node),
+        Ok(nodes::NODE) => {
+            // It starts workers, so it has to have their entry.
+            job().serve_if_worker();
+            far::serve(far::two_threads, nodes::begin_node);
+        }
         Ok(role) => {
             if let Some(echoing) = floor::Echoing::of_role(role) {
                 floor::serve(echoing);
