@@ -1,6 +1,7 @@
 //! Three sources, a mixture that turns, and the batches of a mesh of eight ranks; a loader and a
 //! constructor are killed on the way, and the ranks get the same to the bit.
 
+use odeon_mesh::{CP, DP, Mesh, TP};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -9,9 +10,7 @@ use std::path::Path;
 use odeon::prelude::*;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_data::client::{DataClient, Next, Serve};
-use odeon_data::plan::{
-    Budget, CostSpec, Dimension, Method, Mixture, PlaceTree, PlanSpec, Quadratic, Schedule,
-};
+use odeon_data::plan::{Budget, CostSpec, Method, Mixture, PlanSpec, Quadratic, Schedule};
 use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, Processes};
 use odeon_data::source::{Fields, Format, SourceSpec};
 
@@ -54,7 +53,7 @@ fn steps() -> PlanSpec {
     PlanSpec::mix(mixture, Budget::Tokens(65_536))
         .cost(cost)
         .balance(Method::Greedy)
-        .broadcast_at(Dimension::Tensor)
+        .broadcast_at(TP)
 }
 
 /// The batches of all ranks in each step, as digests; somebody is killed before each of the `victims`.
@@ -63,11 +62,11 @@ async fn run(
     plan: DataPlan,
     victims: &BTreeMap<u64, &str>,
 ) -> anyhow::Result<Vec<Vec<[u8; 32]>>> {
-    let tree = plan.tree.clone();
+    let mesh = plan.mesh.clone();
     let names: Vec<String> = plan.sources.iter().map(|it| it.name.clone()).collect();
     let plane = DataPlane::start(system, plan).await?;
     let mut clients: Vec<Ref<DataClient>> = vec![];
-    for _ in 0..tree.ranks() {
+    for _ in 0..(mesh.len() as u32) {
         clients.push(system.spawn::<DataClient>(()).await?);
     }
     for (rank, client) in (0..).zip(&clients) {
@@ -101,8 +100,11 @@ async fn run(
                 .sum();
             tokens.push(own);
             // Each sample counts once: where its bucket's first rank has it.
-            let of_model = [Dimension::Context, Dimension::Tensor];
-            if of_model.iter().all(|it| tree.place(rank, *it) == 0) {
+            let of_model = [CP, TP];
+            if of_model
+                .iter()
+                .all(|it| (mesh.coordinate(rank as usize, *it) as u32) == 0)
+            {
                 for id in delivery.microbatches.iter().flatten() {
                     *shares.entry(&names[usize::from(id.source.0)]).or_insert(0) += 1;
                 }
@@ -129,11 +131,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         tokenizer: Tokenizer::bytes(),
         cache: folder.path().join("cache"),
         spec: steps(),
-        tree: PlaceTree::new(&[
-            (Dimension::Data, 2),
-            (Dimension::Context, 2),
-            (Dimension::Tensor, 2),
-        ])?,
+        mesh: Mesh::new([(DP, 2), (CP, 2), (TP, 2)])?,
         state: None,
         loaders: Loaders {
             sources: Some(vec![vec![0], vec![0], vec![1]]),

@@ -3,8 +3,9 @@
 
 use anyhow::{Context as _, Result};
 use odeon::prelude::*;
-use odeon_devices::fake::{Fake, Model, Spec, Strike};
+use odeon_devices::fake::{Fake, Spec, Strike};
 use odeon_placement::{Level, spares};
+use odeon_topology::DeviceModel;
 
 struct Trainer;
 
@@ -27,9 +28,9 @@ impl Trainer {
 }
 
 fn main() -> Result<()> {
-    let model = Model {
+    let model = DeviceModel {
         release_ms: 500,
-        ..Model::default()
+        ..DeviceModel::default()
     };
     let fake = Fake::new(Spec::cluster(1, model))?;
     let devices = FakeDevices::new(&fake, "node0").context("the specification has node0")?;

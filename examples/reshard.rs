@@ -5,7 +5,7 @@ use odeon::group::Pool;
 use odeon::prelude::*;
 use odeon_actors::hybrid::calls::Join;
 use odeon_actors::hybrid::resharding::{Load, Moved, ReshardArgs, ReshardWorker, ToGeneration};
-use odeon_algorithms::parallel::{Engine, Generation, Layout, Llama};
+use odeon_algorithms::parallel::{Engine, Llama};
 
 async fn story(system: System) -> anyhow::Result<()> {
     let llama = Llama {
@@ -28,16 +28,11 @@ async fn story(system: System) -> anyhow::Result<()> {
     println!("bytes of each rank, of a model of {}", model.bytes());
     println!("engine            received       peak  redundant");
     for engine in Engine::ALL {
-        let training = Layout::new(1, 4, 2)?;
-        let generation = Generation {
-            pipeline: 1,
-            tensor: 2,
-        };
         let args = |rank: Rank| ReshardArgs {
             rank: rank.index(),
             model: model.clone(),
-            training,
-            generation,
+            training: mesh! { dp: 2, tp: 4 },
+            generation: mesh! { tp: 2 },
             engine,
         };
         let ranks = mesh! { rank: 8 };

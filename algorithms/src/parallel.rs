@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  Llama, TensorSpec ─> ModelSpec ─┐
-//!  Layout (p-t-d)                 ─┼─> Shards of each rank: boxes in one buffer
-//!  Generation (p_g-t_g), Grouping ─┘        │
+//!  Mesh {dp, pp, tp}              ─┼─> Shards of each rank: boxes in one buffer
+//!  Mesh {pp, tp}, Grouping        ─┘        │
 //!                                           ├─ Reshard: train <-> generate, the same ranks
 //!                                           └─ between: anything to anything
 //!                                                 └─> Transfer: a box between two buffers
 //! ```
 //!
 //! A [`ModelSpec`] says of each tensor along which dimension tensor ranks cut it, and which stage
-//! of a pipeline has it. A [`Layout`] numbers ranks; what a rank has of a model are [`Shards`],
+//! of a pipeline has it. A mesh numbers ranks; what a rank has of a model are [`Shards`],
 //! boxes ([`Region`]) that lie in one buffer of the rank. [`Reshard`] is the 3D-HybridEngine of
 //! HybridFlow (arXiv 2409.19256), and the two engines it is compared with: [`Groups`]
 //! says who generates together, a [`Plan`] what a rank copies from whom, and what that costs.
@@ -27,7 +27,7 @@
 //!
 //! # What it costs
 //!
-//! For a model of 72B parameters in 963 tensors on 1,024 ranks (4-8-32 to 1-8), in release on one
+//! For a model of 72B parameters in 963 tensors on 1,024 ranks (`{dp: 32, pp: 4, tp: 8}` to `{tp: 8}`), in release on one
 //! core of a shared machine: the plan of one rank takes 0.4 ms for HybridFlow, 2 ms for
 //! DeepSpeed-Chat and 3 ms for HybridFlow-V. [`between`] plans all ranks at once: a million copies
 //! in less than a second and 0.4 GB. Nothing is kept for each pair of ranks.
@@ -37,7 +37,8 @@
 //! Eight ranks train as two replicas of four tensor ranks, and generate in tensor groups of two:
 //!
 //! ```
-//! use odeon_algorithms::parallel::{Engine, Generation, Layout, Llama, Reshard};
+//! use odeon_algorithms::parallel::{Engine, Llama, Reshard};
+//! use odeon_mesh::mesh;
 //!
 //! let model = Llama {
 //!     layers: 2,
@@ -53,9 +54,8 @@
 //!     head_norms: false,
 //!     value_head: false,
 //! };
-//! let training = Layout::new(1, 4, 2)?;
-//! let generation = Generation { pipeline: 1, tensor: 2 };
-//! let reshard = Reshard::new(model.spec()?, training, generation, Engine::HybridFlow)?;
+//! let (training, generation) = (mesh! { dp: 2, tp: 4 }, mesh! { tp: 2 });
+//! let reshard = Reshard::new(model.spec()?, &training, &generation, Engine::HybridFlow)?;
 //! assert_eq!(reshard.groups().tensor_group(0)?, [0, 2]);
 //! assert_eq!(reshard.groups().micro_data_group(0)?, [0, 1]);
 //!
@@ -94,9 +94,9 @@ mod window;
 
 pub use between::{Transfers, between};
 pub use exchange::Exchange;
-pub use grouping::{Generation, GenerationCoordinates, Grouping, Groups};
+pub use grouping::{Grouping, Groups};
 pub use in_place::{condense, spread};
-pub use layout::{Coordinates, Layout, LayoutError};
+pub use layout::LayoutError;
 pub use llama::Llama;
 pub use region::{Region, Span};
 pub use reshard::{Cost, Engine, Plan, Reshard, ReshardError};

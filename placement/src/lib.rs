@@ -42,18 +42,19 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `resources`, `device`, `demand` | quantities; devices as individuals, topology levels; what is asked for, and what cannot be meant |
+//! | `resources`, `device`, `demand` | quantities; devices as individuals; what is asked for, and what cannot be meant |
 //! | `view`, `view/node` | the cluster at one moment, with what is free kept beside what is held |
 //! | `solve`, `solve/*` | a demand's places: `room` counts what fits on each node and says what stops the next bundle, `arrange` chooses nodes, `lay` devices and processes, `device_set` roles that take turns |
 //! | `refusal` | why not, in types and in words |
 //! | `preempt`, `what_if`, `fragmentation` | whom to move, the effect of a change, how much room is lost |
 //! | `standby` | how many spares are enough |
 //! | `mapping`, `mapping/*` | which models share which devices, priced by cost models |
-//! | `topology` | a cluster described by a file, and the links between its parts |
+//! | `described` | the view of a cluster that a file describes, and the links between its devices |
 
 #![forbid(unsafe_code)]
 
 mod demand;
+mod described;
 mod device;
 mod fragmentation;
 pub mod mapping;
@@ -62,20 +63,17 @@ mod refusal;
 mod resources;
 mod solve;
 mod standby;
-mod topology;
 mod view;
 mod what_if;
 
 pub use demand::{Affinity, Arrange, Demand, DemandError, DeviceAsk, Isolation, Share};
-pub use device::{Device, Health, Level};
+pub use device::{Device, Health};
 pub use fragmentation::{Defragmentation, Fit, Fragmentation, defragment, fragmentation};
+pub use odeon_topology::{Level, QuantityError, milli};
 pub use preempt::{Preemption, preempt};
 pub use refusal::{Cause, NodeRefusal, Reason, Refusal};
-pub use resources::{QuantityError, Resource, Resources, milli};
+pub use resources::{Resource, Resources};
 pub use solve::{DeviceGrant, Lease, Plan, Process, solve};
 pub use standby::{SparesError, spares};
-pub use topology::{
-    ClusterSpec, DeviceSpec, ElementSpec, GpuSpec, Link, LinkKind, Links, NodeSpec, TopologyError,
-};
 pub use view::{Liveness, Node, Quota, View, Worker};
 pub use what_if::{Change, Outlook, UnknownTarget, WaitingDemand, WhatIf, what_if};

@@ -37,9 +37,10 @@
 //! # Example
 //!
 //! ```
-//! use odeon_placement::mapping::{Analytic, Batch, DeviceModel, Model, Pool, Task, Workload, map};
+//! use odeon_placement::mapping::{Analytic, Batch, Model, Pool, Task, Workload, map};
+//! use odeon_topology::DeviceModel;
 //!
-//! let a100 = DeviceModel::new("A100", 312e12, 80_000_000_000, 2.0e12);
+//! let a100 = DeviceModel::a100();
 //! let batch = Batch::new(1024, 1024, 1024);
 //! let seven = |name| Model::new(name, 7_000_000_000, 32, 4096);
 //! let workload = Workload::new([seven("actor"), seven("reference")])
@@ -49,15 +50,16 @@
 //! let mapping = map(&workload, &[Pool::new("a", a100, 16)], &Analytic::default())?;
 //! assert_eq!(mapping.sets.len(), 1); // They share all 16 devices.
 //! let actor = mapping.of("actor").unwrap();
-//! assert!(actor.generation.unwrap().tensor <= actor.parallel.tensor);
+//! let generation = actor.generation.as_ref().unwrap();
+//! assert!(generation.size("tp") <= actor.mesh.size("tp"));
 //! # Ok::<(), odeon_placement::mapping::MappingError>(())
 //! ```
 
 mod analytic;
 mod answer;
 mod cost;
+mod degrees;
 mod error;
-mod parallel;
 mod pool;
 mod pricing;
 mod room;
@@ -67,9 +69,9 @@ mod workload;
 pub use analytic::Analytic;
 pub use answer::{Mapping, Placed, Searched, Set};
 pub use cost::{CostModel, Generation, Run};
+pub use degrees::Degrees;
 pub use error::MappingError;
-pub use parallel::Parallel;
-pub use pool::{DeviceModel, Pool};
+pub use pool::Pool;
 pub use workload::{Batch, Model, Role, Stage, Task, Work, Workload};
 
 use pricing::{Memo, Pricing};

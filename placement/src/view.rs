@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::device::Health;
-use crate::{Device, Isolation, Lease, Level, Links, Plan, Process, Resources};
+use odeon_topology::Links;
+
+use crate::{Device, Isolation, Lease, Level, Plan, Process, Resources};
 
 mod node;
 

@@ -21,7 +21,7 @@
 
 mod call;
 mod collective;
-mod mesh;
+mod misfit;
 mod protocol;
 mod reduce;
 mod spawn;
@@ -31,6 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use odeon_mesh::{At, Mesh, MeshError, Rank};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -42,7 +43,7 @@ use crate::base::shape::{self, Shape};
 
 pub use call::{Cast, Collect, Dispatch, Gather, Quorum, Reduce};
 pub use collective::{Communicator, FormError, Formation, Seat, SeatError};
-pub use mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank};
+pub use misfit::Misfit;
 pub use protocol::{MeshPlace, Protocol};
 pub use reduce::{Concat, Max, Mean, Min, Reduction, Scale, Sum, Summand};
 pub use spawn::{GroupSpawnError, SpawnGroup};
@@ -60,12 +61,12 @@ impl<A> Group<A> {
     ///
     /// # Errors
     /// There are more or fewer of them than ranks.
-    pub fn new(mesh: Mesh, members: impl Into<Arc<[Ref<A>]>>) -> Result<Self, MeshError> {
+    pub fn new(mesh: Mesh, members: impl Into<Arc<[Ref<A>]>>) -> Result<Self, Misfit> {
         let members = members.into();
         if members.len() == mesh.len() {
             Ok(Self { mesh, members })
         } else {
-            Err(MeshError::Members {
+            Err(Misfit::Members {
                 members: members.len(),
                 ranks: mesh.len(),
             })
@@ -189,7 +190,7 @@ pub enum GroupError {
     },
     /// The call does not fit the mesh. Nothing was sent.
     #[error("the call does not fit the group: {0}")]
-    Misfit(#[from] MeshError),
+    Misfit(#[from] Misfit),
 }
 
 impl GroupError {

@@ -156,7 +156,7 @@ pub use base::shape::Shape;
 pub use base::supervise;
 pub use base::supervise::{Orphans, Restart, Supervision};
 pub use base::trace;
-pub use group::{Group, Mesh, Rank};
+pub use group::Group;
 #[cfg(feature = "quic")]
 pub use net::admission;
 #[cfg(feature = "quic")]
@@ -174,6 +174,7 @@ pub use node::driver::Driver;
 pub use node::inspect;
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};
 pub use node::upgrade;
+pub use odeon_mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank, at, mesh};
 pub use system::{Admin, Job, System, SystemBuilder};
 
 /// The version of what processes of a cluster say to each other. Those of different versions refuse

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon_devices::fake::{self, Fake};
-use odeon_devices::topology::Level;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
@@ -90,7 +89,7 @@ impl SimulationSpec {
         self
     }
 
-    /// Fake devices on the nodes: `Spec::cluster(2, Model::default())` gives two nodes eight each.
+    /// Fake devices on the nodes: `Spec::cluster(2, DeviceModel::default())` gives two nodes eight each.
     #[must_use]
     pub fn devices(mut self, devices: fake::Spec) -> Self {
         self.devices = Some(devices);
@@ -185,14 +184,9 @@ impl World {
     async fn start(spec: &SimulationSpec) -> Result<Self, SystemError> {
         let mut nodes = vec![];
         let devices = spec.devices.clone().unwrap_or_default();
-        let machines: Vec<String> = devices
-            .elements
-            .iter()
-            .filter(|element| element.level == Level::Node)
-            .map(|element| element.name.clone())
-            .collect();
         let devices =
             Fake::new(devices).map_err(|error| SystemError::Refused(error.to_string()))?;
+        let machines = devices.nodes();
         for index in 0..spec.nodes {
             let mut builder = System::builder()
                 .job(spec.job)

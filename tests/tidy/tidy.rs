@@ -27,18 +27,32 @@ const TESTS_SAY: &str = "odeon-skip";
 const LAYERS: &[(&str, &str, &[&str])] = &[
     ("tests/skip", TESTS_SAY, &[]),
     ("gpu/simd", "odeon-simd", &[]),
-    ("gpu/devices", "odeon-devices", &[]),
-    ("gpu/collective", "odeon-collective", &["odeon-simd"]),
+    ("gpu/topology", "odeon-topology", &[]),
+    ("gpu/devices", "odeon-devices", &["odeon-topology"]),
+    (
+        "gpu/collective",
+        "odeon-collective",
+        &["odeon-simd", "odeon-topology"],
+    ),
     (
         "gpu",
         "odeon-gpu",
         &["odeon-collective", "odeon-devices", "odeon-simd"],
     ),
-    ("placement", "odeon-placement", &[]),
+    ("placement/mesh", "odeon-mesh", &[]),
+    (
+        "placement",
+        "odeon-placement",
+        &["odeon-mesh", "odeon-topology"],
+    ),
     ("runtime/artifacts", "odeon-artifacts", &[]),
     ("runtime/shm", "odeon-shm", &["odeon-collective"]),
     ("runtime/macros", "odeon-macros", &[]),
-    ("algorithms", "odeon-algorithms", &["odeon-gpu"]),
+    (
+        "algorithms",
+        "odeon-algorithms",
+        &["odeon-gpu", "odeon-mesh", "odeon-topology"],
+    ),
     (
         "runtime",
         "odeon",
@@ -48,6 +62,8 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-placement",
             "odeon-shm",
             "odeon-macros",
+            "odeon-mesh",
+            "odeon-topology",
         ],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
@@ -78,15 +94,21 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-data",
             "odeon-devices",
             "odeon-gpu",
+            "odeon-mesh",
+            "odeon-topology",
         ],
     ),
     // Knows storage and layouts, and no actor.
     (
         "actors/checkpoint",
         "odeon-checkpoint",
-        &["odeon-algorithms", "odeon-macros"],
+        &["odeon-algorithms", "odeon-macros", "odeon-mesh"],
     ),
-    ("actors/data", "odeon-data", &["odeon", "odeon-algorithms"]),
+    (
+        "actors/data",
+        "odeon-data",
+        &["odeon", "odeon-algorithms", "odeon-mesh"],
+    ),
     (
         "cli/client",
         "odeon-client",
@@ -107,9 +129,11 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-data",
             "odeon-devices",
             "odeon-gpu",
+            "odeon-mesh",
             "odeon-observe",
             "odeon-otel",
             "odeon-placement",
+            "odeon-topology",
         ],
     ),
     (
@@ -122,7 +146,9 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-checkpoint",
             "odeon-data",
             "odeon-devices",
+            "odeon-mesh",
             "odeon-placement",
+            "odeon-topology",
         ],
     ),
     (
@@ -135,6 +161,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-devices",
             "odeon-observe",
             "odeon-placement",
+            "odeon-topology",
         ],
     ),
     ("tests/tidy", "odeon-tidy", &[]),
@@ -146,6 +173,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
 const DEV_EDGES: &[(&str, &str)] = &[
     ("odeon-macros", "odeon"),
     ("odeon-otel", "odeon-devices"),
+    ("odeon-otel", "odeon-topology"),
     ("odeon-actors", "odeon-tests"),
     ("odeon-cli", "odeon-tests"),
 ];
@@ -153,7 +181,9 @@ const DEV_EDGES: &[(&str, &str)] = &[
 /// Crates that the pure ones must not know: a runtime or a network.
 const EFFECTS: &[&str] = &["tokio", "kameo", "actix", "quinn", "rustls", "socket2"];
 const PURE: &[&str] = &[
+    "odeon-mesh",
     "odeon-simd",
+    "odeon-topology",
     "odeon-devices",
     "odeon-collective",
     "odeon-gpu",

@@ -23,13 +23,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
-use odeon_algorithms::parallel::{Layout, Llama, Part, Region};
+use odeon_algorithms::parallel::{Llama, Part, Region};
 use odeon_checkpoint::ranks::Within;
 use odeon_checkpoint::stage::StageTime;
 use odeon_checkpoint::{
     Buffers, Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Options, Ranks,
     RanksError, Retention, Save, Storage, pool, within,
 };
+use odeon_mesh::mesh;
 
 const RANKS: usize = 2;
 
@@ -473,11 +474,11 @@ async fn plans(most: usize) {
         .into_iter()
         .filter(|ranks| *ranks <= most)
     {
-        let layout = Layout::new(8, 8, ranks / 64).unwrap();
+        let layout = mesh! { dp: ranks / 64, pp: 8, tp: 8 };
         let locals: Vec<Local> = (0..ranks)
             .map(|rank| {
                 let mut local = Local::default();
-                let shards = layout.shards(&spec, rank).unwrap();
+                let shards = spec.shards_on(&layout, rank).unwrap();
                 local
                     .add_shards("actor", MODEL, &spec, &shards, Dtype::BF16)
                     .unwrap();

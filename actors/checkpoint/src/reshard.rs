@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use odeon_algorithms::parallel::{CutError, ModelSpec, Part, SpecError};
-
-pub use odeon_algorithms::parallel::{Layout, LayoutError};
+use odeon_mesh::Mesh;
 
 use crate::assemble::{AssembleError, Stored};
 use crate::checkpointer::Options;
@@ -22,10 +21,10 @@ use crate::save::{add_pieces, whole_plan};
 use crate::storage::{Storage, StorageError};
 
 /// The way in which a new checkpoint's files are cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cuts {
-    /// As by the ranks of a layout with pipeline, tensor and data parallelism.
-    Layout(Layout),
+    /// As by the ranks of a mesh: layers along `pp`, matrices along `tp`.
+    Mesh(Mesh),
     /// As by so many ranks that have equal ranges of all elements of each state (ZeRO).
     Flat(usize),
 }
@@ -158,10 +157,10 @@ impl Cuts {
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when it cannot be cut like this.
-    pub fn locals(self, manifest: &Manifest) -> Result<Vec<Local>, ReshardError> {
+    pub fn locals(&self, manifest: &Manifest) -> Result<Vec<Local>, ReshardError> {
         let ranks = match self {
-            Self::Layout(layout) => layout.ranks(),
-            Self::Flat(ranks) => ranks.max(1),
+            Self::Mesh(mesh) => mesh.len(),
+            Self::Flat(ranks) => (*ranks).max(1),
         };
         let mut locals = vec![Local::default(); ranks];
         for (role, states) in &manifest.roles {
@@ -179,7 +178,7 @@ impl Cuts {
                 let spec = spec.map_err(|error: SpecError| cut(error.to_string()))?;
                 for (rank, local) in locals.iter_mut().enumerate() {
                     let shards = match self {
-                        Self::Layout(layout) => layout.shards(&spec, rank),
+                        Self::Mesh(mesh) => spec.shards_on(mesh, rank),
                         Self::Flat(_) => Part::new(rank, ranks)
                             .map(|part| Ok(spec.flat(part)))
                             .unwrap_or_else(|| Ok(spec.whole())),

@@ -14,10 +14,11 @@ use odeon_algorithms::balance::{
 use odeon_algorithms::workload::normal_quantile;
 use odeon_data::plan::iteration::{Encoding, Iteration, connections, iteration};
 use odeon_data::plan::{
-    Axis, Budget, CellMeta, Dimension, EncoderSpec, Graph, Method, MicrobatchSpec, Mixture,
-    PlaceTree, PlanSpec, Planning, Quadratic, SourceShape, Waiting,
+    Axis, Budget, CellMeta, EncoderSpec, Graph, Method, MicrobatchSpec, Mixture, PlanSpec,
+    Planning, Quadratic, SourceShape, Waiting,
 };
 use odeon_data::sample::{SampleId, SampleMeta, SourceNumber};
+use odeon_mesh::{CP, DP, Mesh, PP, TP};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -116,7 +117,7 @@ impl Work {
 fn place(
     method: Method,
     encoding: Encoding,
-    tree: &PlaceTree,
+    mesh: &Mesh,
     samples: &[SampleMeta],
     work: Work,
     cap: u32,
@@ -137,7 +138,7 @@ fn place(
         method,
         group: None,
     };
-    let chosen = Graph::mix(tree, samples.to_vec())
+    let chosen = Graph::mix(mesh, samples.to_vec())
         .distribute(Axis::Data, None)
         .cost(|sample| work.text.of(sample.tokens) + with(sample))
         .balance(method, microbatch)
@@ -164,14 +165,14 @@ struct Gains {
     encoder_part: f64,
 }
 
-fn gains(tree: &PlaceTree, lengths: Lengths, work: Work, batch: u64) -> Gains {
+fn gains(mesh: &Mesh, lengths: Lengths, work: Work, batch: u64) -> Gains {
     let mut sum = Gains::default();
     let mut hybrid = 0.0;
     let part = 1.0 / STEPS as f64;
     for seed in 0..STEPS {
         let samples = lengths.step(seed, batch);
         let place =
-            |method, encoding| place(method, encoding, tree, &samples, work, lengths.context);
+            |method, encoding| place(method, encoding, mesh, &samples, work, lengths.context);
         sum.first_stage += place(Method::None, Encoding::FirstStage).time;
         sum.first_stage_balanced += place(Method::Greedy, Encoding::FirstStage).time;
         sum.bucket += place(Method::None, Encoding::Bucket).time;
@@ -182,9 +183,9 @@ fn gains(tree: &PlaceTree, lengths: Lengths, work: Work, batch: u64) -> Gains {
         let text: Vec<u64> = samples.iter().map(|s| work.text.of(s.tokens)).collect();
         let pictures = samples.iter().flat_map(|s| &s.patches);
         let pictures: Vec<u64> = pictures.map(|n| work.picture.of(*n)).collect();
-        let buckets = tree.buckets(Axis::Data) as usize;
+        let buckets = Axis::Data.buckets(&mesh) as usize;
         sum.largest_sample += largest_over_mean(&text, buckets) * part;
-        sum.largest_picture += largest_over_mean(&pictures, tree.ranks() as usize) * part;
+        sum.largest_picture += largest_over_mean(&pictures, mesh.len()) * part;
         let (text, pictures): (u64, u64) = (text.iter().sum(), pictures.iter().sum());
         sum.encoder_part += pictures as f64 / (text + pictures) as f64 * part;
     }
@@ -200,21 +201,15 @@ fn gains(tree: &PlaceTree, lengths: Lengths, work: Work, batch: u64) -> Gains {
 }
 
 /// As the paper's largest figure has it: PP9 DP8 CP2 TP4.
-fn paper_tree() -> PlaceTree {
-    PlaceTree::new(&[
-        (Dimension::Pipeline, 9),
-        (Dimension::Data, 8),
-        (Dimension::Context, 2),
-        (Dimension::Tensor, 4),
-    ])
-    .expect("a valid mesh")
+fn paper_tree() -> Mesh {
+    Mesh::new([(PP, 9), (DP, 8), (CP, 2), (TP, 4)]).expect("a valid mesh")
 }
 
 /// Micro-batches of each data rank, as far as tokens fill them.
 const MICROBATCHES: u64 = 36;
 
-fn batch(tree: &PlaceTree, context: u32) -> u64 {
-    u64::from(tree.buckets(Axis::Data)) * MICROBATCHES * u64::from(context)
+fn batch(mesh: &Mesh, context: u32) -> u64 {
+    u64::from(Axis::Data.buckets(&mesh)) * MICROBATCHES * u64::from(context)
 }
 
 fn gain() {
@@ -230,14 +225,14 @@ fn gain() {
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (context, paper) in [(4096, 1.71), (8192, 2.63), (16_384, 3.09)] {
         let lengths = Lengths::of(context);
-        let tree = paper_tree();
+        let mesh = paper_tree();
         let work = Work::llama_12b_vit_2b();
         let text = Lengths {
             pictures: (0.0, 0.0),
             ..lengths
         };
-        let alone = gains(&tree, text, work, batch(&tree, context));
-        let found = gains(&tree, lengths, work, batch(&tree, context));
+        let alone = gains(&mesh, text, work, batch(&mesh, context));
+        let found = gains(&mesh, lengths, work, batch(&mesh, context));
         println!(
             "| {context} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {paper} | {:.2} | {:.2} | {:.2} | {:.2} |",
             alone.bucket,
@@ -268,8 +263,8 @@ fn sweep() {
                 let mut work = Work::llama_12b_vit_2b();
                 work.picture.linear *= factor;
                 work.picture.square *= factor;
-                let tree = paper_tree();
-                let found = gains(&tree, lengths, work, batch(&tree, context));
+                let mesh = paper_tree();
+                let found = gains(&mesh, lengths, work, batch(&mesh, context));
                 println!(
                     "| {context} | {count} | {patches} | x{factor} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
                     found.encoder_part,
@@ -410,13 +405,12 @@ fn latency() {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for clients in [64, 256, 1024, 4096, 16_384] {
-        let tree = PlaceTree::new(&[(Dimension::Data, clients / 8), (Dimension::Tensor, 8)])
-            .expect("a valid mesh");
+        let mesh = Mesh::new([(DP, clients / 8), (TP, 8)]).expect("a valid mesh");
         let samples = clients / 8 * 16;
-        let few = time_plans(3, &tree, samples, Method::Greedy, false);
-        let one = time_plans(306, &tree, samples, Method::Greedy, false);
-        let hybrid = time_plans(306, &tree, samples, Method::Greedy, true);
-        let differencing = time_plans(306, &tree, samples, Method::KarmarkarKarp, true);
+        let few = time_plans(3, &mesh, samples, Method::Greedy, false);
+        let one = time_plans(306, &mesh, samples, Method::Greedy, false);
+        let hybrid = time_plans(306, &mesh, samples, Method::Greedy, true);
+        let differencing = time_plans(306, &mesh, samples, Method::KarmarkarKarp, true);
         println!(
             "| {clients} | {samples} | {:.2} | {:.2} | {:.2} | {:.2} | {} | {} |",
             few.0,
@@ -432,19 +426,22 @@ fn latency() {
 /// Milliseconds of a plan in the mean, and the bytes of it and of the state.
 fn time_plans(
     sources: u32,
-    tree: &PlaceTree,
-    samples: u32,
+    mesh: &Mesh,
+    samples: usize,
     method: Method,
     hybrid: bool,
 ) -> (f64, usize, usize) {
     let names: Vec<String> = (0..sources).map(|at| format!("s{at}")).collect();
-    let mut spec = PlanSpec::mix(Mixture::even(names.clone()), Budget::Samples(samples))
-        .cost(Quadratic {
-            linear: 24_576.0,
-            square: 1.0,
-        })
-        .balance(method)
-        .broadcast_at(Dimension::Tensor);
+    let mut spec = PlanSpec::mix(
+        Mixture::even(names.clone()),
+        Budget::Samples(samples as u32),
+    )
+    .cost(Quadratic {
+        linear: 24_576.0,
+        square: 1.0,
+    })
+    .balance(method)
+    .broadcast_at(TP);
     spec.cost.picture = Quadratic {
         linear: 4000.0,
         square: 0.2,
@@ -457,7 +454,7 @@ fn time_plans(
         .into_iter()
         .map(|name| SourceShape { name, cells: 1000 })
         .collect();
-    let mut planning = Planning::new(spec, &shapes, tree.clone()).expect("a valid plan");
+    let mut planning = Planning::new(spec, &shapes, mesh.clone()).expect("a valid plan");
     let lengths = Lengths::of(8192);
     let mut random = ChaCha8Rng::seed_from_u64(2);
     let (mut plans, mut seconds) = (0, 0.0);
@@ -508,9 +505,8 @@ fn mesh() {
     );
     println!("| --- | --- | --- | --- | --- |");
     for clients in [64, 256, 1024, 4096, 16_384] {
-        let tree = PlaceTree::new(&[(Dimension::Data, clients / 8), (Dimension::Tensor, 8)])
-            .expect("a valid mesh");
-        let found = connections(&tree, 306, 64);
+        let mesh = Mesh::new([(DP, clients / 8), (TP, 8)]).expect("a valid mesh");
+        let found = connections(&mesh, 306, 64);
         println!(
             "| {clients} | {} | {} | {} | {} |",
             found.direct, found.constructed, found.broadcast, found.most

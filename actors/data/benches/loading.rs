@@ -22,6 +22,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
 #![allow(clippy::disallowed_methods, reason = "it measures time as it is")]
 
+use odeon_mesh::{DP, Mesh};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -35,9 +36,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::normal_quantile;
 use odeon_data::client;
 use odeon_data::corpus::{self, KERNEL_DOCS};
-use odeon_data::plan::{
-    Ahead, Budget, MicrobatchSpec, MixedSource, Mixture, PlaceTree, PlanSpec, Schedule,
-};
+use odeon_data::plan::{Ahead, Budget, MicrobatchSpec, MixedSource, Mixture, PlanSpec, Schedule};
 use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, Processes};
 use odeon_data::sample::SourceNumber;
 use odeon_data::source::{
@@ -297,7 +296,7 @@ fn plan(
         tokenizer,
         cache,
         spec,
-        tree: PlaceTree::data(1).unwrap(),
+        mesh: Mesh::new([(DP, 1)]).unwrap(),
         state: None,
         loaders,
         constructors: Constructors {
@@ -734,7 +733,7 @@ async fn plane_memory(
         folder.join("cache"),
         loaders(around, 0, 64 << 20),
     );
-    plan.tree = PlaceTree::data(clients as u32).unwrap();
+    plan.mesh = Mesh::new([(DP, clients)]).unwrap();
     plan.spec.step = Budget::Tokens(4096 * clients as u64);
     plan.spec.ahead = Ahead { steps: 1, cells: 4 };
     plan.constructors.count = 4;

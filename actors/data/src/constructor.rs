@@ -244,9 +244,9 @@ impl DataConstructor {
     async fn start(args: ConstructorArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         let own = args.first..args.first + args.count;
         let fetch = &args.fetch;
-        let ranks = (0..fetch.tree.ranks()).filter(|rank| {
+        let ranks = (0..(fetch.mesh.len() as u32)).filter(|rank| {
             let comes = args.encodes || matches!(fetch.of(*rank), Feed::Fetches(_));
-            comes && own.contains(&fetch.tree.bucket(fetch.axis, *rank))
+            comes && own.contains(&fetch.axis.bucket(&fetch.mesh, *rank))
         });
         let mut constructor = Self {
             passed: ranks.map(|rank| (rank, args.step)).collect(),
@@ -365,8 +365,8 @@ impl DataConstructor {
             ..
         } = &self.args;
         let refused = |why: String| Err(Failure::error(why).fatal());
-        if rank >= fetch.tree.ranks() {
-            let ranks = fetch.tree.ranks();
+        if rank >= (fetch.mesh.len() as u32) {
+            let ranks = fetch.mesh.len();
             return refused(format!("rank {rank} fetches, and there are {ranks} ranks"));
         }
         let plan::Fetch { bucket, slice, .. } = match fetch.of(rank) {
@@ -555,10 +555,10 @@ async fn try_build(args: &ConstructorArgs, blobs: &Blobs, step: u64) -> Step {
 /// The shares of encoding of the ranks that work on the buckets of a constructor.
 fn shares<'a>(args: &ConstructorArgs, part: &'a Part) -> Vec<(u32, &'a EncoderShare)> {
     let own = args.first..args.first + args.count;
-    let (tree, axis) = (&args.fetch.tree, args.fetch.axis);
+    let (mesh, axis) = (&args.fetch.mesh, args.fetch.axis);
     let shares = (0..).zip(&part.encoder);
     shares
-        .filter(|(rank, _)| own.contains(&tree.bucket(axis, *rank)))
+        .filter(|(rank, _)| own.contains(&axis.bucket(mesh, *rank)))
         .collect()
 }
 

@@ -5,13 +5,14 @@
 //! that was built, so that one which is built again is known to be the same, and a fault is never
 //! trained on.
 
+use odeon_mesh::Mesh;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, actor, message};
 
-use crate::plan::{PlaceTree, PlanState, Slice};
+use crate::plan::{PlanState, Slice};
 use crate::planner::Readers;
 
 /// The state that a step begins with. Told before its plan is given to anybody.
@@ -30,13 +31,13 @@ pub struct Planned {
 #[derive(Clone, Debug)]
 pub struct Arranged {
     /// The mesh of ranks that steps are planned for.
-    pub tree: PlaceTree,
+    pub mesh: Mesh,
     /// The loaders that read the cells of each source.
     pub readers: Readers,
 }
 
 /// Asks for the last [`Arranged`] that was told.
-#[message(reply = Option<(PlaceTree, Readers)>, name = "data.Arrangement")]
+#[message(reply = Option<(Mesh, Readers)>, name = "data.Arrangement")]
 #[derive(Clone, Debug)]
 pub struct Arrangement;
 
@@ -122,7 +123,7 @@ pub struct LedgerCounts {
 #[derive(Debug, Default)]
 pub struct Ledger {
     states: BTreeMap<u64, PlanState>,
-    arranged: Option<(PlaceTree, Readers)>,
+    arranged: Option<(Mesh, Readers)>,
     digests: BTreeMap<(u64, Product), [u8; 32]>,
     counts: LedgerCounts,
 }
@@ -143,11 +144,11 @@ impl Ledger {
 
     #[handler(message = Arranged)]
     fn arranged(&mut self, arranged: Arranged) {
-        self.arranged = Some((arranged.tree, arranged.readers));
+        self.arranged = Some((arranged.mesh, arranged.readers));
     }
 
     #[handler(message = Arrangement)]
-    fn arrangement(&mut self, _arrangement: Arrangement) -> Option<(PlaceTree, Readers)> {
+    fn arrangement(&mut self, _arrangement: Arrangement) -> Option<(Mesh, Readers)> {
         self.arranged.clone()
     }
 

@@ -9,14 +9,14 @@
 //!
 //! [`Planning`] decides in two parts. First the *sample set* of a step is drawn: it follows from the
 //! mixture, the budget and the lengths alone. Then [`Graph`] places the set on the ranks of a
-//! [`PlaceTree`]. Neither the tree, nor costs, nor the order in which cells are heard have any part
+//! [`Mesh`]. Neither the mesh, nor costs, nor the order in which cells are heard have any part
 //! in the first, so a run that goes on with another number of ranks sees the same samples in the
 //! same steps, and balancing moves work without changing gradients beyond rounding: a loss is
 //! summed over tokens and divided by [`StepPlan::predicted`].
 //!
 //! ```
 //! use odeon_data::plan::{
-//!     Axis, Budget, CellMeta, Dimension, Mixture, PlaceTree, PlanSpec, Planning, Quadratic,
+//!     Axis, Budget, CellMeta, Mixture, PlanSpec, Planning, Quadratic,
 //!     SourceShape, Waiting,
 //! };
 //! use odeon_data::sample::{SampleId, SampleMeta};
@@ -24,10 +24,10 @@
 //! let spec = PlanSpec::mix(Mixture::even(["web", "books"]), Budget::Samples(4))
 //!     .distribute(Axis::Data, None)
 //!     .cost(Quadratic { linear: 24_576.0, square: 1.0 })
-//!     .broadcast_at(Dimension::Tensor);
+//!     .broadcast_at(TP);
 //! let sources = ["web", "books"].map(|name| SourceShape { name: name.into(), cells: 8 });
-//! let tree = PlaceTree::new(&[(Dimension::Data, 2), (Dimension::Tensor, 2)])?;
-//! let mut planning = Planning::new(spec, &sources, tree)?;
+//! let mesh = Mesh::new([(DP, 2), (TP, 2)])?;
+//! let mut planning = Planning::new(spec, &sources, mesh)?;
 //! let plan = loop {
 //!     match planning.plan() {
 //!         Ok(plan) => break plan,
@@ -51,6 +51,7 @@
 mod cell;
 mod cost;
 mod draw;
+mod fetch;
 mod graph;
 pub mod iteration;
 mod mixture;
@@ -62,13 +63,13 @@ mod schedule;
 mod spec;
 mod state;
 mod step;
-mod tree;
 
 #[cfg(test)]
 mod tests;
 
 pub use cell::{CellError, CellMeta, CellName, SAMPLE_TOKENS_MAX, SourceShape};
 pub use cost::{CostSpec, Quadratic};
+pub use fetch::{Axis, Feed, Fetch, FetchPlan, Slice, Slicing};
 pub use graph::{Edge, Graph, Lineage, Node, Primitive};
 pub use partition::{LoaderCaps, LoaderPreset, Part, PartitionError, Profile, partition};
 pub use planning::{Heard, Passed, Planning, Waiting};
@@ -80,4 +81,3 @@ pub use spec::{
 };
 pub use state::{PlanState, SourceState};
 pub use step::{Bucket, EncoderShare, Microbatch, PictureRef, StepPlan};
-pub use tree::{Axis, Dimension, Feed, Fetch, FetchPlan, PlaceTree, Slice, Slicing, TreeError};

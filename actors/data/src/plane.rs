@@ -8,6 +8,7 @@
 //!  DataClient ..           with their ranks, which spawn them
 //! ```
 
+use odeon_mesh::Mesh;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,11 +27,11 @@ use crate::loader::{
     SourceLoader, SourceWork, Survey,
 };
 use crate::plan::{
-    Dealing, FetchPlan, LoaderCaps, Look, PartitionError, PlaceTree, PlanError, PlanSpec,
-    PlanState, Planning, Profile, Roster, Scaler, ScalingSpec, SourceShape, partition,
+    Dealing, FetchPlan, LoaderCaps, Look, PartitionError, PlanError, PlanSpec, PlanState, Planning,
+    Profile, Roster, Scaler, ScalingSpec, SourceShape, partition,
 };
 use crate::planner::{
-    CountPlanned, LookAhead, Planner, PlannerArgs, PlannerCounts, Readers, Redeal, Retree,
+    CountPlanned, LookAhead, Planner, PlannerArgs, PlannerCounts, Readers, Redeal, Remesh,
     StateBefore,
 };
 use crate::sample::SourceNumber;
@@ -50,7 +51,7 @@ pub struct DataPlan {
     /// The plan of steps: their mixture, their size, and their placing.
     pub spec: PlanSpec,
     /// The mesh of ranks that it feeds.
-    pub tree: PlaceTree,
+    pub mesh: Mesh,
     /// Where the data goes on; from the begin of all sources without.
     pub state: Option<PlanState>,
     /// The loaders, which read.
@@ -112,7 +113,7 @@ impl DataPlan {
     /// Which ranks fetch what.
     fn fetch(&self) -> FetchPlan {
         FetchPlan {
-            tree: self.tree.clone(),
+            mesh: self.mesh.clone(),
             axis: self.spec.distribute.axis,
             broadcast_at: self.spec.broadcast_at.clone(),
             slicing: self.spec.slicing,
@@ -257,8 +258,8 @@ impl DataPlane {
         let args = plan.loader_args(identities);
         // What cannot be planned is said before anything waits for it.
         let mut planning = match plan.state.clone() {
-            None => Planning::new(plan.spec.clone(), &shapes, plan.tree.clone())?,
-            Some(state) => Planning::at(plan.spec.clone(), &shapes, plan.tree.clone(), state)?,
+            None => Planning::new(plan.spec.clone(), &shapes, plan.mesh.clone())?,
+            Some(state) => Planning::at(plan.spec.clone(), &shapes, plan.mesh.clone(), state)?,
         };
         let (state, step) = (planning.state(), planning.step());
         let roster = match &plan.loaders.sources {
@@ -290,7 +291,7 @@ impl DataPlane {
         let planner_args = PlannerArgs {
             spec: plan.spec.clone(),
             sources: shapes,
-            tree: plan.tree.clone(),
+            mesh: plan.mesh.clone(),
             state,
             ledger,
             readers,
@@ -406,13 +407,13 @@ impl DataPlane {
     /// # Errors
     /// The plan cannot be carried out with these ranks, or an actor does not answer.
     #[odeon::boxed]
-    pub async fn retree(&mut self, tree: PlaceTree, from: u64) -> Result<(), PlaneError> {
-        let retree = Retree {
-            tree: tree.clone(),
+    pub async fn remesh(&mut self, mesh: Mesh, from: u64) -> Result<(), PlaneError> {
+        let remesh = Remesh {
+            mesh: mesh.clone(),
             state: self.state_before(from).await?,
         };
-        self.planned(retree).await?;
-        self.plan.tree = tree;
+        self.planned(remesh).await?;
+        self.plan.mesh = mesh;
         for seat in std::mem::take(&mut self.constructors) {
             // One that is gone has ended already.
             let _ = seat.actor.stop().await;
@@ -594,7 +595,7 @@ impl DataPlane {
     /// Spawns the constructors, each with an equal part of the buckets.
     async fn seat(&mut self, step: u64) -> Result<(), PlaneError> {
         let axis = self.plan.spec.distribute.axis;
-        let buckets = self.plan.tree.buckets(axis);
+        let buckets = axis.buckets(&self.plan.mesh);
         let count = self.plan.constructors.count.clamp(1, buckets.max(1));
         for nth in 0..count {
             let (first, end) = (buckets * nth / count, buckets * (nth + 1) / count);

@@ -11,6 +11,7 @@
 //! anybody hears of a plan, the [`Ledger`] has what the planner knew before it; so a planner that is
 //! lost makes the same plans again, and nobody notices but by the time.
 
+use odeon_mesh::Mesh;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ use crate::asking::Holder;
 use crate::ledger::{Arranged, Arrangement, Ledger, Planned, Recall};
 use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
 use crate::plan::{
-    Bucket, CellMeta, CellName, Dealing, EncoderShare, PlaceTree, PlanSpec, PlanState, Planning,
-    SourceShape, StepPlan, Waiting,
+    Bucket, CellMeta, CellName, Dealing, EncoderShare, PlanSpec, PlanState, Planning, SourceShape,
+    StepPlan, Waiting,
 };
 
 /// The arguments of a planner.
@@ -35,7 +36,7 @@ pub struct PlannerArgs {
     /// The sources, by their numbers.
     pub sources: Vec<SourceShape>,
     /// The mesh of ranks that it plans for.
-    pub tree: PlaceTree,
+    pub mesh: Mesh,
     /// The state that the first step begins with, in the first life.
     pub state: PlanState,
     /// The ledger that remembers what the next life has to know.
@@ -142,11 +143,11 @@ pub struct StateBefore {
 }
 
 /// Ranks are others from a step on. What was planned behind it is planned anew: with the same samples.
-#[message(reply = Result<(), Failure>, name = "data.Retree")]
+#[message(reply = Result<(), Failure>, name = "data.Remesh")]
 #[derive(Clone, Debug)]
-pub struct Retree {
+pub struct Remesh {
     /// The mesh of ranks from then on.
-    pub tree: PlaceTree,
+    pub mesh: Mesh,
     /// The state before the first step with it.
     pub state: PlanState,
 }
@@ -278,15 +279,15 @@ impl Planner {
         if cx.incarnation() > 1 {
             let ledger = args.ledger;
             let arranged = ledger.ask(Arrangement).await.map_err(Failure::error)?;
-            if let Some((tree, readers)) = arranged {
-                (args.tree, args.readers) = (tree, readers);
+            if let Some((mesh, readers)) = arranged {
+                (args.mesh, args.readers) = (mesh, readers);
             }
             let kept = ledger.ask(Recall { step: u64::MAX }).await;
             if let Some(state) = kept.map_err(Failure::error)? {
                 args.state = state;
             }
         }
-        let planning = planning_at(&args, &args.tree, args.state.clone())?;
+        let planning = planning_at(&args, &args.mesh, args.state.clone())?;
         cx.every(AGAIN, Again);
         let mut planner = Self {
             planning,
@@ -370,11 +371,11 @@ impl Planner {
         self.end_if_failed(cx);
     }
 
-    #[handler(message = Retree)]
-    async fn retree(&mut self, retree: Retree, cx: &mut Context<Self>) -> Result<(), Failure> {
-        let Retree { tree, state } = retree;
-        self.planning = planning_at(&self.args, &tree, state)?;
-        self.args.tree = tree;
+    #[handler(message = Remesh)]
+    async fn remesh(&mut self, remesh: Remesh, cx: &mut Context<Self>) -> Result<(), Failure> {
+        let Remesh { mesh, state } = remesh;
+        self.planning = planning_at(&self.args, &mesh, state)?;
+        self.args.mesh = mesh;
         self.plans.clear();
         self.states.clear();
         self.passed.clear();
@@ -499,7 +500,7 @@ impl Planner {
             );
             return Err(Failure::error(lost).fatal());
         };
-        self.planning = planning_at(&self.args, &self.args.tree, state)?;
+        self.planning = planning_at(&self.args, &self.args.mesh, state)?;
         self.plans.clear();
         self.states.clear();
         self.restart();
@@ -512,7 +513,7 @@ impl Planner {
     /// Has the next life know for whom this one plans, and who reads.
     async fn arranged(&self) -> Result<(), Failure> {
         let arranged = Arranged {
-            tree: self.args.tree.clone(),
+            mesh: self.args.mesh.clone(),
             readers: self.args.readers.clone(),
         };
         let told = self.args.ledger.tell(arranged).await;
@@ -596,7 +597,7 @@ impl Planner {
         let fetch = &plan.fetch;
         let encoded = (0..).zip(&plan.encoder);
         let encoded = encoded
-            .filter(|(rank, _)| buckets_of.contains(&fetch.tree.bucket(fetch.axis, *rank)))
+            .filter(|(rank, _)| buckets_of.contains(&fetch.axis.bucket(&fetch.mesh, *rank)))
             .flat_map(|(_, share)| share.pictures.iter().map(|picture| picture.sample));
         let cells: BTreeSet<CellName> = samples.chain(encoded).map(CellName::of).collect();
         let holders = cells
@@ -738,12 +739,8 @@ const DRAWN_MAX: usize = 1024;
 /// Steps over which their time is averaged.
 const PACE_STEPS: usize = 17;
 
-fn planning_at(
-    args: &PlannerArgs,
-    tree: &PlaceTree,
-    state: PlanState,
-) -> Result<Planning, Failure> {
-    let planning = Planning::at(args.spec.clone(), &args.sources, tree.clone(), state);
+fn planning_at(args: &PlannerArgs, mesh: &Mesh, state: PlanState) -> Result<Planning, Failure> {
+    let planning = Planning::at(args.spec.clone(), &args.sources, mesh.clone(), state);
     // Another life would be made from the same.
     planning.map_err(|error| Failure::error(error).fatal())
 }

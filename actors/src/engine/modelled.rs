@@ -107,7 +107,9 @@ impl Modelled {
             Delivery::Relays(_) => replica.pull(),
             Delivery::Broadcast(machines) => self.card.global_broadcast(bytes, machines),
             // Gathered over the links between the cards of a machine.
-            Delivery::Colocated => Duration::from_secs_f64(bytes as f64 / self.card.nvlink),
+            Delivery::Colocated => {
+                Duration::from_secs_f64(bytes as f64 / self.card.device.nvlink_bytes_per_second)
+            }
         };
         takes.as_secs_f64()
     }

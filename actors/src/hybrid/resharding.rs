@@ -21,9 +21,10 @@ use odeon::group::{Communicator, Protocol, WorkerCall};
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blob, Blobs, Context, Failure, Shape, actor, message};
 use odeon_algorithms::parallel::{
-    Engine, Exchange, Generation, Grouping, Layout, ModelSpec, Origin, Plan, Reshard, Transfer,
-    Window, condense, copy_box, spread,
+    Engine, Exchange, Grouping, ModelSpec, Origin, Plan, Reshard, Transfer, Window, condense,
+    copy_box, spread,
 };
+use odeon_mesh::Mesh;
 
 use super::calls::Join;
 use super::workers::sit;
@@ -38,9 +39,9 @@ pub struct ReshardArgs {
     /// The model.
     pub model: ModelSpec,
     /// The layout in training.
-    pub training: Layout,
+    pub training: Mesh,
     /// The layout in generation.
-    pub generation: Generation,
+    pub generation: Mesh,
     /// The way from one layout to the other.
     pub engine: Engine,
 }
@@ -132,7 +133,7 @@ impl ReshardWorker {
             generation,
             engine,
         } = args;
-        let reshard = Reshard::new(model, training, generation, engine).map_err(fatal)?;
+        let reshard = Reshard::new(model, &training, &generation, engine).map_err(fatal)?;
         Ok(Self {
             rank,
             plan: reshard.plan(rank).map_err(fatal)?,

@@ -4,7 +4,8 @@
 //! go on from the checkpoint. Steps are the same to the bit then, since prompts, draws and the order
 //! of sums are.
 
-use odeon::group::{CallError, Formation, Mesh, Pool, SpawnWorkers, WorkerGroup};
+use odeon::Mesh;
+use odeon::group::{CallError, Formation, Pool, SpawnWorkers, WorkerGroup};
 use odeon::{
     Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, Registered, Restart,
     System, Timestamp, mesh,

@@ -321,7 +321,7 @@ impl PretrainRank {
             supply,
         } = restore;
         let fetch = &supply.fetch;
-        let bucket = fetch.tree.bucket(fetch.axis, self.args.rank);
+        let bucket = fetch.axis.bucket(&fetch.mesh, self.args.rank);
         self.pictures_from = Some(supply.constructor_of(bucket)?);
         let serve = Serve {
             rank: self.args.rank,

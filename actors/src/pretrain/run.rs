@@ -1,5 +1,6 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
+use odeon_mesh::{DP, Mesh};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,7 +11,6 @@ use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::plan::PlaceTree;
 use odeon_data::plane::{DataPlan, DataPlane};
 use odeon_gpu::Device;
 use tokio::sync::mpsc::UnboundedSender;
@@ -57,7 +57,7 @@ pub struct PretrainPlan {
     pub ranks: u32,
     /// Resources that each rank reserves on its node.
     pub needs: Needs,
-    /// Plan of the data to train on. Its tree is that of the ranks.
+    /// Plan of the data to train on. Its mesh is that of the ranks.
     pub data: DataPlan,
     /// Samples that are rated without learning from them, and the steps at which that happens.
     pub held_out: Option<HeldOut>,
@@ -104,7 +104,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let storage = storage(&plan.checkpoint)?;
     let data = DataPlan {
         state: newest(&storage).await?.map(|(_, state)| state),
-        tree: tree(ranks)?,
+        mesh: mesh(ranks)?,
         ..plan.data.clone()
     };
     let mut plane = DataPlane::start(system, data)
@@ -113,7 +113,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let held_out = match &plan.held_out {
         Some(held_out) => {
             let data = DataPlan {
-                tree: tree(1)?,
+                mesh: mesh(1)?,
                 ..held_out.data.clone()
             };
             let plane = DataPlane::start(system, data).await;
@@ -156,7 +156,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                 ranks = others;
                 let others = async {
                     plane
-                        .retree(tree(others)?, steps)
+                        .remesh(mesh(others)?, steps)
                         .await
                         .map_err(Failure::error)
                 };
@@ -585,8 +585,8 @@ async fn stop(group: &Group<PretrainRank>) {
 /// Time that ranks may take for one thing. One that is lost is noticed at once.
 const LONG: Duration = Duration::from_secs(3600);
 
-fn tree(ranks: u32) -> Result<PlaceTree, Failure> {
-    PlaceTree::data(ranks).map_err(|error| Failure::error(error).fatal())
+fn mesh(ranks: u32) -> Result<Mesh, Failure> {
+    Mesh::new([(DP, ranks as usize)]).map_err(|error| Failure::error(error).fatal())
 }
 
 /// The answers of all ranks.

@@ -1,5 +1,6 @@
 //! A pretraining run as a file.
 
+use odeon_mesh::{DP, Mesh};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use odeon::{Failure, Needs};
 use odeon_algorithms::model::{ModelConfig, VisionConfig};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
-use odeon_data::plan::{Budget, Mixture, PlaceTree, PlanSpec, ScalingSpec};
+use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_gpu::Device;
@@ -455,8 +456,8 @@ impl PretrainRecipe {
         spec: PlanSpec,
         part: Part,
     ) -> Result<DataPlan, Failure> {
-        let ranks = PlaceTree::data(self.processes.ranks);
-        let tree = ranks.map_err(Failure::error)?;
+        let ranks = Mesh::new([(DP, self.processes.ranks as usize)]);
+        let mesh = ranks.map_err(Failure::error)?;
         let section = &self.data;
         let sources = self.sources.iter().map(|source| SourceSpec {
             part,
@@ -480,7 +481,7 @@ impl PretrainRecipe {
             cache: section.cache.clone(),
             spec,
             // The run's own ranks take its place.
-            tree,
+            mesh,
             state: None,
             loaders: Loaders {
                 sources: loaders.map(around),

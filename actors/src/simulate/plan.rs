@@ -49,15 +49,15 @@ impl Scenario {
         let card = self.card();
         let size = model.size.size();
         let replica = Replica::new(&card, &size, model.rollout_gpus).map_err(Failure::error)?;
-        let machines = |gpus: u32| gpus.div_ceil(card.per_machine);
-        if mode.is_apart() && gpus < 2 * card.per_machine {
-            let least = 2 * card.per_machine;
+        let machines = |gpus: u32| gpus.div_ceil(card.device.per_node);
+        if mode.is_apart() && gpus < 2 * card.device.per_node {
+            let least = 2 * card.device.per_node;
             return Err(Failure::error(format!(
                 "rollouts and trainer have machines of their own: expected at least {least} cards"
             )));
         }
         let (rollout_gpus, trainer_gpus) = if mode.is_apart() {
-            let rollout = self.rollout_machines(model, machines(gpus))? * card.per_machine;
+            let rollout = self.rollout_machines(model, machines(gpus))? * card.device.per_node;
             (rollout, gpus.saturating_sub(rollout))
         } else {
             (gpus, gpus)

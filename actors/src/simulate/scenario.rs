@@ -520,7 +520,7 @@ kind = "tools"
         assert_eq!(card.kernels, measured.kernels.times(2.0));
         assert_eq!(card.relay_share, 0.5 * measured.relay_share);
         assert_eq!(card.sustained, 1.5 * measured.sustained);
-        assert_eq!(card.flops, measured.flops);
+        assert_eq!(card.device.flops, measured.device.flops);
     }
 
     #[test]

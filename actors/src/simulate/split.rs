@@ -27,7 +27,7 @@ impl Step<'_> {
     /// # Errors
     /// The model fits no trainer on fewer than all of the machines, or no rollout.
     pub(super) fn rollout_machines(&self, machines: u32) -> Result<u32, CostError> {
-        let per = self.card.per_machine;
+        let per = self.card.device.per_node;
         let replica = Replica::new(self.card, self.size, self.section.rollout_gpus)?;
         let sample = self.sample();
         let mut best: Option<(f64, u32)> = None;

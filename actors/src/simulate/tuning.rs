@@ -103,7 +103,7 @@ impl<'a> Settings<'a> {
             gpus,
             mode,
             cards,
-            machines: gpus.div_ceil(scenario.card().per_machine),
+            machines: gpus.div_ceil(scenario.card().device.per_node),
         })
     }
 

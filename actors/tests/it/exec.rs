@@ -15,9 +15,10 @@ use odeon_actors::exec::{
     Ended, Exec, ExecSpec, Gang, GangSpec, Halt, Launch, NotReady, Probe, ProgramStatus, Ready,
     ReservePort, Status, Whereabouts,
 };
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_skip::{Need, skip};
 use odeon_tests::again;
+use odeon_topology::DeviceModel;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -387,7 +388,7 @@ async fn a_program_that_is_not_there_is_not_tried_again() {
 /// SEMANTICS 62.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranks_see_the_devices_of_their_node_each_its_own_at_its_local_rank() {
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let devices = FakeDevices::new(&fake, "node0").unwrap();
     let system = builder().node("a").devices(devices).start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -32,8 +32,9 @@ use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Lambda};
 use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_tests::again;
+use odeon_topology::DeviceModel;
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -205,9 +206,9 @@ struct Nodes {
 
 impl Nodes {
     fn new(budget: u32) -> Self {
-        let model = Model {
+        let model = DeviceModel {
             release_ms: 1,
-            ..Model::default()
+            ..DeviceModel::default()
         };
         Self {
             cluster: ClusterIdentity::generate().unwrap(),

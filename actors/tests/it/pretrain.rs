@@ -16,8 +16,9 @@ use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
 use odeon_data::client;
 use odeon_data::plane::DataPlane;
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_tests::again;
+use odeon_topology::DeviceModel;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 
@@ -506,7 +507,7 @@ const SAME: u64 = 40;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loaders_are_on_nodes_with_devices_as_long_as_there_is_room_and_elsewhere_then() {
     let cluster = ClusterIdentity::generate().unwrap();
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let start = async |name: &str, devices| {
         let node = node().job(odeon_actors::job());
         let node = node.resource("reader", 2.0).unwrap();

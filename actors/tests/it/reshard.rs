@@ -9,7 +9,7 @@ use odeon_actors::hybrid::calls::Join;
 use odeon_actors::hybrid::resharding::{
     Load, Moved, ReshardArgs, ReshardWorker, Show, ToGeneration, ToTraining,
 };
-use odeon_algorithms::parallel::{Engine, Generation, Layout, Llama, ModelSpec};
+use odeon_algorithms::parallel::{Engine, Llama, ModelSpec};
 use odeon_tests::again;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -113,11 +113,8 @@ impl Layouts {
         ReshardArgs {
             rank,
             model: llama(),
-            training: Layout::new(self.p, self.t, RANKS / (self.p * self.t)).unwrap(),
-            generation: Generation {
-                pipeline: 1,
-                tensor: self.t_g,
-            },
+            training: mesh! { dp: RANKS / (self.p * self.t), pp: self.p, tp: self.t },
+            generation: mesh! { tp: self.t_g },
             engine: self.engine,
         }
     }

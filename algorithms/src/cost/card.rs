@@ -1,30 +1,19 @@
 //! GPUs: what they can do on paper, and what their kernels reached when they were measured.
 
+use odeon_topology::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use super::{CostError, all_positive};
 
 /// A GPU in a machine of several.
 ///
-/// Peaks are those of NVIDIA's data sheets, links in one direction.
+/// A data sheet and what its kernels reach of that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     /// The name that people know it by.
     pub name: String,
-    /// Dense bf16 arithmetic, FLOP/s.
-    pub flops: f64,
-    /// Memory bandwidth, B/s.
-    pub memory_bandwidth: f64,
-    /// Memory that its driver shows, bytes.
-    pub memory_bytes: u64,
-    /// NVLink to the other GPUs of the machine, B/s in one direction.
-    pub nvlink: f64,
-    /// Its share of the machine's network, B/s in one direction.
-    pub nic: f64,
-    /// Host memory to this GPU, B/s.
-    pub pcie: f64,
-    /// GPUs in a machine.
-    pub per_machine: u32,
+    /// What it has, by its data sheet.
+    pub device: DeviceModel,
     /// Share of a machine's network that relays of weights reach. See [`Card::RELAY_SHARE`].
     pub relay_share: f64,
     /// Time of whole training steps relative to that of their kernels alone. See
@@ -135,69 +124,39 @@ impl Kernels {
 }
 
 impl Card {
-    /// H100 SXM, 80 GB, eight in a machine with 8 x 400 Gbit/s.
+    /// H100 SXM, by [`DeviceModel::h100`].
     #[must_use]
     pub fn h100() -> Self {
-        Self {
-            name: "H100".to_owned(),
-            flops: 989e12,
-            memory_bandwidth: 3.35e12,
-            memory_bytes: 85_500_000_000,
-            nvlink: 450e9,
-            nic: 50e9,
-            pcie: 64e9,
-            per_machine: 8,
-            relay_share: Self::RELAY_SHARE,
-            sustained: Self::SUSTAINED,
-            kernels: H100,
-        }
+        Self::new("H100", DeviceModel::h100(), H100)
     }
 
-    /// H800 SXM: an H100 with 400 GB/s of NVLink, both directions together. Nobody published its
-    /// kernels, so those of the H100 are taken: nothing here was measured on it.
+    /// H800 SXM, by [`DeviceModel::h800`]. Nobody published its kernels, so those of the H100 are taken:
+    /// nothing here was measured on it.
     #[must_use]
     pub fn h800() -> Self {
-        Self {
-            name: "H800".to_owned(),
-            nvlink: 200e9,
-            ..Self::h100()
-        }
+        Self::new("H800", DeviceModel::h800(), H100)
     }
 
-    /// H200 SXM, 141 GB: an H100 with more and faster memory.
+    /// H200 SXM, by [`DeviceModel::h200`].
     #[must_use]
     pub fn h200() -> Self {
-        Self {
-            name: "H200".to_owned(),
-            memory_bandwidth: 4.8e12,
-            memory_bytes: 150_700_000_000,
-            kernels: H200,
-            ..Self::h100()
-        }
+        Self::new("H200", DeviceModel::h200(), H200)
     }
 
-    /// A100 SXM, 80 GB, eight in a machine with 8 x 200 Gbit/s.
+    /// A100 SXM, by [`DeviceModel::a100`].
     #[must_use]
     pub fn a100() -> Self {
-        Self {
-            name: "A100".to_owned(),
-            flops: 312e12,
-            memory_bandwidth: 2.039e12,
-            memory_bytes: 85_900_000_000,
-            nvlink: 300e9,
-            nic: 25e9,
-            pcie: 32e9,
-            per_machine: 8,
-            relay_share: Self::RELAY_SHARE,
-            sustained: Self::SUSTAINED,
-            kernels: A100,
-        }
+        Self::new("A100", DeviceModel::a100(), A100)
     }
 
-    /// The network of a whole machine, B/s in one direction.
-    #[must_use]
-    pub fn machine_nic(&self) -> f64 {
-        self.nic * f64::from(self.per_machine)
+    fn new(name: &str, device: DeviceModel, kernels: Kernels) -> Self {
+        Self {
+            name: name.to_owned(),
+            device,
+            relay_share: Self::RELAY_SHARE,
+            sustained: Self::SUSTAINED,
+            kernels,
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), CostError> {
@@ -209,16 +168,13 @@ impl Card {
         } = self.kernels;
         let [starts, links] = [all_reduce.start, all_reduce.nvlink]
             .map(|all| all.into_iter().fold(f64::INFINITY, f64::min));
+        if let Some((field, value)) = self.device.flaw() {
+            let of = self.name.clone();
+            return Err(CostError::NotPositive { of, field, value });
+        }
         all_positive(
             &self.name,
             &[
-                ("flops", self.flops),
-                ("memory_bandwidth", self.memory_bandwidth),
-                ("memory_bytes", self.memory_bytes as f64),
-                ("nvlink", self.nvlink),
-                ("nic", self.nic),
-                ("pcie", self.pcie),
-                ("per_machine", f64::from(self.per_machine)),
                 ("relay_share", self.relay_share),
                 ("sustained", self.sustained),
                 ("kernels.product.floor", product.floor),

@@ -22,7 +22,7 @@ impl Replica {
     /// not fit with one token; [`CostError::NotPositive`] when the card or the model has no sense.
     pub fn new(card: &Card, model: &ModelSize, tensor: u32) -> Result<Self, CostError> {
         let shard = Shard::new(card, model, tensor)?;
-        let usable = (card.memory_bytes as f64 * Self::MEMORY_SHARE) as u64;
+        let usable = (card.device.memory_bytes as f64 * Self::MEMORY_SHARE) as u64;
         let each = u64::from(tensor);
         let needed = Self::WORKSPACE_BYTES
             + model.weight_bytes().div_ceil(each)
@@ -109,8 +109,8 @@ impl Replica {
     pub fn roofline_batch(&self) -> u64 {
         let card = &self.shard.card;
         let product = &card.kernels.product;
-        let flops = card.flops * product.flops;
-        (flops / (card.memory_bandwidth * product.bandwidth)) as u64
+        let flops = card.device.flops * product.flops;
+        (flops / (card.device.memory_bytes_per_second * product.bandwidth)) as u64
     }
 
     /// Time to load the weights of the replica from its machine's memory, each card its part, all

@@ -18,7 +18,7 @@ impl Shard {
         let heads = |count: u64| count.is_multiple_of(u64::from(tensor));
         let why = if !tensor.is_power_of_two() || tensor > TENSOR_MAX {
             Some("groups of 1, 2, 4 and 8 were measured")
-        } else if tensor > card.per_machine {
+        } else if tensor > card.device.per_node {
             Some("a group does not leave its machine")
         } else if !heads(model.heads) || !heads(model.kv_heads) {
             Some("each GPU has the same number of heads")
@@ -75,7 +75,7 @@ impl Shard {
             + 3.0 * self.split(model.heads + 2 * model.kv_heads) * model.head as f64
             + 3.0 * self.split(model.ffn);
         let bytes = model.layers as f64 * rows * elements * ELEMENT_BYTES;
-        bytes / (self.card.memory_bandwidth * self.card.kernels.product.bandwidth)
+        bytes / (self.card.device.memory_bytes_per_second * self.card.kernels.product.bandwidth)
     }
 
     /// Two all-reduces in each layer for `rows` tokens.
@@ -108,8 +108,8 @@ impl Shard {
 pub(super) fn product(card: &Card, m: f64, n: f64, k: f64) -> f64 {
     let kernel = &card.kernels.product;
     let bytes = ELEMENT_BYTES * (m * k + n * k + m * n);
-    let memory = bytes / (card.memory_bandwidth * kernel.bandwidth);
-    let arithmetic = 2.0 * m * n * k / (card.flops * kernel.flops);
+    let memory = bytes / (card.device.memory_bytes_per_second * kernel.bandwidth);
+    let arithmetic = 2.0 * m * n * k / (card.device.flops * kernel.flops);
     kernel.floor + norm(memory, arithmetic, kernel.knee)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn decode_attention(
 ) -> f64 {
     let kernel = &card.kernels.decode;
     let bytes = 2.0 * ELEMENT_BYTES * kv_tokens * kv_heads * head;
-    let memory = bytes / (card.memory_bandwidth * kernel.bandwidth);
+    let memory = bytes / (card.device.memory_bytes_per_second * kernel.bandwidth);
     kernel.floor + norm(memory, batch * kv_heads * kernel.head, kernel.knee)
 }
 
@@ -136,9 +136,9 @@ pub(super) fn prefill_attention(
     head: f64,
 ) -> f64 {
     let kernel = &card.kernels.prefill;
-    let arithmetic = 2.0 * heads * head * squares / (card.flops * kernel.flops);
+    let arithmetic = 2.0 * heads * head * squares / (card.device.flops * kernel.flops);
     let bytes = ELEMENT_BYTES * tokens * (2.0 * heads + 2.0 * kv_heads) * head;
-    kernel.floor + arithmetic + bytes / (card.memory_bandwidth * kernel.bandwidth)
+    kernel.floor + arithmetic + bytes / (card.device.memory_bytes_per_second * kernel.bandwidth)
 }
 
 /// An all-reduce of so many bytes among `members` GPUs of a machine.
@@ -150,7 +150,7 @@ pub(super) fn all_reduce(card: &Card, members: u32, bytes: f64) -> f64 {
     let at = (members.ilog2() as usize - 1).min(kernel.start.len() - 1);
     let members = f64::from(members);
     let sent = 2.0 * (members - 1.0) / members * bytes;
-    let wire = sent / (card.nvlink * kernel.nvlink[at]);
+    let wire = sent / (card.device.nvlink_bytes_per_second * kernel.nvlink[at]);
     kernel.start[at] + wire + (wire * kernel.ramp).sqrt()
 }
 

@@ -7,6 +7,7 @@ mod shapes;
 
 use std::time::Duration;
 
+use odeon_topology::DeviceModel;
 use proptest::prelude::*;
 
 use super::*;
@@ -97,12 +98,18 @@ fn what_does_not_fit_is_refused() {
         Err(CostError::Memory { .. })
     ));
     let odd = Card {
-        nic: f64::NAN,
+        device: DeviceModel {
+            network_bytes_per_second: f64::NAN,
+            ..card.device
+        },
         ..card
     };
     assert!(matches!(
         Replica::new(&odd, &seven, 1),
-        Err(CostError::NotPositive { field: "nic", .. })
+        Err(CostError::NotPositive {
+            field: "network_bytes_per_second",
+            ..
+        })
     ));
 }
 

@@ -42,7 +42,7 @@ impl Trainer {
         if gpus == 0 || !gpus.is_multiple_of(tensor) {
             return Err(CostError::Groups { gpus, tensor });
         }
-        let usable = (card.memory_bytes as f64 * STATE_SHARE) as u64;
+        let usable = (card.device.memory_bytes as f64 * STATE_SHARE) as u64;
         let needed = (STATE_BYTES * model.parameters()).div_ceil(u64::from(gpus));
         if needed > usable {
             return Err(CostError::Memory {
@@ -128,7 +128,7 @@ impl Trainer {
         let heads = (model.layers * model.heads * model.head) as f64;
         let forward =
             sequences.tokens as f64 * model.flops_per_token() + 2.0 * heads * sequences.squares;
-        let peak = f64::from(self.gpus) * self.shard.card.flops;
+        let peak = f64::from(self.gpus) * self.shard.card.device.flops;
         let took = self.train_step(sequences, updates).as_secs_f64();
         if took == 0.0 {
             return 0.0;
@@ -171,9 +171,9 @@ impl Trainer {
     fn exchange(&self, bytes: f64) -> f64 {
         let groups = self.groups();
         let card = &self.shard.card;
-        let link = match self.gpus > card.per_machine {
-            true => card.nic * NETWORK_SHARE,
-            false => card.nvlink * NVLINK_SHARE,
+        let link = match self.gpus > card.device.per_node {
+            true => card.device.network_bytes_per_second * NETWORK_SHARE,
+            false => card.device.nvlink_bytes_per_second * NVLINK_SHARE,
         };
         let part = bytes * self.shard.model.parameters() as f64 / f64::from(self.shard.tensor);
         part * (groups - 1.0) / groups / link
@@ -183,7 +183,7 @@ impl Trainer {
     fn optimizer(&self) -> f64 {
         let card = &self.shard.card;
         let bytes = UPDATE_BYTES * self.shard.model.parameters() as f64 / f64::from(self.gpus);
-        bytes / (card.memory_bandwidth * card.kernels.product.bandwidth)
+        bytes / (card.device.memory_bytes_per_second * card.kernels.product.bandwidth)
     }
 
     /// Tensor groups.

@@ -36,7 +36,11 @@ impl Card {
     /// part.
     #[must_use]
     pub fn pull(&self, bytes: u64, gpus: u32) -> Duration {
-        seconds(bytes as f64 / f64::from(gpus.max(1)) / (self.pcie * PCIE_SHARE))
+        seconds(
+            bytes as f64
+                / f64::from(gpus.max(1))
+                / (self.device.pcie_bytes_per_second * PCIE_SHARE),
+        )
     }
 
     /// The time of a broadcast that sends `bytes` from GPUs to the GPUs of `machines` machines,
@@ -44,13 +48,13 @@ impl Card {
     /// takes nobody's memory bandwidth into account, but everybody waits.
     #[must_use]
     pub fn global_broadcast(&self, bytes: u64, machines: u32) -> Duration {
-        let network = self.machine_nic() * NETWORK_SHARE;
+        let network = self.device.node_network_bytes_per_second() * NETWORK_SHARE;
         // The trainer's machine is the first of the chain.
         seconds(chain(bytes, machines.saturating_add(1), network))
     }
 
     fn relay_bandwidth(&self) -> f64 {
-        self.machine_nic() * self.relay_share
+        self.device.node_network_bytes_per_second() * self.relay_share
     }
 
     /// The share of a machine's network that relays reach: 103 GB/s of 400 GB/s in Laminar's

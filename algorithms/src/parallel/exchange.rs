@@ -52,7 +52,7 @@ impl Reshard {
             }
         }
         // In a round each rank meets one other at most, and both know in which.
-        let ranks = self.groups().training().ranks();
+        let ranks = self.groups().training().len();
         exchanges.sort_by_key(|exchange| (rank + exchange.peer) % ranks);
         Ok(exchanges)
     }

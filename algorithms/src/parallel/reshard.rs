@@ -1,11 +1,11 @@
 //! From training to generation on the same ranks, and back.
 
+use odeon_mesh::{DP, Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    grouping::{Generation, Grouping, Groups},
+    grouping::{Grouping, Groups},
     holders::{Gap, Holder, Holders},
-    layout::{Layout, LayoutError},
     region::Region,
     shard::{CutError, Part, Shards},
     spec::ModelSpec,
@@ -131,14 +131,15 @@ impl Engine {
 }
 
 impl Reshard {
-    /// A model between two layouts of the same ranks.
+    /// A model between two layouts of the same ranks: a mesh of `dp`, `pp` and `tp` in training, and one
+    /// of `pp` and `tp` for each replica that generates.
     ///
     /// # Errors
     /// [`ReshardError::Cut`] when the layouts do not fit each other or the model.
     pub fn new(
         model: ModelSpec,
-        training: Layout,
-        generation: Generation,
+        training: &Mesh,
+        generation: &Mesh,
         engine: Engine,
     ) -> Result<Self, ReshardError> {
         let groups =
@@ -176,14 +177,14 @@ impl Reshard {
     /// # Errors
     /// [`ReshardError::Cut`] when there is no such rank.
     pub fn training(&self, rank: usize) -> Result<Shards, ReshardError> {
-        let layout = self.groups.training();
+        let mesh = self.groups.training();
         Ok(match self.engine {
             Engine::DeepSpeedChat => {
-                let part = Part::new(rank, layout.ranks());
-                let part = part.ok_or(CutError::Layout(LayoutError::NoRank { rank, layout }))?;
-                self.model.flat(part)
+                let ranks = mesh.len();
+                let missing = || CutError::Layout(MeshError::NoRank { rank, ranks }.into());
+                self.model.flat(Part::new(rank, ranks).ok_or_else(missing)?)
             }
-            Engine::HybridFlowV | Engine::HybridFlow => layout.shards(&self.model, rank)?,
+            Engine::HybridFlowV | Engine::HybridFlow => self.model.shards_on(mesh, rank)?,
         })
     }
 
@@ -212,10 +213,10 @@ impl Reshard {
     /// # Errors
     /// [`ReshardError::Cut`] when there is no such rank.
     pub fn gather_group(&self, rank: usize) -> Result<Vec<usize>, ReshardError> {
-        let layout = self.groups.training();
+        let mesh = self.groups.training();
         let group = match self.engine {
-            Engine::DeepSpeedChat => Ok((0..layout.ranks()).collect()),
-            Engine::HybridFlowV => layout.replica(rank).map(Iterator::collect),
+            Engine::DeepSpeedChat => mesh.group(rank, &[DP, PP, TP]).map_err(Into::into),
+            Engine::HybridFlowV => mesh.group(rank, &[PP, TP]).map_err(Into::into),
             Engine::HybridFlow => self.groups.micro_data_group(rank),
         };
         Ok(group.map_err(CutError::Layout)?)
@@ -236,19 +237,23 @@ impl Reshard {
         let training = self.training(rank)?;
         let gathered = self.gathered(rank)?;
         let generation = self.generation(rank)?;
-        let layout = self.groups.training();
+        let mesh = self.groups.training();
         let mut holders = Holders::new(self.model.tensors().len());
         for peer in self.gather_group(rank)? {
             if peer != rank {
                 holders.add(peer, &self.training(peer)?);
             }
         }
-        let at = layout.place(rank);
+        let at = |rank: usize, dim| mesh.coordinate(rank, dim);
+        let (stage, part) = (at(rank, PP), at(rank, TP));
         let nearest = |holders: &[Holder], _bytes: usize| {
             let apart = |holder: &&Holder| {
-                let peer = layout.place(holder.rank);
-                let tensor = peer.tensor.abs_diff(at.tensor);
-                (tensor, peer.pipeline.abs_diff(at.pipeline), holder.rank)
+                let peer = holder.rank;
+                (
+                    at(peer, TP).abs_diff(part),
+                    at(peer, PP).abs_diff(stage),
+                    peer,
+                )
             };
             holders.iter().min_by_key(apart).copied()
         };

@@ -1,12 +1,12 @@
 //! Shards: the parts of a model that a rank has.
 
-use std::ops::Range;
-
+use odeon_mesh::{Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 use super::{
     grouping::Groups,
-    layout::{Layout, LayoutError},
+    layout::LayoutError,
     region::Region,
     spec::{Cut, Home, ModelSpec},
     window::{Window, WindowError},
@@ -204,15 +204,19 @@ impl ModelSpec {
     }
 }
 
-impl Layout {
-    /// The shards of a rank while it trains.
+impl ModelSpec {
+    /// The shards of a rank of a mesh: its stage along `pp`, its part of matrices along `tp`. Ranks that
+    /// differ along other dimensions have the same.
     ///
     /// # Errors
     /// [`CutError`] when there is no such rank, or the model cannot be cut like this.
-    pub fn shards(self, model: &ModelSpec, rank: usize) -> Result<Shards, CutError> {
-        let at = self.coordinates(rank)?;
-        let stage = Part::of(at.pipeline, self.pipeline());
-        model.shards(stage, Part::of(at.tensor, self.tensor()))
+    pub fn shards_on(&self, mesh: &Mesh, rank: usize) -> Result<Shards, CutError> {
+        if rank >= mesh.len() {
+            let ranks = mesh.len();
+            return Err(LayoutError::from(MeshError::NoRank { rank, ranks }).into());
+        }
+        let along = |dim| Part::of(mesh.coordinate(rank, dim), mesh.size(dim));
+        self.shards(along(PP), along(TP))
     }
 }
 
@@ -222,9 +226,7 @@ impl Groups {
     /// # Errors
     /// [`CutError`] when there is no such rank, or the model cannot be cut like this.
     pub fn shards(&self, model: &ModelSpec, rank: usize) -> Result<Shards, CutError> {
-        let at = self.coordinates(rank)?;
-        let stage = Part::of(at.pipeline, self.generation().pipeline);
-        model.shards(stage, Part::of(at.tensor, self.generation().tensor))
+        model.shards_on(self.generation(), rank)
     }
 }
 

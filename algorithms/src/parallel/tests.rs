@@ -1,5 +1,6 @@
 //! Tests of layouts and resharding, with what they compare with: everything element by element.
 
+use odeon_mesh::{DP, Mesh, PP, TP, mesh};
 use proptest::{prelude::*, sample::select};
 
 use super::*;
@@ -12,37 +13,42 @@ mod plans;
 mod volumes;
 
 /// A training and a generation layout of at most 64 ranks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Layouts {
-    training: Layout,
+    training: Mesh,
     /// May be grouped either way.
-    generation: Generation,
+    generation: Mesh,
     /// May be grouped in the usual way.
-    usual: Generation,
+    usual: Mesh,
 }
 
 impl Layouts {
-    fn of(self, grouping: Grouping) -> Generation {
+    fn of(&self, grouping: Grouping) -> &Mesh {
         match grouping {
-            Grouping::Usual => self.usual,
-            Grouping::Strided => self.generation,
+            Grouping::Usual => &self.usual,
+            Grouping::Strided => &self.generation,
         }
     }
 }
 
-fn layout(pipeline: usize, tensor: usize, data: usize) -> Layout {
-    Layout::new(pipeline, tensor, data).unwrap()
+fn layout(pipeline: usize, tensor: usize, data: usize) -> Mesh {
+    mesh! { dp: data, pp: pipeline, tp: tensor }
 }
 
-fn generation(pipeline: usize, tensor: usize) -> Generation {
-    Generation { pipeline, tensor }
+fn generation(pipeline: usize, tensor: usize) -> Mesh {
+    mesh! { pp: pipeline, tp: tensor }
+}
+
+/// Ranks of one replica.
+fn replica_ranks(mesh: &Mesh) -> usize {
+    mesh.size(PP) * mesh.size(TP)
 }
 
 fn divisors(number: usize) -> Vec<usize> {
     (1..=number).filter(|n| number.is_multiple_of(*n)).collect()
 }
 
-fn trainings() -> impl Strategy<Value = Layout> {
+fn trainings() -> impl Strategy<Value = Mesh> {
     let shards = (
         select(vec![1, 2, 3, 4, 6, 8]),
         select(vec![1, 2, 3, 4, 6, 8, 16]),
@@ -53,10 +59,10 @@ fn trainings() -> impl Strategy<Value = Layout> {
 
 fn layouts() -> impl Strategy<Value = Layouts> {
     trainings().prop_flat_map(|training| {
-        let (p, t) = (divisors(training.pipeline()), divisors(training.tensor()));
+        let (p, t) = (divisors(training.size(PP)), divisors(training.size(TP)));
         let both = (select(p), select(t)).prop_map(|(p, t)| generation(p, t));
-        (both, usual(training)).prop_map(move |(generation, usual)| Layouts {
-            training,
+        (both, usual(&training)).prop_map(move |(generation, usual)| Layouts {
+            training: training.clone(),
             generation,
             usual,
         })
@@ -64,8 +70,8 @@ fn layouts() -> impl Strategy<Value = Layouts> {
 }
 
 /// Any that divides a replica, of few stages.
-fn usual(training: Layout) -> impl Strategy<Value = Generation> {
-    let ranks = select(divisors(training.replica_ranks()));
+fn usual(training: &Mesh) -> impl Strategy<Value = Mesh> + use<> {
+    let ranks = select(divisors(replica_ranks(training)));
     ranks.prop_flat_map(|ranks| {
         let mut stages = divisors(ranks);
         stages.retain(|&stages| stages <= 8);
@@ -81,14 +87,9 @@ fn groupings() -> impl Strategy<Value = Grouping> {
 /// whole tensors, one to three dimensions, one to four bytes an element.
 fn worlds() -> impl Strategy<Value = (Layouts, ModelSpec)> {
     layouts().prop_flat_map(|layouts| {
-        let Layouts {
-            training, usual, ..
-        } = layouts;
-        let stages = training.pipeline().max(usual.pipeline);
-        (
-            Just(layouts),
-            models(stages, training.tensor().max(usual.tensor)),
-        )
+        let most = |dim| layouts.training.size(dim).max(layouts.usual.size(dim));
+        let model = models(most(PP), most(TP));
+        (Just(layouts), model)
     })
 }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use odeon::Clock;
 use odeon_checkpoint::export::{Export, export};
-use odeon_checkpoint::reshard::{Cuts, Layout, reshard};
+use odeon_checkpoint::reshard::{Cuts, reshard};
 use odeon_checkpoint::stage::Stage;
 use odeon_checkpoint::{Dtype, Manifest, Options, Storage, Which, commit, verify};
+use odeon_mesh::{DP, Mesh, PP, TP};
 
 use crate::args::{CkptArgs, CkptCommand, Stored};
 use crate::figures;
@@ -31,7 +32,7 @@ pub(crate) fn run(command: &CkptCommand) -> Result<()> {
             } => {
                 let cuts = match (layout, flat) {
                     (Some([pipeline, tensor, data]), _) => {
-                        Cuts::Layout(Layout::new(*pipeline, *tensor, *data)?)
+                        Cuts::Mesh(Mesh::new([(DP, *data), (PP, *pipeline), (TP, *tensor)])?)
                     }
                     (None, ranks) => Cuts::Flat(ranks.unwrap_or(1)),
                 };

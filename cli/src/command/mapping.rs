@@ -14,9 +14,10 @@ use odeon_actors::hybrid::{self, Choice, Placement};
 use odeon_actors::recipe::{Recipe, Source};
 use odeon_actors::simulate::CardName;
 use odeon_placement::mapping::{
-    Analytic, Batch, CostModel, DeviceModel, Generation, Mapping, MappingError, Model, Parallel,
-    Pool, Role, Run, Task, Workload, map,
+    Analytic, Batch, CostModel, Degrees, Generation, Mapping, MappingError, Model, Pool, Role, Run,
+    Task, Workload, map,
 };
+use odeon_topology::{DeviceModel, Link, LinkKind};
 
 use super::model::Shape;
 
@@ -120,24 +121,25 @@ fn pool(recipe: &Recipe, memory: u64) -> Pool {
     let said = (placement.device_memory_gib > 0).then_some(placement.device_memory_gib << 30);
     match placement.card.map(CardName::card) {
         Some(card) => {
-            let memory = said.unwrap_or(card.memory_bytes);
-            let device = DeviceModel::new(&card.name, card.flops, memory, card.memory_bandwidth);
+            let memory_bytes = said.unwrap_or(card.device.memory_bytes);
+            let device = DeviceModel {
+                memory_bytes,
+                ..card.device
+            };
             Pool::new(card.name, device, ranks)
-                .nodes_of(card.per_machine)
-                .links(card.nvlink, card.nic * f64::from(card.per_machine))
         }
         None => {
             let memory = said.unwrap_or_else(|| memory / u64::from(ranks.max(1)));
             let threads = recipe.processes.trainer_threads as f64;
-            let device = DeviceModel::new(
-                "processor",
-                threads * CORE_FLOPS,
-                memory.max(1),
-                CORE_BANDWIDTH,
-            );
-            Pool::new("processor", device, ranks)
-                .nodes_of(ranks)
-                .links(SHARED_MEMORY, SHARED_MEMORY)
+            let device = DeviceModel {
+                flops: threads * CORE_FLOPS,
+                memory_bytes: memory.max(1),
+                memory_bytes_per_second: CORE_BANDWIDTH,
+                per_node: ranks,
+                ..DeviceModel::default()
+            };
+            let shared = Link::new(LinkKind::Memory, SHARED_MEMORY);
+            Pool::new("processor", device, ranks).links(shared, shared)
         }
     }
 }
@@ -165,7 +167,7 @@ impl CostModel for Replicas {
         self.0.usable_bytes(device)
     }
 
-    fn resident_bytes(&self, model: &Model, role: Role, parallel: Parallel) -> u64 {
+    fn resident_bytes(&self, model: &Model, role: Role, parallel: Degrees) -> u64 {
         if parallel.shards() > 1 {
             return NEVER;
         }
@@ -181,11 +183,11 @@ impl CostModel for Replicas {
         self.0.seconds(run)
     }
 
-    fn generation_bytes(&self, run: &Run<'_>, resident: Parallel) -> u64 {
+    fn generation_bytes(&self, run: &Run<'_>, resident: Degrees) -> u64 {
         self.0.generation_bytes(run, resident)
     }
 
-    fn generation(&self, run: &Run<'_>, resident: Parallel, free_bytes: u64) -> Generation {
+    fn generation(&self, run: &Run<'_>, resident: Degrees, free_bytes: u64) -> Generation {
         self.0.generation(run, resident, free_bytes)
     }
 }
@@ -223,7 +225,8 @@ mod tests {
             assert!(given <= ranks, "{mapping}");
             let placement = placement(&mapping);
             for model in ["policy", "critic", "reference"] {
-                assert_eq!(mapping.of(model).unwrap().parallel.shards(), 1, "{mapping}");
+                let mesh = &mapping.of(model).unwrap().mesh;
+                assert_eq!(mesh.len(), mesh.size("dp"), "{mapping}");
                 let set = mapping.set_of(model).unwrap();
                 let of = hybrid::Model::ALL.into_iter();
                 let of = of.filter(|it| it.to_string() == model);

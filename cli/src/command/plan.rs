@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use odeon::{Job, System};
 use odeon_actors::recipe::Source;
 use odeon_actors::rl::run::relay_role;
-use odeon_placement::{ClusterSpec, Demand, Plan, Refusal, View, solve};
+use odeon_placement::{Demand, Plan, Refusal, View, solve};
+use odeon_topology::{ClusterError, ClusterSpec};
 use serde::Serialize;
 
 use super::model;
@@ -100,17 +101,12 @@ fn show(told: &Told) -> Result<()> {
 /// A cluster that a file describes.
 fn described(path: &Path) -> Result<View> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let spec: ClusterSpec = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| {
-            text.bytes()
-                .take(span.start)
-                .filter(|b| *b == b'\n')
-                .count()
-                + 1
-        });
-        anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
-    })?;
-    spec.view().with_context(|| path.display().to_string())
+    let place = |error: ClusterError| match error.line {
+        Some(line) => anyhow::anyhow!("{}:{line}: {}", path.display(), error.error),
+        None => anyhow::anyhow!("{}: {}", path.display(), error.error),
+    };
+    let spec = ClusterSpec::from_toml(&text).map_err(place)?;
+    View::described(&spec).map_err(|error| place(error.at_its_line(&text)))
 }
 
 /// The resources of this machine, as a run would find them.

@@ -1,22 +1,9 @@
 //! Which algorithm to take: the time of each by the alpha-beta model (Hockney 1994). Pure, and the
 //! same on every rank.
 
+use odeon_topology::{Link, LinkKind};
+
 use super::schedule::{Algorithm, CollectiveTask, Topology};
-
-/// The cost of a message on one kind of link: `latency + bytes / bandwidth`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Seconds before the first byte arrives.
-    pub latency_s: f64,
-    /// Bytes per second of one rank, when others are as busy.
-    pub bytes_per_second: f64,
-}
-
-impl Link {
-    fn time(self, bytes: f64) -> f64 {
-        self.latency_s + bytes / self.bytes_per_second
-    }
-}
 
 /// The costs of messages inside a node and between nodes. All ranks must have the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,14 +18,8 @@ impl Default for Costs {
     /// Queues in shared memory, and a connection of 10 Gbit/s.
     fn default() -> Self {
         Self {
-            near: Link {
-                latency_s: 5e-6,
-                bytes_per_second: 4e9,
-            },
-            far: Link {
-                latency_s: 50e-6,
-                bytes_per_second: 1.2e9,
-            },
+            near: Link::new(LinkKind::Memory, 4e9).latency(5e-6),
+            far: Link::new(LinkKind::Ethernet, 1.2e9).latency(50e-6),
         }
     }
 }
@@ -93,43 +74,43 @@ impl Costs {
         let all = |counts: &[usize]| size(counts.iter().sum());
         match (task, algorithm) {
             (CollectiveTask::AllReduce { count }, Algorithm::Direct) => {
-                (n - 1.0) * crowded.time(size(count))
+                (n - 1.0) * crowded.seconds(size(count))
             }
             (CollectiveTask::AllReduce { count }, Algorithm::Ring) => {
-                2.0 * (n - 1.0) * slowest.time(size(count) / n)
+                2.0 * (n - 1.0) * slowest.seconds(size(count) / n)
             }
             (CollectiveTask::AllReduce { count }, Algorithm::Tree) => {
-                2.0 * log(world) * crowded.time(size(count))
+                2.0 * log(world) * crowded.seconds(size(count))
             }
             (CollectiveTask::AllReduce { count }, Algorithm::Hierarchical) => {
-                let inside = 2.0 * log(per_node) * self.near.time(size(count));
+                let inside = 2.0 * log(per_node) * self.near.seconds(size(count));
                 let m = nodes as f64;
-                inside + 2.0 * (m - 1.0) * self.far.time(size(count) / m)
+                inside + 2.0 * (m - 1.0) * self.far.seconds(size(count) / m)
             }
             (CollectiveTask::Broadcast { count, .. }, Algorithm::Direct) => {
-                (n - 1.0) * slowest.time(size(count))
+                (n - 1.0) * slowest.seconds(size(count))
             }
             (CollectiveTask::Broadcast { count, .. }, Algorithm::Ring) => {
                 let segment = size(count).min((64 << 10) as f64 * element_bytes as f64);
                 let segments = (size(count) / segment.max(1.0)).max(1.0);
-                (segments + n - 2.0) * slowest.time(segment)
+                (segments + n - 2.0) * slowest.seconds(segment)
             }
             (CollectiveTask::Broadcast { count, .. }, Algorithm::Tree) => {
-                log(world) * slowest.time(size(count))
+                log(world) * slowest.seconds(size(count))
             }
             (CollectiveTask::Broadcast { count, .. }, Algorithm::Hierarchical) => {
-                log(nodes) * self.far.time(size(count))
-                    + log(per_node) * self.near.time(size(count))
+                log(nodes) * self.far.seconds(size(count))
+                    + log(per_node) * self.near.seconds(size(count))
             }
             (
                 CollectiveTask::AllGather { counts } | CollectiveTask::ReduceScatter { counts },
                 Algorithm::Direct,
-            ) => (n - 1.0) * crowded.time(all(counts) / n),
+            ) => (n - 1.0) * crowded.seconds(all(counts) / n),
             (
                 CollectiveTask::AllGather { counts } | CollectiveTask::ReduceScatter { counts },
                 _,
-            ) => (n - 1.0) * slowest.time(all(counts) / n),
-            (CollectiveTask::AllToAll { to, .. }, _) => (n - 1.0) * crowded.time(all(to) / n),
+            ) => (n - 1.0) * slowest.seconds(all(counts) / n),
+            (CollectiveTask::AllToAll { to, .. }, _) => (n - 1.0) * crowded.seconds(all(to) / n),
             (CollectiveTask::Barrier, _) => log(world) * slowest.latency_s,
         }
     }

@@ -68,7 +68,7 @@ mod transport;
 use std::time::Duration;
 
 pub use communicator::{Communicator, DEADLINE};
-pub use cost::{Costs, Link};
+pub use cost::Costs;
 pub use element::{Element, ElementType, Reduce};
 pub use error::{
     CALL_BYTES, CollectiveCall, CollectiveError, Failed, Fault, Operation, REPORT_BYTES_MAX, Report,

@@ -1,5 +1,6 @@
 //! Gangs of threads over every transport of this crate: results, faults, and who is named.
 
+use odeon_topology::Link;
 use std::os::unix::net::UnixStream;
 use std::sync::Barrier;
 use std::thread;

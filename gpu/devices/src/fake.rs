@@ -14,9 +14,10 @@
 //! use std::time::Duration;
 //!
 //! use odeon_devices::driver::Driver;
-//! use odeon_devices::fake::{Fake, Model, Spec, Strike, When};
+//! use odeon_devices::fake::{Fake, Spec, Strike, When};
+//! use odeon_topology::DeviceModel;
 //!
-//! let spec = Spec::cluster(1, Model::default()).fault("node0/gpu3", When::Ms(5), Strike::Xid(79));
+//! let spec = Spec::cluster(1, DeviceModel::default()).fault("node0/gpu3", When::Ms(5), Strike::Xid(79));
 //! let fake = Fake::new(spec)?;
 //! let mut machine = fake.machine("node0").expect("the specification has it");
 //! assert!(machine.health(3).is_ok());
@@ -36,16 +37,14 @@ mod spec;
 mod tests;
 mod world;
 
+use odeon_topology::{Level, Topology};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 pub use machine::Machine;
-pub use spec::{Model, Scripted, Spec, SpecError, SpecErrorKind, Strike, When};
+pub use spec::{Scripted, Spec, SpecError, SpecErrorKind, Strike, When};
 use world::World;
-
-use crate::topology::Topology;
 
 /// Process number of the one from outside that takes memory in [`Strike::Oom`].
 pub const FOREIGN_PROCESS: u32 = u32::MAX;
@@ -57,6 +56,15 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// The nodes by name, in the order of the specification.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<String> {
+        let world = self.world.lock();
+        let elements = world.topology.elements().iter();
+        let nodes = elements.filter(|element| element.level == Level::Node);
+        nodes.map(|node| node.name.clone()).collect()
+    }
+
     /// The devices of a specification, at virtual time zero.
     ///
     /// # Errors

@@ -13,7 +13,6 @@
 //! | `fault` | faults of a device, and the remedy for each |
 //! | `driver`, `driver/conformance` | the interface between the runtime and devices; one suite that every driver passes |
 //! | `memory`, `memory/*` | device memory: a caching allocator with a byte budget for each owner; segments cut into pieces (`pieces`) |
-//! | `topology` | the tree of a cluster: which device is in which machine, rack and zone |
 //! | `fake`, `fake/*` | devices that are not there: memory, bandwidths, topology and faults from a specification (`spec`), all under one virtual clock (`world`); those of a node as a driver (`machine`) and as an inventory (`probe`) |
 
 pub mod driver;
@@ -21,4 +20,3 @@ pub mod fake;
 pub mod fault;
 pub mod inventory;
 pub mod memory;
-pub mod topology;

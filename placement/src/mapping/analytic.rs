@@ -1,11 +1,12 @@
 //! Prices from formulas.
 
+use odeon_topology::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use super::{
     cost::{CostModel, Generation, Run},
-    parallel::Parallel,
-    pool::{DeviceModel, Pool},
+    degrees::Degrees,
+    pool::Pool,
     workload::{Batch, Model, Role, Work},
 };
 
@@ -86,7 +87,7 @@ impl CostModel for Analytic {
         (device.memory_bytes as f64 * self.memory_share) as u64
     }
 
-    fn resident_bytes(&self, model: &Model, role: Role, parallel: Parallel) -> u64 {
+    fn resident_bytes(&self, model: &Model, role: Role, parallel: Degrees) -> u64 {
         let bytes_per_parameter = match role {
             Role::Trained => TRAINED_BYTES,
             Role::Frozen => PARAMETER_BYTES,
@@ -109,11 +110,11 @@ impl CostModel for Analytic {
         }
     }
 
-    fn generation_bytes(&self, run: &Run<'_>, resident: Parallel) -> u64 {
+    fn generation_bytes(&self, run: &Run<'_>, resident: Degrees) -> u64 {
         gathered_bytes(run, resident).saturating_add(cache_bytes(run))
     }
 
-    fn generation(&self, run: &Run<'_>, resident: Parallel, free_bytes: u64) -> Generation {
+    fn generation(&self, run: &Run<'_>, resident: Degrees, free_bytes: u64) -> Generation {
         let (model, batch, parallel) = (run.model, &run.task.batch, run.parallel);
         let gathered = gathered_bytes(run, resident);
         let sequences = batch.sequences.div_ceil(u64::from(parallel.data));
@@ -125,7 +126,8 @@ impl CostModel for Analytic {
         let mean_tokens = batch.prompt_tokens as f64 + steps / 2.0;
         let caches = sequences as f64 * mean_tokens * model.kv_bytes_per_token as f64
             / f64::from(parallel.shards());
-        let reads = steps * (waves as f64 * weights + caches) / run.pool.device.bandwidth;
+        let reads =
+            steps * (waves as f64 * weights + caches) / run.pool.device.memory_bytes_per_second;
 
         let [prompt, response] = [batch.prompt_tokens, batch.response_tokens]
             .map(|tokens| batch.sequences as f64 * tokens as f64);
@@ -179,41 +181,43 @@ fn ragged(run: &Run<'_>, updates: u32) -> f64 {
 /// Seconds that a tensor group spends on so many all-reduces of each token in each layer, at the
 /// link's speed.
 fn tensor_traffic(run: &Run<'_>, reduces: f64, tokens: f64) -> f64 {
-    let Parallel {
+    let Degrees {
         data,
         tensor,
         pipeline,
     } = run.parallel;
     let layers = f64::from(run.model.layers) / f64::from(pipeline);
     let bytes = ACTIVATION_BYTES * tokens / f64::from(data) * f64::from(run.model.hidden);
-    reduces * layers * ring(tensor) * bytes / run.pool.node_link
+    reduces * layers * ring(tensor) * bytes / run.pool.node_link.bytes_per_second
 }
 
 /// Seconds to all-reduce the gradients once.
 fn gradient_seconds(run: &Run<'_>) -> f64 {
     let (shards, devices) = (run.parallel.shards(), run.parallel.devices());
-    let node = run.pool.devices_per_node.min(devices);
+    let node = run.pool.device.per_node.min(devices);
     let all = GRADIENT_BYTES * run.model.parameters as f64;
     let replicas_in_node = (node / shards).max(1);
-    let inside = ring(replicas_in_node) * all / f64::from(shards) / run.pool.node_link;
+    let inside =
+        ring(replicas_in_node) * all / f64::from(shards) / run.pool.node_link.bytes_per_second;
     let in_node = f64::from(node.min(shards)) / f64::from(shards);
-    let between = ring(devices / node.max(shards)) * all * in_node / run.pool.cross_link;
+    let between =
+        ring(devices / node.max(shards)) * all * in_node / run.pool.cross_link.bytes_per_second;
     inside + between
 }
 
 /// Bytes of parameters that each device gets from others in order to generate.
-fn gathered_bytes(run: &Run<'_>, resident: Parallel) -> u64 {
+fn gathered_bytes(run: &Run<'_>, resident: Degrees) -> u64 {
     let all = PARAMETER_BYTES * run.model.parameters as f64;
     let share = 1.0 / f64::from(run.parallel.shards()) - 1.0 / f64::from(resident.shards());
     (all * share).ceil() as u64
 }
 
 /// B/s at which each device of a replica gathers parameters.
-fn gather_link(pool: &Pool, resident: Parallel) -> f64 {
-    if resident.shards() <= pool.devices_per_node {
-        pool.node_link
+fn gather_link(pool: &Pool, resident: Degrees) -> f64 {
+    if resident.shards() <= pool.device.per_node {
+        pool.node_link.bytes_per_second
     } else {
-        pool.cross_link / f64::from(pool.devices_per_node)
+        pool.cross_link.bytes_per_second / f64::from(pool.device.per_node)
     }
 }
 

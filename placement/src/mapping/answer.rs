@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use odeon_mesh::{DP, Mesh, PP, TP};
 use serde::{Deserialize, Serialize};
 
-use super::{error::gb, parallel::Parallel, workload::Role};
+use super::{error::gb, workload::Role};
 
 /// Where each model goes, and what that is predicted to cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub struct Set {
     /// Number of its devices.
     pub devices: u32,
     /// The first of them; the others follow. Node `i` of the pool has the devices from `i *
-    /// devices_per_node` on.
+    /// device.per_node` on.
     pub first_device: u32,
     /// Memory of each of them that models may use, bytes.
     pub usable_bytes: u64,
@@ -42,10 +43,10 @@ pub struct Placed {
     pub model: String,
     /// Its role: trained or frozen.
     pub role: Role,
-    /// Its parallelism on the set's devices, generation apart.
-    pub parallel: Parallel,
-    /// Its parallelism while it generates, if it does.
-    pub generation: Option<Parallel>,
+    /// Its mesh on the set's devices, `{dp, pp, tp}`, generation apart.
+    pub mesh: Mesh,
+    /// Its mesh while it generates, if it does.
+    pub generation: Option<Mesh>,
     /// Batches in a row when it generates, because of the cache's size; 0 if it does not.
     pub waves: u64,
     /// Memory of each device that it always has, bytes.
@@ -96,6 +97,11 @@ impl Set {
     }
 }
 
+/// `pipeline-tensor-data`.
+fn sizes(mesh: &Mesh) -> String {
+    format!("{}-{}-{}", mesh.size(PP), mesh.size(TP), mesh.size(DP))
+}
+
 /// A table: a line for each model, with its memory in GB and its time in each stage in seconds.
 /// Strategies are shown as `pipeline-tensor-data`.
 impl fmt::Display for Mapping {
@@ -121,9 +127,9 @@ impl fmt::Display for Mapping {
             for (at, placed) in set.models.iter().enumerate() {
                 let place = if at == 0 { set.place() } else { String::new() };
                 write!(f, "\n{place:place_wide$}  {:wide$}", placed.model)?;
-                write!(f, "  {:>8}", placed.parallel)?;
-                match placed.generation {
-                    Some(parallel) => write!(f, " {parallel:>8}")?,
+                write!(f, "  {:>8}", sizes(&placed.mesh))?;
+                match &placed.generation {
+                    Some(mesh) => write!(f, " {:>8}", sizes(mesh))?,
                     None => write!(f, " {:>8}", "")?,
                 }
                 let peak = placed.resident_bytes + placed.generation_bytes;

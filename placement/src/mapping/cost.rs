@@ -1,10 +1,11 @@
 //! The cost models that price a strategy of a model on devices.
 
+use odeon_topology::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    parallel::Parallel,
-    pool::{DeviceModel, Pool},
+    degrees::Degrees,
+    pool::Pool,
     workload::{Model, Role, Task},
 };
 
@@ -18,7 +19,7 @@ pub struct Run<'a> {
     /// Where the devices are, with their speed and links.
     pub pool: &'a Pool,
     /// The parallelism of the model on them.
-    pub parallel: Parallel,
+    pub parallel: Degrees,
 }
 
 /// The price of generating a task's batch.
@@ -42,7 +43,7 @@ pub trait CostModel {
     fn usable_bytes(&self, device: &DeviceModel) -> u64;
 
     /// Memory of each device that the model takes as long as it lives there, bytes.
-    fn resident_bytes(&self, model: &Model, role: Role, parallel: Parallel) -> u64;
+    fn resident_bytes(&self, model: &Model, role: Role, parallel: Degrees) -> u64;
 
     /// Time to train on, or score, the task's batch; seconds.
     fn seconds(&self, run: &Run<'_>) -> f64;
@@ -50,10 +51,10 @@ pub trait CostModel {
     /// Least memory of each device with which the task's batch can be generated, beside what is
     /// resident, bytes. `run` says how the model is spread while it generates, `resident` how its
     /// parameters lie otherwise.
-    fn generation_bytes(&self, run: &Run<'_>, resident: Parallel) -> u64;
+    fn generation_bytes(&self, run: &Run<'_>, resident: Degrees) -> u64;
 
     /// The price of generating the task's batch within `free_bytes` of each device, which are at
     /// least the [`generation_bytes`](Self::generation_bytes). The answer's bytes are at most
     /// these.
-    fn generation(&self, run: &Run<'_>, resident: Parallel, free_bytes: u64) -> Generation;
+    fn generation(&self, run: &Run<'_>, resident: Degrees, free_bytes: u64) -> Generation;
 }

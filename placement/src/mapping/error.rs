@@ -1,6 +1,6 @@
 //! Why there is no mapping.
 
-use super::parallel::Parallel;
+use super::degrees::Degrees;
 
 /// Why models could not be mapped. Nothing has happened; the input has to change.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -76,7 +76,7 @@ pub enum MappingError {
         /// The stage.
         stage: String,
         /// The strategy.
-        parallel: Parallel,
+        parallel: Degrees,
         /// The pool.
         pool: String,
         /// The time that it gave, seconds.

@@ -5,8 +5,8 @@ use std::{cmp::Ordering, collections::BTreeMap, rc::Rc};
 
 use super::{
     cost::{CostModel, Generation, Run},
+    degrees::Degrees,
     error::MappingError,
-    parallel::Parallel,
     pool::Pool,
     workload::{Model, Role, Task, Work, Workload},
 };
@@ -47,12 +47,12 @@ pub(super) struct Load<'a> {
 /// One way for a model to live on devices.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
-    pub(super) parallel: Parallel,
+    pub(super) parallel: Degrees,
     pub(super) bytes: u64,
     /// By stage; without generation, which depends on the neighbours' memory.
     seconds: Vec<f64>,
     /// Ways to generate, each with the least free bytes.
-    generations: Vec<(Parallel, u64)>,
+    generations: Vec<(Degrees, u64)>,
 }
 
 /// One way for a set of models to share devices. No other is at least as fast in all stages.
@@ -73,8 +73,8 @@ pub(super) struct Choice {
     home: usize,
     /// Resident bytes of each device.
     pub(super) bytes: u64,
-    pub(super) parallel: Parallel,
-    pub(super) generation: Option<Parallel>,
+    pub(super) parallel: Degrees,
+    pub(super) generation: Option<Degrees>,
     pub(super) seconds: Vec<f64>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Pricing<'a> {
         &mut self,
         model: usize,
         pool: usize,
-        [resident, parallel]: [Parallel; 2],
+        [resident, parallel]: [Degrees; 2],
         free_bytes: u64,
     ) -> Result<Vec<(usize, Generation)>, MappingError> {
         let (cost, pool, load) = (self.cost, self.pools[pool], &self.models[model]);
@@ -180,7 +180,7 @@ impl<'a> Pricing<'a> {
         let (cost, pool, load) = (self.cost, self.pools[pool], &self.models[model]);
         let ways = pool.ways(devices, load.model.layers);
         self.priced += (ways.len() * load.passes.len()) as u64;
-        let home = |parallel: Parallel| {
+        let home = |parallel: Degrees| {
             let mut seconds = vec![0.0; self.stages.len()];
             for &(stage, task) in &load.passes {
                 let run = load.run(task, pool, parallel);
@@ -188,7 +188,7 @@ impl<'a> Pricing<'a> {
                 check_price(price, &run, self.stages[stage])?;
                 seconds[stage] += price;
             }
-            let least = |way: Parallel| {
+            let least = |way: Degrees| {
                 let runs = load
                     .generates
                     .iter()
@@ -300,7 +300,7 @@ impl<'a> Load<'a> {
         !self.generates.is_empty()
     }
 
-    fn run<'r>(&'r self, task: &'r Task, pool: &'r Pool, parallel: Parallel) -> Run<'r> {
+    fn run<'r>(&'r self, task: &'r Task, pool: &'r Pool, parallel: Degrees) -> Run<'r> {
         Run {
             model: self.model,
             task,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
     answer::{Mapping, Placed, Searched, Set},
+    degrees::Degrees,
     error::MappingError,
     pricing::{Members, Offer, Pricing, members},
     room::{no_fit, no_room_together},
@@ -307,8 +308,8 @@ impl<'a> Search<'a> {
             models.push(Placed {
                 model: load.model.name.clone(),
                 role: load.role,
-                parallel: choice.parallel,
-                generation: choice.generation,
+                mesh: choice.parallel.mesh(),
+                generation: choice.generation.map(Degrees::mesh),
                 waves,
                 resident_bytes: choice.bytes,
                 generation_bytes,

@@ -2,6 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use odeon_mesh::{DP, PP, TP};
+use odeon_topology::{DeviceModel, Link, LinkKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -14,8 +16,23 @@ fn batch() -> Batch {
     Batch::new(1024, 1024, 1024)
 }
 
+fn device(flops: f64, memory_bytes: u64, memory_bytes_per_second: f64) -> DeviceModel {
+    DeviceModel {
+        flops,
+        memory_bytes,
+        memory_bytes_per_second,
+        // 200 Gbit/s for a whole node of eight.
+        network_bytes_per_second: 25e9 / 8.0,
+        ..DeviceModel::a100()
+    }
+}
+
+fn nvlink(bytes_per_second: f64) -> Link {
+    Link::new(LinkKind::Nvlink, bytes_per_second)
+}
+
 fn a100() -> DeviceModel {
-    DeviceModel::new("A100", 312e12, 80_000_000_000, 2.0e12)
+    device(312e12, 80_000_000_000, 2.0e12)
 }
 
 /// Machines of 8 with NVLink and 200 Gbit/s between them: HybridFlow's setting.
@@ -66,7 +83,7 @@ fn check_valid(mapping: &Mapping, workload: &Workload, pools: &[Pool]) {
         let pool = pools.iter().find(|pool| pool.name == set.pool).unwrap();
         let (first, end) = (set.first_device, set.first_device + set.devices);
         assert!(end <= pool.devices);
-        let node = pool.devices_per_node;
+        let node = pool.device.per_node;
         if set.devices < node {
             assert_eq!(first / node, (end - 1) / node, "it straddles two nodes");
         } else {
@@ -82,12 +99,14 @@ fn check_valid(mapping: &Mapping, workload: &Workload, pools: &[Pool]) {
         assert!(set.usable_bytes <= pool.device.memory_bytes);
         for placed in &set.models {
             let model = workload.models.iter().find(|m| m.name == placed.model);
-            assert_eq!(placed.parallel.devices(), set.devices);
-            assert!(placed.parallel.tensor <= node);
-            assert!(placed.parallel.pipeline <= model.unwrap().layers);
-            if let Some(generation) = placed.generation {
-                assert_eq!(generation.devices(), set.devices);
-                assert!(generation.shards() <= placed.parallel.shards());
+            let devices = set.devices as usize;
+            assert_eq!(placed.mesh.len(), devices);
+            assert!(placed.mesh.size(TP) <= node as usize);
+            assert!(placed.mesh.size(PP) <= model.unwrap().layers as usize);
+            if let Some(generation) = &placed.generation {
+                assert_eq!(generation.len(), devices);
+                // No more shards than in training.
+                assert!(generation.size(DP) >= placed.mesh.size(DP));
             }
         }
     }
@@ -126,11 +145,11 @@ fn few_devices_are_shared_by_all_models_and_many_are_split() {
 
 #[test]
 fn generation_takes_smaller_tensor_groups_than_training() {
-    let check = |model: fn(&str) -> Model, generation: u32| {
+    let check = |model: fn(&str) -> Model, generation: usize| {
         let mapping = mapped(&ppo(model), &[pool(16)]);
         let actor = mapping.of("actor").unwrap();
-        let tensor = actor.generation.map(|parallel| parallel.tensor);
-        assert_eq!((actor.parallel.tensor, tensor), (8, Some(generation)));
+        let tensor = actor.generation.as_ref().map(|mesh| mesh.size(TP));
+        assert_eq!((actor.mesh.size(TP), tensor), (8, Some(generation)));
     };
     check(seven, 2);
     check(thirteen, 4);
@@ -140,7 +159,7 @@ fn generation_takes_smaller_tensor_groups_than_training() {
 /// less room for the cache and read more weights; larger ones send more.
 #[test]
 fn the_papers_sweep_of_generation_groups_has_its_optimum_inside() {
-    let trained = Parallel {
+    let trained = Degrees {
         data: 2,
         tensor: 8,
         pipeline: 1,
@@ -157,7 +176,7 @@ fn the_papers_sweep_of_generation_groups_has_its_optimum_inside() {
                 + cost.resident_bytes(actor, Role::Frozen, trained);
             let free = cost.usable_bytes(&pool.device) - resident;
             let seconds = |tensor| {
-                let parallel = Parallel {
+                let parallel = Degrees {
                     data: 16 / tensor,
                     tensor,
                     pipeline: 1,
@@ -182,8 +201,8 @@ fn the_papers_sweep_of_generation_groups_has_its_optimum_inside() {
 
 #[test]
 fn generation_goes_to_bandwidth_and_training_to_arithmetic() {
-    let wide = DeviceModel::new("wide", 100e12, 80_000_000_000, 4.0e12);
-    let quick = DeviceModel::new("quick", 600e12, 80_000_000_000, 1.0e12);
+    let wide = device(100e12, 80_000_000_000, 4.0e12);
+    let quick = device(600e12, 80_000_000_000, 1.0e12);
     let workload = Workload::new([seven("sampler"), seven("trainee")])
         .stage("generate", [Task::generate("sampler", batch())])
         .stage("train", [Task::train("trainee", batch(), 8)]);
@@ -204,7 +223,7 @@ fn a_set_that_waits_anyway_takes_no_more_devices_than_it_needs() {
     let workload = Workload::new([seven("actor"), tiny])
         .stage("train", [Task::train("actor", batch(), 8)])
         .stage("score", [Task::forward("tiny", batch())]);
-    let slow = Pool::new("slow", DeviceModel::new("cpu", 1e12, 1 << 34, 1e11), 8);
+    let slow = Pool::new("slow", device(1e12, 1 << 34, 1e11), 8);
     let other = mapped(&workload, &[pool(16), slow]);
     assert_eq!(other.sets.len(), 1, "{other}");
 
@@ -215,7 +234,7 @@ fn a_set_that_waits_anyway_takes_no_more_devices_than_it_needs() {
             Task::forward("tiny", batch()),
         ],
     );
-    let slow = Pool::new("slow", DeviceModel::new("cpu", 50e12, 1 << 34, 1e11), 8);
+    let slow = Pool::new("slow", device(50e12, 1 << 34, 1e11), 8);
     let mapping = mapped(&together, &[pool(16), slow]);
     let set = mapping.set_of("tiny").unwrap();
     assert_eq!((set.pool.as_str(), set.devices), ("slow", 1), "{mapping}");
@@ -281,7 +300,7 @@ impl CostModel for Dice {
         device.memory_bytes
     }
 
-    fn resident_bytes(&self, model: &Model, role: Role, parallel: Parallel) -> u64 {
+    fn resident_bytes(&self, model: &Model, role: Role, parallel: Degrees) -> u64 {
         1 + self.roll(
             (&model.name, role == Role::Trained, parallel),
             40_000_000_000,
@@ -292,11 +311,11 @@ impl CostModel for Dice {
         self.seconds(run, ())
     }
 
-    fn generation_bytes(&self, run: &Run<'_>, resident: Parallel) -> u64 {
+    fn generation_bytes(&self, run: &Run<'_>, resident: Degrees) -> u64 {
         1 + self.roll((&run.model.name, run.parallel, resident), 20_000_000_000)
     }
 
-    fn generation(&self, run: &Run<'_>, resident: Parallel, free_bytes: u64) -> Generation {
+    fn generation(&self, run: &Run<'_>, resident: Degrees, free_bytes: u64) -> Generation {
         let waves = 1 + 200_000_000_000 / free_bytes;
         Generation {
             seconds: self.seconds(run, resident) + waves as f64,
@@ -359,9 +378,7 @@ prop_compose! {
         memory in 2u64..10,
         bandwidth in 1u32..5,
     ) -> Pool {
-        let device = DeviceModel::new(
-            "some",
-            f64::from(flops) * 100e12,
+        let device = device(f64::from(flops) * 100e12,
             memory * 20_000_000_000,
             f64::from(bandwidth) * 1e12,
         );

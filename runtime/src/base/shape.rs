@@ -190,6 +190,12 @@ impl<K: Shape, V: Shape> Shape for BTreeMap<K, V> {
 impl<K: Shape + Hash + Eq, V: Shape, S> Shape for HashMap<K, V, S> {
     const SHAPE: u64 = mix(mix(name("map"), K::SHAPE), V::SHAPE);
 }
+impl Shape for odeon_mesh::Mesh {
+    const SHAPE: u64 = name("odeon.Mesh");
+}
+impl Shape for odeon_mesh::Rank {
+    const SHAPE: u64 = name("odeon.Rank");
+}
 impl<A: ?Sized> Shape for Ref<A> {
     const SHAPE: u64 = name("Ref");
 }

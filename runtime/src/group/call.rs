@@ -7,9 +7,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
+use odeon_mesh::{At, Mesh, MeshError, Rank};
 use serde::{Deserialize, Serialize};
 
-use super::mesh::{At, Mesh, MeshError, Rank};
+use super::misfit::Misfit;
 use super::reduce::{Reduction, fold};
 use super::{Group, GroupError};
 use crate::actor::handler::Actor;
@@ -55,11 +56,11 @@ pub enum Collect {
 
 impl Dispatch {
     /// The number of messages that it needs.
-    pub(super) fn parts(&self, mesh: &Mesh) -> Result<usize, MeshError> {
+    pub(super) fn parts(&self, mesh: &Mesh) -> Result<usize, Misfit> {
         match self {
             Self::All | Self::One(_) => Ok(1),
             Self::PerRank => Ok(mesh.len()),
-            Self::Split(dim) => mesh.size_of(dim),
+            Self::Split(dim) => Ok(mesh.size_of(dim)?),
             Self::Parts(parts) => Ok(parts.iter().flatten().max().map_or(0, |last| last + 1)),
         }
     }
@@ -70,7 +71,7 @@ impl Dispatch {
         &self,
         group: &Group<A>,
         messages: usize,
-    ) -> Result<Vec<Option<usize>>, MeshError> {
+    ) -> Result<Vec<Option<usize>>, Misfit> {
         let mesh = group.mesh();
         let ranks = mesh.len();
         let needed = self.parts(mesh)?;
@@ -88,20 +89,20 @@ impl Dispatch {
             Self::Parts(parts) if parts.len() == ranks => parts.clone(),
             Self::Parts(parts) => {
                 let given = parts.len();
-                return Err(MeshError::Parts { given, ranks });
+                return Err(Misfit::Parts { given, ranks });
             }
         };
         if messages == needed {
             Ok(plan)
         } else {
-            Err(MeshError::Messages { messages, needed })
+            Err(Misfit::Messages { messages, needed })
         }
     }
 }
 
 impl Collect {
     /// For each rank, whether its answer counts.
-    pub(super) fn plan<A>(&self, group: &Group<A>) -> Result<Vec<bool>, MeshError> {
+    pub(super) fn plan<A>(&self, group: &Group<A>) -> Result<Vec<bool>, Misfit> {
         let mesh = group.mesh();
         let one_each = |dim: &str, ranks: &mut dyn Iterator<Item = Rank>| {
             let size = mesh.size_of(dim)?;
@@ -235,10 +236,10 @@ impl<A: Actor, M: HandledBy<A> + Clone> Gather<A, M> {
             .filter(|(plan, counts)| plan.is_some() && **counts);
         let counted = counted.count();
         if counted == 0 {
-            return Err(MeshError::NothingCollected.into());
+            return Err(Misfit::NothingCollected.into());
         }
         if let Some(quorum) = quorum.filter(|quorum| *quorum == 0 || *quorum > counted) {
-            return Err(MeshError::Quorum {
+            return Err(Misfit::Quorum {
                 quorum,
                 asked: counted,
             }
@@ -457,7 +458,7 @@ impl<A: Actor, M: HandledBy<A> + Clone + Sync> IntoFuture for Cast<A, M> {
 mod tests {
     use super::*;
     use crate::base::id::{ActorId, ProcessId, Ref};
-    use crate::{at, mesh};
+    use odeon_mesh::{at, mesh};
 
     fn group() -> Group<()> {
         let mesh = mesh! { pp: 2, dp: 2, tp: 2 };
@@ -475,13 +476,12 @@ mod tests {
 
     #[test]
     fn a_dispatch_gives_each_rank_its_message() {
-        let check =
-            |dispatch: Dispatch, messages, expect: Result<[Option<usize>; 8], MeshError>| {
-                assert_eq!(
-                    dispatch.plan(&group(), messages),
-                    expect.map(|plan| plan.to_vec())
-                );
-            };
+        let check = |dispatch: Dispatch, messages, expect: Result<[Option<usize>; 8], Misfit>| {
+            assert_eq!(
+                dispatch.plan(&group(), messages),
+                expect.map(|plan| plan.to_vec())
+            );
+        };
         check(Dispatch::All, 1, Ok([Some(0); 8]));
         check(Dispatch::PerRank, 8, Ok([0, 1, 2, 3, 4, 5, 6, 7].map(Some)));
         check(
@@ -495,19 +495,19 @@ mod tests {
         check(
             Dispatch::One(8),
             1,
-            Err(MeshError::NoRank { rank: 8, ranks: 8 }),
+            Err(MeshError::NoRank { rank: 8, ranks: 8 }.into()),
         );
         let micro = [0, 0, 1, 1, 2, 2, 3, 3].map(Some);
         check(Dispatch::Parts(micro.to_vec()), 4, Ok(micro));
         check(
             Dispatch::Parts(micro[1..].to_vec()),
             4,
-            Err(MeshError::Parts { given: 7, ranks: 8 }),
+            Err(Misfit::Parts { given: 7, ranks: 8 }),
         );
         check(
             Dispatch::PerRank,
             7,
-            Err(MeshError::Messages {
+            Err(Misfit::Messages {
                 messages: 7,
                 needed: 8,
             }),

@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::call::{Collect, Dispatch};
-use super::mesh::MeshError;
-use crate::at;
+use super::misfit::Misfit;
 use crate::base::shape::{self, Shape};
+use odeon_mesh::at;
 
 /// The transfer protocols of HybridFlow (arXiv 2409.19256, table 1), and those that came after it.
 /// Each is a [`Dispatch`] and a [`Collect`]; any other two are a protocol as well.
@@ -86,14 +86,14 @@ impl Protocol {
 /// The protocol of a mesh that the workers know; who is collected is in the order of the parts.
 ///
 /// # Errors
-/// [`MeshError::Uncollected`] for a part that nobody answers for, or several ranks do.
-pub(super) fn of_places(places: &[MeshPlace]) -> Result<(Dispatch, Collect), MeshError> {
+/// [`Misfit::Uncollected`] for a part that nobody answers for, or several ranks do.
+pub(super) fn of_places(places: &[MeshPlace]) -> Result<(Dispatch, Collect), Misfit> {
     let parts = places.iter().map(|place| place.part + 1).max().unwrap_or(0);
     for part in 0..parts {
         let answer = |place: &&MeshPlace| place.part == part && place.collected;
         let answers = places.iter().filter(answer).count();
         if answers != 1 {
-            return Err(MeshError::Uncollected { part, answers });
+            return Err(Misfit::Uncollected { part, answers });
         }
     }
     let mut collected: Vec<usize> = (0..places.len())
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_mesh_in_which_rows_would_be_lost_or_come_twice_is_refused() {
-        let uncollected = |part, answers| Err(MeshError::Uncollected { part, answers });
+        let uncollected = |part, answers| Err(Misfit::Uncollected { part, answers });
         assert_eq!(
             of_places(&places(&[(0, true), (1, false)])),
             uncollected(1, 0)

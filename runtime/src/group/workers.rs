@@ -19,8 +19,9 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::Mutex as Turn;
 
+use odeon_mesh::{Mesh, Rank};
+
 use super::call::{Collect, Dispatch};
-use super::mesh::{Mesh, Rank};
 use super::protocol::{self, MeshPlace, Protocol};
 use super::spawn::{GroupSpawnError, SpawnGroup};
 use super::{Formation, Group, GroupError};

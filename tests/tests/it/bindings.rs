@@ -9,9 +9,10 @@ use odeon::{
     AskError, Clock, Context, FailureKind, FakeDevices, Needs, ProcessId, Reason, Ref, Restart,
     Shape, System, WorkerCommand, WorkerMode, gib,
 };
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_devices::fault::FaultKind;
 use odeon_tests::again;
+use odeon_topology::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use crate::{eventually, found};
@@ -93,9 +94,9 @@ fn by_script(script: &str, folder: &Path) -> WorkerCommand {
 }
 
 async fn system_of(release: Duration, worker: WorkerCommand) -> System {
-    let model = Model {
+    let model = DeviceModel {
         release_ms: release.as_millis() as u64,
-        ..Model::default()
+        ..DeviceModel::default()
     };
     let fake = Fake::new(Spec::cluster(1, model)).unwrap();
     System::builder()

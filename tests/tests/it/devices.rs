@@ -10,9 +10,10 @@ use odeon::{
     Needs, ProcessId, Reason, Ref, Restart, Shape, SpawnError, Supervision, System, gib,
     inspect::{NodeView, Why},
 };
-use odeon_devices::fake::{Model, Spec, Strike};
+use odeon_devices::fake::{Spec, Strike};
 use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_placement::{Arrange, Health, Lease, Level, Quota};
+use odeon_topology::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 /// The devices that an actor was granted, by their numbers on their node.
@@ -105,7 +106,7 @@ fn spec(nodes: usize) -> SimulationSpec {
     let patient = Supervision::one_for_one().budget(1_000, Duration::from_secs(1_000));
     SimulationSpec::new(odeon::job![Worker, Trainer])
         .nodes(nodes)
-        .devices(Spec::cluster(nodes, Model::default()))
+        .devices(Spec::cluster(nodes, DeviceModel::default()))
         .supervision(patient)
 }
 
@@ -257,9 +258,12 @@ fn what_cannot_be_is_refused_at_once_with_the_reason() {
 
 #[test]
 fn an_actor_goes_to_a_device_of_a_model_that_will_do_and_not_to_a_node_that_is_ruled_out() {
-    let mut devices = Spec::cluster(2, Model::default());
-    devices.models.insert("other".to_owned(), Model::default());
-    for element in &mut devices.elements {
+    let mut devices = Spec::cluster(2, DeviceModel::default());
+    devices
+        .cluster
+        .devices
+        .insert("other".to_owned(), DeviceModel::default());
+    for element in &mut devices.cluster.elements {
         if element.model.is_some() && element.name.starts_with("node1/") {
             element.model = Some("other".to_owned());
         }
@@ -375,9 +379,9 @@ fn a_killed_process_is_replaced_when_its_memory_is_free_and_not_before() {
 /// SEMANTICS 47.
 #[test]
 fn a_device_whose_memory_stays_held_is_out_of_service_and_the_refusal_says_so() {
-    let model = Model {
+    let model = DeviceModel {
         release_ms: 3_600_000,
-        ..Model::default()
+        ..DeviceModel::default()
     };
     let spec = spec(1).devices(Spec::cluster(1, model));
     System::simulated(3, spec).run(|world| async move {
@@ -631,7 +635,7 @@ fn who_matters_more_takes_the_place_of_who_matters_less() {
 /// SEMANTICS 46.
 #[test]
 fn a_job_holds_no_more_than_its_quota() {
-    let fake = odeon_devices::fake::Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = odeon_devices::fake::Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

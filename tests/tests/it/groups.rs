@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use odeon::group::{Collect, Concat, Dispatch, GroupError, Max, Mean, MeshError, Min, Sum};
+use odeon::group::{Collect, Concat, Dispatch, GroupError, Max, Mean, Min, Misfit, Sum};
 use odeon::{
     AskError, Context, Failure, Group, Rank, Restart, SpawnError, System, WorkerMode, at, mesh,
 };
@@ -292,7 +292,7 @@ async fn messages_are_scattered_and_answers_collected_as_data_says() {
     let error = group.scatter(messages(3)).along("dp").await.unwrap_err();
     assert_eq!(
         error,
-        GroupError::Misfit(MeshError::Messages {
+        GroupError::Misfit(Misfit::Messages {
             messages: 3,
             needed: 2
         })
@@ -308,7 +308,7 @@ async fn messages_are_scattered_and_answers_collected_as_data_says() {
         .collect(Collect::One(1));
     assert_eq!(
         other.await.unwrap_err(),
-        GroupError::Misfit(MeshError::NothingCollected)
+        GroupError::Misfit(Misfit::NothingCollected)
     );
     system.shutdown().await;
 }
@@ -412,7 +412,7 @@ async fn a_quorum_does_not_wait_for_the_slow_and_bears_the_dead() {
     let error = group.gather(Value).quorum(5).await.unwrap_err();
     assert_eq!(
         error,
-        GroupError::Misfit(MeshError::Quorum {
+        GroupError::Misfit(Misfit::Quorum {
             quorum: 5,
             asked: 4
         })

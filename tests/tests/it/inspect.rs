@@ -9,13 +9,14 @@ use odeon::{
     ActorId, AskError, Clock, Context, Failure, FakeDevices, Handler, Limits, Phase, ProcessId,
     Ref, Supervision, System, WorkerMode, telemetry,
 };
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_observe::actor::State;
 use odeon_observe::alert::{self, Alert};
 use odeon_observe::event::{EventKind, Subject};
 use odeon_observe::past::{Mark, Past};
 use odeon_observe::{ClusterView, Date, Observer, here, today};
 use odeon_tests::again;
+use odeon_topology::DeviceModel;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
@@ -595,7 +596,7 @@ async fn a_rank_that_takes_much_longer_than_the_others_is_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let worker = again::worker(module_path!());
     let system = System::builder()
         .job(job())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::stream::FuturesOrdered;
 use futures::{FutureExt, StreamExt, poll};
 use odeon::group::{
-    CallError, Collect, Dispatch, GroupError, MeshError, MeshPlace, Pool, Protocol, WhereIn,
+    CallError, Collect, Dispatch, GroupError, MeshPlace, Misfit, Pool, Protocol, WhereIn,
     WorkerCall, WorkerGroup,
 };
 use odeon::{Clock, Context, Failure, Rank, System, WorkerMode, mesh};
@@ -213,7 +213,7 @@ async fn micro_groups_share_their_rows_and_meshes_are_asked_for_once() {
     let outside = workers.call(by("train")).await.unwrap_err();
     assert_eq!(outside.to_string(), "rank 0 has no place in mesh `train`");
     let odd = workers.call(by("odd")).await.unwrap_err();
-    let expect = MeshError::Uncollected {
+    let expect = Misfit::Uncollected {
         part: 7,
         answers: 0,
     };

@@ -1,7 +1,8 @@
 //! Whatever layout saves, any layout loads, bit for bit.
 
-use odeon_algorithms::parallel::{Layout, Llama, Part, Region};
+use odeon_algorithms::parallel::{Llama, Part, Region};
 use odeon_checkpoint::{Dtype, Held, Local, LocalTensor, MODEL, Storage, Which};
+use odeon_mesh::{Mesh, mesh};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -190,18 +191,18 @@ fn world() -> Vec<Known> {
 }
 
 /// Models as the layout has them; the optimizer's states too, or in equal ranges over all ranks.
-fn trained(layout: Layout, zero: bool) -> Vec<Local> {
+fn trained(layout: &Mesh, zero: bool) -> Vec<Local> {
     let spec = llama().spec().unwrap();
     let of = |rank| {
         let mut local = Local::default();
-        let shards = layout.shards(&spec, rank).unwrap();
+        let shards = spec.shards_on(layout, rank).unwrap();
         for (role, state) in [("actor", MODEL), ("critic", MODEL)] {
             local
                 .add_shards(role, state, &spec, &shards, Dtype::F32)
                 .unwrap();
         }
         let states = if zero {
-            spec.flat(Part::new(rank, layout.ranks()).unwrap())
+            spec.flat(Part::new(rank, layout.len()).unwrap())
         } else {
             shards
         };
@@ -212,7 +213,7 @@ fn trained(layout: Layout, zero: bool) -> Vec<Local> {
         }
         local
     };
-    (0..layout.ranks()).map(of).collect()
+    (0..layout.len()).map(of).collect()
 }
 
 /// SEMANTICS 94: tensor, pipeline and data parallelism and ZeRO, each to each, with all roles.
@@ -226,7 +227,7 @@ async fn layouts_of_a_model_load_each_other() {
         (4, 1, 2, true),
         (2, 1, 3, true),
     ];
-    let layouts = layouts.map(|(p, t, d, zero)| trained(Layout::new(p, t, d).unwrap(), zero));
+    let layouts = layouts.map(|(p, t, d, zero)| trained(&mesh! { dp: d, pp: p, tp: t }, zero));
     for from in &layouts {
         let storage = Storage::memory();
         let mut savers = ends(&storage, from.len(), small());
@@ -247,7 +248,7 @@ async fn layouts_of_a_model_load_each_other() {
 #[tokio::test]
 async fn one_role_is_loaded_without_the_others() {
     let known = world();
-    let from = trained(Layout::new(1, 2, 2).unwrap(), true);
+    let from = trained(&mesh! { dp: 2, pp: 1, tp: 2 }, true);
     let storage = Storage::memory();
     let mut savers = ends(&storage, from.len(), small());
     for saved in save(&mut savers, &known, &from, 1).await {
@@ -267,7 +268,7 @@ async fn one_role_is_loaded_without_the_others() {
 #[tokio::test]
 async fn a_layout_that_cannot_be_satisfied_says_which_tensor() {
     let known = world();
-    let from = trained(Layout::new(1, 1, 1).unwrap(), false);
+    let from = trained(&mesh! { dp: 1, pp: 1, tp: 1 }, false);
     let storage = Storage::memory();
     let mut savers = ends(&storage, 1, small());
     for saved in save(&mut savers, &known, &from, 1).await {

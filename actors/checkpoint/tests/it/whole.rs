@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future;
-use odeon_algorithms::parallel::Layout;
 use odeon_algorithms::weights::load_directory;
 use odeon_checkpoint::export::{Export, ExportError, export};
 use odeon_checkpoint::loader_state::{ReaderState, Sample, Stream};
@@ -15,6 +14,7 @@ use odeon_checkpoint::{
     Buffers, Dtype, Load, Options, Retention, Save, SavedReader, Storage, WantedReader, Which,
     commit, verify,
 };
+use odeon_mesh::mesh;
 use odeon_skip::{Need, skip};
 use safetensors::SafeTensors;
 
@@ -193,8 +193,8 @@ async fn a_checkpoint_that_is_cut_anew_loads_as_before() {
     let cuts = [
         Cuts::Flat(1),
         Cuts::Flat(5),
-        Cuts::Layout(Layout::new(1, 2, 2).unwrap()),
-        Cuts::Layout(Layout::new(1, 1, 1).unwrap()),
+        Cuts::Mesh(mesh! { dp: 2, pp: 1, tp: 2 }),
+        Cuts::Mesh(mesh! { dp: 1, pp: 1, tp: 1 }),
     ];
     for cuts in cuts {
         let entry = reshard(&from, Which::Latest, &to, cuts, &small())
@@ -206,7 +206,7 @@ async fn a_checkpoint_that_is_cut_anew_loads_as_before() {
         expect_same(&known, &whole, loaded);
         assert!(verify::verify(&to, Which::Latest).await.unwrap().is_sound());
     }
-    let two_stages = Cuts::Layout(Layout::new(2, 1, 1).unwrap());
+    let two_stages = Cuts::Mesh(mesh! { dp: 1, pp: 2, tp: 1 });
     let said = reshard(&from, Which::Latest, &to, two_stages, &small())
         .await
         .unwrap_err()

@@ -1,12 +1,13 @@
 //! From drawn samples to ranks, with the way that each sample took.
 
 use crate::sample::{SampleId, SampleMeta};
+use odeon_mesh::{CP, Mesh};
 
 use super::cost::Quadratic;
+use super::fetch::{Axis, Feed, FetchPlan, Slice, Slicing};
 use super::pack;
 use super::spec::{EncoderSpec, Method, MicrobatchSpec};
 use super::step::{Bucket, EncoderShare, Microbatch, PictureRef, StepPlan};
-use super::tree::{Axis, Dimension, Feed, FetchPlan, PlaceTree, Slice, Slicing};
 
 /// The samples of a step on their way to ranks: states of samples, and what led from one to the
 /// next.
@@ -95,7 +96,7 @@ pub struct Lineage {
 impl Graph {
     /// The samples that a mixture drew, in that order.
     #[must_use]
-    pub fn mix(tree: &PlaceTree, samples: Vec<SampleMeta>) -> Self {
+    pub fn mix(mesh: &Mesh, samples: Vec<SampleMeta>) -> Self {
         let costs = samples.iter().map(|s| u64::from(s.tokens)).collect();
         Self {
             samples,
@@ -105,7 +106,7 @@ impl Graph {
             packed: None,
             encoder: vec![],
             fetch: FetchPlan {
-                tree: tree.clone(),
+                mesh: mesh.clone(),
                 axis: Axis::Data,
                 broadcast_at: vec![],
                 slicing: Slicing::default(),
@@ -139,7 +140,7 @@ impl Graph {
     /// have equally many.
     #[must_use]
     pub fn balance(mut self, method: Method, microbatch: MicrobatchSpec) -> Self {
-        let buckets = self.fetch.tree.buckets(self.fetch.axis) as usize;
+        let buckets = self.fetch.axis.buckets(&self.fetch.mesh) as usize;
         let chosen = method.partition_in(self.group, &self.costs, buckets);
         let tokens: Vec<u64> = self.samples.iter().map(|s| u64::from(s.tokens)).collect();
         self.cap = microbatch.tokens;
@@ -173,7 +174,7 @@ impl Graph {
         // Those whose features are needed first come first in each share.
         pictures.sort_by_key(|p| (p.microbatch, p.bucket, p.sample, p.nth));
         let costs: Vec<u64> = pictures.iter().map(|p| cost.of(p.patches)).collect();
-        let ranks = graph.fetch.tree.ranks() as usize;
+        let ranks = graph.fetch.mesh.len();
         let shared = encoder.method.partition_in(encoder.group, &costs, ranks);
         let shares = shared.bins.iter().zip(&shared.loads);
         graph.encoder = shares
@@ -188,9 +189,10 @@ impl Graph {
 
     /// Lets the first rank along the dimension alone fetch, and feed the others.
     #[must_use]
-    pub fn broadcast_at(mut self, dimension: Dimension) -> Self {
-        if !self.fetch.broadcast_at.contains(&dimension) {
-            self.fetch.broadcast_at.push(dimension);
+    pub fn broadcast_at(mut self, dimension: &str) -> Self {
+        let known = &mut self.fetch.broadcast_at;
+        if !known.iter().any(|other| other == dimension) {
+            known.push(dimension.to_owned());
         }
         self
     }
@@ -228,7 +230,7 @@ impl Graph {
     pub fn edges(&self) -> Vec<Edge> {
         let mut edges = vec![];
         let parts = match self.fetch.axis {
-            Axis::Data => self.fetch.tree.size(Dimension::Context),
+            Axis::Data => self.fetch.mesh.size(CP) as u32,
             Axis::Context | Axis::World => 1,
         };
         for (place, bucket, microbatch, slot) in self.places() {
@@ -266,8 +268,8 @@ impl Graph {
         let drawn = self.samples.iter().position(|sample| sample.id == id)?;
         let found = self.places().find(|(place, ..)| *place == drawn)?;
         let (_, bucket, microbatch, slot) = found;
-        let (tree, axis) = (&self.fetch.tree, self.fetch.axis);
-        let works = (0..tree.ranks()).filter(|rank| tree.bucket(axis, *rank) == bucket);
+        let (mesh, axis) = (&self.fetch.mesh, self.fetch.axis);
+        let works = (0..(mesh.len() as u32)).filter(|rank| axis.bucket(mesh, *rank) == bucket);
         Some(Lineage {
             drawn,
             cost: self.costs[drawn],
@@ -275,7 +277,7 @@ impl Graph {
             microbatch,
             slot,
             ranks: works
-                .map(|rank| (rank, tree.slice(axis, rank), self.fetch.of(rank)))
+                .map(|rank| (rank, axis.slice(mesh, rank), self.fetch.of(rank)))
                 .collect(),
         })
     }

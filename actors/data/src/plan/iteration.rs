@@ -12,10 +12,11 @@
 //! cut evenly over the ranks of a stage.
 
 use odeon_algorithms::balance::deal;
+use odeon_mesh::{Mesh, PP};
 
 use super::cost::Quadratic;
+use super::fetch::Axis;
 use super::step::{PictureRef, StepPlan};
-use super::tree::{Axis, Dimension, PlaceTree};
 
 /// Where pictures are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +45,10 @@ pub struct Iteration {
 /// they are encoded in this way.
 #[must_use]
 pub fn iteration(plan: &StepPlan, picture: Quadratic, encoding: Encoding) -> Iteration {
-    let tree = &plan.fetch.tree;
-    let ranks = f64::from(tree.ranks());
-    let of_bucket = ranks / f64::from(tree.buckets(plan.fetch.axis).max(1));
-    let stages = tree.size(Dimension::Pipeline) as usize;
+    let mesh = &plan.fetch.mesh;
+    let ranks = mesh.len() as f64;
+    let of_bucket = ranks / f64::from(plan.fetch.axis.buckets(mesh).max(1));
+    let stages = mesh.size(PP);
     let width = of_bucket / stages as f64;
     let pictures = pictures_of(plan);
     let shared = plan.encoder.iter().map(|share| share.cost as f64);
@@ -106,7 +107,7 @@ pub fn pictures_of(plan: &StepPlan) -> Vec<Vec<Vec<u32>>> {
     buckets
 }
 
-/// Numbers of connections that feed the ranks of a tree.
+/// Numbers of connections that feed the ranks of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// Every rank to every loader.
@@ -121,10 +122,10 @@ pub struct Connections {
 
 /// Connections with so many loaders, and one constructor for so many clients.
 #[must_use]
-pub fn connections(tree: &PlaceTree, loaders: u64, clients_each: u64) -> Connections {
-    let ranks = u64::from(tree.ranks());
-    let stages = u64::from(tree.size(Dimension::Pipeline));
-    let fetching = u64::from(tree.buckets(Axis::Context)) * stages;
+pub fn connections(mesh: &Mesh, loaders: u64, clients_each: u64) -> Connections {
+    let ranks = mesh.len() as u64;
+    let stages = mesh.size(PP) as u64;
+    let fetching = u64::from(Axis::Context.buckets(mesh)) * stages;
     let constructors = ranks.div_ceil(clients_each.max(1));
     let fed = fetching.div_ceil(constructors.max(1));
     Connections {

@@ -1,5 +1,6 @@
 //! The state machine that draws steps and places them.
 
+use odeon_mesh::{Mesh, MeshError};
 use std::collections::VecDeque;
 
 use thiserror::Error;
@@ -14,7 +15,6 @@ use super::schedule::Schedule;
 use super::spec::{AtEnd, Budget, PlanError, PlanSpec, Unit};
 use super::state::{PlanState, SourceState};
 use super::step::StepPlan;
-use super::tree::PlaceTree;
 
 /// Number of borders between steps that are remembered for [`Planning::passed`]. A step that is
 /// further back is answered with nothing, which releases nothing.
@@ -24,7 +24,7 @@ const BORDERS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Planning {
     spec: PlanSpec,
-    tree: PlaceTree,
+    mesh: Mesh,
     weights: Vec<Schedule>,
     readers: Vec<Reader>,
     owed: Vec<i64>,
@@ -95,21 +95,17 @@ impl Planning {
     ///
     /// # Errors
     /// A spec that cannot be followed, or that names other sources.
-    pub fn new(
-        spec: PlanSpec,
-        sources: &[SourceShape],
-        tree: PlaceTree,
-    ) -> Result<Self, PlanError> {
+    pub fn new(spec: PlanSpec, sources: &[SourceShape], mesh: Mesh) -> Result<Self, PlanError> {
         let state = PlanState {
             step: 0,
             sources: sources.iter().map(SourceState::first).collect(),
             contexts: vec![0; spec.contexts.len()],
         };
-        Self::at(spec, sources, tree, state)
+        Self::at(spec, sources, mesh, state)
     }
 
     /// Goes on from a state. With the spec and the sources that it was made with, the plans are the
-    /// same to the bit, and with another tree the sample sets. Sources that have come since begin
+    /// same to the bit, and with another mesh the sample sets. Sources that have come since begin
     /// at their first sample.
     ///
     /// # Errors
@@ -117,10 +113,12 @@ impl Planning {
     pub fn at(
         spec: PlanSpec,
         sources: &[SourceShape],
-        tree: PlaceTree,
+        mesh: Mesh,
         mut state: PlanState,
     ) -> Result<Self, PlanError> {
         spec.check()?;
+        // Ranks are told as 32 bits.
+        u32::try_from(mesh.len()).map_err(|_| MeshError::TooLarge)?;
         let mut readers = Vec::with_capacity(sources.len());
         let mut weights = Vec::with_capacity(sources.len());
         for (number, shape) in sources.iter().enumerate() {
@@ -163,7 +161,7 @@ impl Planning {
             contexts: state.contexts.clone(),
             step: state.step,
             spec,
-            tree,
+            mesh,
             weights,
             readers,
             drawing: None,
@@ -188,13 +186,13 @@ impl Planning {
 
     /// The ranks that it is planned for.
     #[must_use]
-    pub fn tree(&self) -> &PlaceTree {
-        &self.tree
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
     }
 
     /// Plans for other ranks from the next step on. Sample sets stay as they would have been.
-    pub fn place_on(&mut self, tree: PlaceTree) {
-        self.tree = tree;
+    pub fn place_on(&mut self, mesh: Mesh) {
+        self.mesh = mesh;
     }
 
     /// The cells that are needed next and were not heard, those needed first in front. Without them
@@ -522,7 +520,7 @@ impl Planning {
             microbatch.tokens = spec.contexts[context].tokens;
         }
         let most = drawn.lengths.most;
-        let mut graph = Graph::mix(&self.tree, drawn.samples)
+        let mut graph = Graph::mix(&self.mesh, drawn.samples)
             .distribute(spec.distribute.axis, spec.distribute.group)
             .slicing(spec.slicing);
         graph = match spec.encoder {
@@ -535,7 +533,7 @@ impl Planning {
                 .balance(spec.balance, microbatch),
         };
         for dimension in &spec.broadcast_at {
-            graph = graph.broadcast_at(*dimension);
+            graph = graph.broadcast_at(dimension);
         }
         let mut plan = graph.compile(self.step);
         plan.epochs = self.readers.iter().map(|r| r.cursor().epoch).collect();

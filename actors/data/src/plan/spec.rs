@@ -1,5 +1,6 @@
 //! A plan as data: what a recipe says in `[plan]`, and what the fluent methods put together.
 
+use odeon_mesh::{MeshError, mesh};
 use std::collections::BTreeMap;
 
 use odeon_algorithms::balance::{self, Partition};
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::cost::CostSpec;
+use super::fetch::{Axis, Slicing};
 use super::schedule::Schedule;
-use super::tree::{Axis, Dimension, PlaceTree, Slicing, TreeError};
 
 /// The plan of a run: how steps are put together and placed.
 ///
@@ -49,7 +50,7 @@ pub struct PlanSpec {
     pub encoder: Option<EncoderSpec>,
     /// Along these dimensions the first rank alone fetches, and feeds the others.
     #[serde(default)]
-    pub broadcast_at: Vec<Dimension>,
+    pub broadcast_at: Vec<String>,
     /// The way in which sequences are cut over context-parallel ranks.
     #[serde(default)]
     pub slicing: Slicing,
@@ -330,9 +331,9 @@ impl PlanSpec {
 
     /// Lets the first rank along the dimension alone fetch, and feed the others.
     #[must_use]
-    pub fn broadcast_at(mut self, dimension: Dimension) -> Self {
-        if !self.broadcast_at.contains(&dimension) {
-            self.broadcast_at.push(dimension);
+    pub fn broadcast_at(mut self, dimension: &str) -> Self {
+        if !self.broadcast_at.iter().any(|other| other == dimension) {
+            self.broadcast_at.push(dimension.to_owned());
         }
         self
     }
@@ -406,15 +407,15 @@ impl PlanSpec {
                 return fault(field, expected);
             }
         }
-        let fetch = super::tree::FetchPlan {
-            tree: PlaceTree::new(&[])?,
+        let fetch = super::fetch::FetchPlan {
+            mesh: mesh! {},
             axis: self.distribute.axis,
             broadcast_at: self.broadcast_at.clone(),
             slicing: self.slicing,
         };
         match fetch.fault() {
             Some(dimension) => Err(PlanError::Broadcast {
-                dimension,
+                dimension: dimension.to_owned(),
                 axis: self.distribute.axis,
             }),
             None => Ok(()),
@@ -451,16 +452,16 @@ pub enum PlanError {
         name: String,
     },
     /// Ranks along the dimension have samples of their own, so none can feed the others.
-    #[error("plan: nothing can be broadcast along {dimension:?} where {axis:?} is distributed")]
+    #[error("plan: nothing can be broadcast along `{dimension}` where {axis:?} is distributed")]
     Broadcast {
         /// The dimension.
-        dimension: Dimension,
+        dimension: String,
         /// The axis whose places have a bucket each.
         axis: Axis,
     },
     /// The mesh cannot be.
     #[error("plan: {0}")]
-    Tree(#[from] TreeError),
+    Mesh(#[from] MeshError),
     /// The state is of other sources or of another plan: begin anew, or go on with that plan's.
     #[error("plan: the state does not fit: {0}")]
     State(String),

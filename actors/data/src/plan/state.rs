@@ -6,7 +6,7 @@ use crate::sample::SampleMeta;
 
 /// All that the plans from a step on follow from, beside the spec and what cells have.
 ///
-/// The tree is no part of it, so a run may go on with another number of ranks.
+/// The mesh is no part of it, so a run may go on with another number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct PlanState {
     /// The step that is planned next.

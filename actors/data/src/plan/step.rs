@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::SampleId;
 
-use super::tree::FetchPlan;
+use super::fetch::FetchPlan;
 
 /// The samples that a step trains on, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]

@@ -1,6 +1,7 @@
 //! A data plane delivers what its plan says, whoever of it is lost: the same batches to the bit, each
 //! sample once.
 
+use odeon_mesh::{CP, DP, Mesh, PP, TP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -18,8 +19,8 @@ use odeon_data::constructor::{Delivery, Fetch};
 use odeon_data::loader::CountLoaded;
 use odeon_data::pack::{Packed, PackedSlice};
 use odeon_data::plan::{
-    Ahead, AtEnd, Budget, CellName, Dimension, MicrobatchSpec, MixedSource, Mixture, PlaceTree,
-    PlanSpec, ScalingSpec, Schedule, Slice,
+    Ahead, AtEnd, Budget, CellName, MicrobatchSpec, MixedSource, Mixture, PlanSpec, ScalingSpec,
+    Schedule, Slice,
 };
 use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes};
 use odeon_data::planner::{Dealt, PartOf};
@@ -86,7 +87,7 @@ fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
         tokenizer: Tokenizer::bytes(),
         cache: folder.join("cache"),
         spec: spec(),
-        tree: PlaceTree::data(ranks).unwrap(),
+        mesh: Mesh::new([(DP, ranks as usize)]).unwrap(),
         state: None,
         loaders: Loaders {
             sources: Some(vec![vec![0], vec![0, 1], vec![1]]),
@@ -371,15 +372,15 @@ async fn batches_are_the_same_to_the_bit_whoever_is_lost() {
 }
 
 /// Ranks of a mesh, each with its client in a process of its own.
-struct Mesh {
+struct Clients {
     clients: Vec<Ref<DataClient>>,
 }
 
-impl Mesh {
+impl Clients {
     async fn start(world: &World) -> Self {
         let supply = world.plane.supply();
         let mut clients = vec![];
-        for _ in 0..supply.fetch.tree.ranks() {
+        for _ in 0..supply.fetch.mesh.len() {
             let client = world.system.spawn::<DataClient>(()).isolated();
             clients.push(client.await.unwrap());
         }
@@ -453,37 +454,32 @@ async fn ranks_of_a_mesh_have_their_slices_and_the_first_along_a_dimension_fetch
         expected.push(read);
     }
     plain.end().await;
-    let dimensions = [
-        (Dimension::Pipeline, 2),
-        (Dimension::Data, 2),
-        (Dimension::Context, 2),
-        (Dimension::Tensor, 2),
-    ];
-    let tree = PlaceTree::new(&dimensions).unwrap();
+    let dimensions = [(PP, 2), (DP, 2), (CP, 2), (TP, 2)];
+    let mesh = Mesh::new(dimensions).unwrap();
     let world = World::start(2, Processes::Own, |plan| {
-        plan.tree = tree.clone();
-        plan.spec.broadcast_at = vec![Dimension::Tensor, Dimension::Pipeline];
+        plan.mesh = mesh.clone();
+        plan.spec.broadcast_at = vec![TP.to_owned(), PP.to_owned()];
     })
     .await;
-    let mesh = Mesh::start(&world).await;
-    let ranks = tree.ranks();
+    let clients = Clients::start(&world).await;
+    let ranks = mesh.len() as u32;
     for (step, expected) in expected.iter().enumerate() {
         if step % 4 == 2 {
             world.kill(["constructor-0", "constructor-1", "loader-0"][step / 4 % 3]);
         }
-        let asked = (0..ranks).map(|rank| mesh.next(step as u64, rank));
+        let asked = (0..ranks).map(|rank| clients.next(step as u64, rank));
         let deliveries = futures::future::join_all(asked).await;
         let mut read = Read::new();
         for (rank, delivery) in (0..).zip(&deliveries) {
-            let place = |dimension| tree.place(rank, dimension);
-            assert_eq!(delivery.bucket, place(Dimension::Data));
+            let place = |dimension| mesh.coordinate(rank as usize, dimension) as u32;
+            assert_eq!(delivery.bucket, place(DP));
             let slice = Slice {
-                part: place(Dimension::Context),
+                part: place(CP),
                 of: 2,
             };
             assert_eq!(delivery.slice, slice);
-            let first = tree.at(rank, Dimension::Tensor, 0);
-            let first = tree.at(first, Dimension::Pipeline, 0);
+            let first = mesh.moved(rank as usize, TP, 0) as u32;
+            let first = mesh.moved(first as usize, PP, 0) as u32;
             assert_eq!(delivery.digest, deliveries[first as usize].digest);
             if rank == first {
                 let slices = delivery.open_slices().await.unwrap();
@@ -493,11 +489,11 @@ async fn ranks_of_a_mesh_have_their_slices_and_the_first_along_a_dimension_fetch
         assert_eq!(&read, expected, "step {step}");
     }
     let steps = expected.len() as u64;
-    for (rank, client) in (0..).zip(&mesh.clients) {
+    for (rank, client) in (0..).zip(&clients.clients) {
         let counts = client.ask(CountBrought).await.unwrap();
-        let is_first = [Dimension::Tensor, Dimension::Pipeline]
+        let is_first = [TP, PP]
             .iter()
-            .all(|dimension| tree.place(rank, *dimension) == 0);
+            .all(|dimension| mesh.coordinate(rank as usize, dimension) == 0);
         // What was gone with a constructor is brought again.
         match is_first {
             true => assert!(counts.fetched >= steps && counts.fed == 0, "{counts:?}"),
@@ -510,7 +506,7 @@ async fn ranks_of_a_mesh_have_their_slices_and_the_first_along_a_dimension_fetch
         rank: 5,
         again: false,
     };
-    let refused = mesh.clients[0].ask(next).await.unwrap().unwrap_err();
+    let refused = clients.clients[0].ask(next).await.unwrap().unwrap_err();
     assert!(
         refused.to_string().contains("does not feed it"),
         "{refused}"
@@ -533,8 +529,8 @@ async fn other_ranks_go_on_with_the_same_samples() {
     let mut got = vec![];
     for (until, ranks) in [(4, 2), (7, 3), (9, 1), (expected.len(), 4)] {
         if ranks != world.ranks {
-            let tree = PlaceTree::data(ranks).unwrap();
-            world.plane.retree(tree, got.len() as u64).await.unwrap();
+            let mesh = Mesh::new([(DP, ranks as usize)]).unwrap();
+            world.plane.remesh(mesh, got.len() as u64).await.unwrap();
             world.ranks = ranks;
             // The next life of the planner knows of it.
             world.lose_planner().await;

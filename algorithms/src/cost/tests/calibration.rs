@@ -138,9 +138,9 @@ fn a_formula_that_lacks_a_term_is_seen() {
     let free = |card: &Card, kind: Kind| {
         let mut card = card.clone();
         match kind {
-            Kind::Product | Kind::Prefill => card.flops = f64::INFINITY,
-            Kind::Decode => card.memory_bandwidth = f64::INFINITY,
-            Kind::AllReduce => card.nvlink = f64::INFINITY,
+            Kind::Product | Kind::Prefill => card.device.flops = f64::INFINITY,
+            Kind::Decode => card.device.memory_bytes_per_second = f64::INFINITY,
+            Kind::AllReduce => card.device.nvlink_bytes_per_second = f64::INFINITY,
         }
         card
     };

@@ -76,7 +76,7 @@ fn tensors_are_those_of_model_files() {
 fn a_llama_is_cut_by_heads_rows_columns_and_layers() {
     let model = llama().spec().unwrap();
     // The last rank of the first stage, of four.
-    let shards = layout(2, 4, 1).shards(&model, 3).unwrap();
+    let shards = model.shards_on(&layout(2, 4, 1), 3).unwrap();
     let expected = [
         "model.embed_tokens.weight [42:56, 0:24]",
         "model.layers.0.input_layernorm.weight [0:24]",
@@ -94,7 +94,7 @@ fn a_llama_is_cut_by_heads_rows_columns_and_layers() {
     let elements = 14 * 24 + 2 * 24 + 4 * (8 * 24) - 2 * (4 * 24) + 3 * (10 * 24);
     assert_eq!(shards.bytes(), 2 * elements);
 
-    let shards = layout(2, 4, 1).shards(&model, 4).unwrap();
+    let shards = model.shards_on(&layout(2, 4, 1), 4).unwrap();
     let shown = shown(&model, &shards);
     let layer = "model.layers.1.input_layernorm.weight [0:24]";
     assert_eq!(shown.first().unwrap(), layer);
@@ -112,13 +112,13 @@ fn a_tied_embedding_is_with_the_first_and_the_last_stage() {
     let model = tied.spec().unwrap();
     let stages: Vec<bool> = (0..3)
         .map(|rank| {
-            let shards = layout(3, 1, 1).shards(&model, rank).unwrap();
+            let shards = model.shards_on(&layout(3, 1, 1), rank).unwrap();
             !shards.of(0).is_empty()
         })
         .collect();
     assert_eq!(stages, [true, false, true]);
     // In one stage it is there once.
-    assert_eq!(layout(1, 1, 1).shards(&model, 0).unwrap(), model.whole());
+    assert_eq!(model.shards_on(&layout(1, 1, 1), 0).unwrap(), model.whole());
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn layers_and_rows_that_do_not_divide_differ_by_one() {
     let rows = Cut::Split { dim: 0, unit: 1 };
     let layers = (0..5).map(|at| tensor(&at.to_string(), &[7], rows, Home::Layer(at)));
     let model = ModelSpec::new(5, layers.collect()).unwrap();
-    let held = |rank| shown(&model, &layout(2, 3, 1).shards(&model, rank).unwrap());
+    let held = |rank| shown(&model, &model.shards_on(&layout(2, 3, 1), rank).unwrap());
     assert_eq!(held(0), ["0 [0:2]", "1 [0:2]"]);
     assert_eq!(held(1), ["0 [2:4]", "1 [2:4]"]);
     assert_eq!(held(5), ["2 [4:7]", "3 [4:7]", "4 [4:7]"]);
@@ -146,7 +146,7 @@ proptest! {
         let model = Llama { heads: kv * group, kv_heads: kv, head_width: 1, ..llama() };
         let model = Llama { intermediate: 32, vocabulary: 32, ..model }.spec().unwrap();
         for rank in 0..t {
-            let shards = layout(1, t, 1).shards(&model, rank).unwrap();
+            let shards = model.shards_on(&layout(1, t, 1), rank).unwrap();
             let rows = |name: &str| {
                 let named = |tensor: &TensorSpec| tensor.name.contains(name);
                 let at = model.tensors().iter().position(named).unwrap();
@@ -165,19 +165,19 @@ proptest! {
     /// Split tensors have each element once in a replica; others at least once.
     #[test]
     fn a_replica_has_all_of_the_model((layouts, model) in worlds()) {
-        let training = layouts.training;
+        let training = &layouts.training;
         let mut times: Vec<Vec<usize>> =
             model.tensors().iter().map(|tensor| vec![0; tensor.elements()]).collect();
-        for rank in 0..training.replica_ranks() {
-            for (tensor, at) in elements(&model, &training.shards(&model, rank).unwrap()) {
+        for rank in 0..replica_ranks(training) {
+            for (tensor, at) in elements(&model, &model.shards_on(training, rank).unwrap()) {
                 times[tensor][at] += 1;
             }
         }
         for (tensor, times) in model.tensors().iter().zip(times) {
-            let stages = if tensor.home == Home::Ends { training.pipeline().min(2) } else { 1 };
+            let stages = if tensor.home == Home::Ends { training.size(PP).min(2) } else { 1 };
             match tensor.cut {
                 Cut::Split { .. } => prop_assert!(times.iter().all(|&n| n == stages)),
-                Cut::Whole => prop_assert!(times.iter().all(|&n| n == stages * training.tensor())),
+                Cut::Whole => prop_assert!(times.iter().all(|&n| n == stages * training.size(TP))),
                 Cut::Cover { .. } => prop_assert!(times.iter().all(|&n| n >= stages)),
             }
         }
@@ -257,20 +257,20 @@ fn models_that_contradict_themselves_are_refused() {
 #[test]
 fn models_that_cannot_be_cut_are_refused_by_name() {
     let model = llama().spec().unwrap();
-    assert!(layout(2, 8, 1).shards(&model, 0).is_ok());
+    assert!(model.shards_on(&layout(2, 8, 1), 0).is_ok());
     let check = |refused: CutError, message: &str| assert_eq!(refused.to_string(), message);
     check(
-        layout(3, 1, 1).shards(&model, 0).unwrap_err(),
+        model.shards_on(&layout(3, 1, 1), 0).unwrap_err(),
         "2 layers cannot be spread over 3 stages; use at most 2",
     );
     check(
-        layout(1, 9, 1).shards(&model, 0).unwrap_err(),
+        model.shards_on(&layout(1, 9, 1), 0).unwrap_err(),
         "tensor `model.layers.0.self_attn.q_proj.weight` has 8 units of 4 along dimension 0 and \
          cannot be split over 9 tensor ranks; use at most 8",
     );
     check(
-        layout(1, 4, 2).shards(&model, 8).unwrap_err(),
-        "there is no rank 8 in 1-4-2, which has 8",
+        model.shards_on(&layout(1, 4, 2), 8).unwrap_err(),
+        "no rank 8; the mesh has 8",
     );
     check(
         model.place(vec![(99, Region::whole(&[1]))]).unwrap_err(),

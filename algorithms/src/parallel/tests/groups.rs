@@ -10,23 +10,26 @@ fn all(ranks: usize, group: impl Fn(usize) -> Result<Vec<usize>, LayoutError>) -
     groups.into_iter().collect()
 }
 
-fn strided(training: Layout, generation: Generation) -> Groups {
+fn strided(training: &Mesh, generation: &Mesh) -> Groups {
     Groups::new(training, generation, Grouping::Strided).unwrap()
 }
 
 /// HybridFlow's example, there with ranks from 1 on: 1-4-2 -> 1-2-2-2.
 #[test]
 fn the_papers_example_has_the_papers_groups() {
-    let groups = strided(layout(1, 4, 2), generation(1, 2));
-    assert_eq!(groups.to_string(), "1-4-2 -> 1-2-2-2");
+    let groups = strided(&layout(1, 4, 2), &generation(1, 2));
+    assert_eq!(
+        groups.to_string(),
+        "{dp: 2, pp: 1, tp: 4} -> {dp: 2, pp: 1, micro_pp: 1, tp: 2, micro_tp: 2}"
+    );
     let tensor = all(8, |rank| groups.tensor_group(rank));
     assert_eq!(tensor, [[0, 2], [1, 3], [4, 6], [5, 7]]);
     let micro = all(8, |rank| groups.micro_data_group(rank));
     assert_eq!(micro, [[0, 1], [2, 3], [4, 5], [6, 7]]);
-    let training = all(8, |rank| groups.training().tensor_group(rank));
+    let training = groups.training().groups(&[TP]);
     assert_eq!(training, [[0, 1, 2, 3], [4, 5, 6, 7]]);
 
-    let usual = Groups::new(layout(1, 4, 2), generation(1, 2), Grouping::Usual).unwrap();
+    let usual = Groups::new(&layout(1, 4, 2), &generation(1, 2), Grouping::Usual).unwrap();
     let tensor = all(8, |rank| usual.tensor_group(rank));
     assert_eq!(tensor, [[0, 1], [2, 3], [4, 5], [6, 7]]);
     let micro = all(8, |rank| usual.micro_data_group(rank));
@@ -35,18 +38,18 @@ fn the_papers_example_has_the_papers_groups() {
 
 #[test]
 fn stages_are_strided_as_tensor_ranks_are() {
-    let groups = strided(layout(2, 2, 1), generation(1, 2));
+    let groups = strided(&layout(2, 2, 1), &generation(1, 2));
     assert_eq!(
         all(4, |rank| groups.micro_data_group(rank)),
         [[0, 2], [1, 3]]
     );
-    let groups = strided(layout(4, 1, 1), generation(2, 1));
+    let groups = strided(&layout(4, 1, 1), &generation(2, 1));
     assert_eq!(all(4, |rank| groups.pipeline_group(rank)), [[0, 2], [1, 3]]);
     assert_eq!(
         all(4, |rank| groups.micro_data_group(rank)),
         [[0, 1], [2, 3]]
     );
-    let groups = strided(layout(2, 4, 1), generation(1, 2));
+    let groups = strided(&layout(2, 4, 1), &generation(1, 2));
     let micro = all(8, |rank| groups.micro_data_group(rank));
     assert_eq!(micro, [[0, 1, 4, 5], [2, 3, 6, 7]]);
 }
@@ -54,16 +57,11 @@ fn stages_are_strided_as_tensor_ranks_are() {
 #[test]
 fn replicas_of_training_are_blocks_of_ranks() {
     let training = layout(2, 3, 2);
-    assert_eq!(training.tensor_group(7).unwrap(), [6, 7, 8]);
-    assert_eq!(training.pipeline_group(7).unwrap(), [7, 10]);
-    assert_eq!(training.data_group(7).unwrap(), [1, 7]);
-    assert_eq!(training.replica(7).unwrap(), 6..12);
-    let at = Coordinates {
-        data: 1,
-        pipeline: 0,
-        tensor: 1,
-    };
-    assert_eq!(training.coordinates(7), Ok(at));
+    assert_eq!(training.group(7, &[TP]).unwrap(), [6, 7, 8]);
+    assert_eq!(training.group(7, &[PP]).unwrap(), [7, 10]);
+    assert_eq!(training.group(7, &[DP]).unwrap(), [1, 7]);
+    let replica: Vec<usize> = (6..12).collect();
+    assert_eq!(training.group(7, &[PP, TP]).unwrap(), replica);
 }
 
 proptest! {
@@ -71,15 +69,12 @@ proptest! {
 
     #[test]
     fn groups_are_disjoint_and_cover_all_ranks(layouts in layouts(), grouping in groupings()) {
-        let (training, generation) = (layouts.training, layouts.of(grouping));
+        let (training, generation) = (&layouts.training, layouts.of(grouping));
         let groups = Groups::new(training, generation, grouping).unwrap();
-        let ranks = training.ranks();
-        let (p_g, t_g) = (generation.pipeline, generation.tensor);
-        prop_assert_eq!(p_g * t_g * groups.micro_data() * training.data(), ranks);
+        let ranks = training.len();
+        let (p_g, t_g) = (generation.size(PP), generation.size(TP));
+        prop_assert_eq!(p_g * t_g * groups.micro_data() * training.size(DP), ranks);
         let kinds = [
-            (all(ranks, |rank| training.tensor_group(rank)), training.tensor()),
-            (all(ranks, |rank| training.pipeline_group(rank)), training.pipeline()),
-            (all(ranks, |rank| training.data_group(rank)), training.data()),
             (all(ranks, |rank| groups.tensor_group(rank)), t_g),
             (all(ranks, |rank| groups.pipeline_group(rank)), p_g),
             (all(ranks, |rank| groups.micro_data_group(rank)), groups.micro_data()),
@@ -92,79 +87,87 @@ proptest! {
         }
     }
 
+    /// The formulas of HybridFlow, for a rank of stage `s` and tensor rank `k`, the `l`-th of its
+    /// replica.
     #[test]
-    fn coordinates_lead_back_to_the_rank(layouts in layouts(), grouping in groupings()) {
-        let (training, generation) = (layouts.training, layouts.of(grouping));
+    fn ranks_stand_where_the_paper_puts_them(layouts in layouts(), grouping in groupings()) {
+        let (training, generation) = (&layouts.training, layouts.of(grouping));
         let groups = Groups::new(training, generation, grouping).unwrap();
-        let mut replicas = vec![0; training.data() * groups.micro_data()];
-        for rank in 0..training.ranks() {
-            prop_assert_eq!(training.rank(training.coordinates(rank).unwrap()), rank);
-            prop_assert_eq!(groups.rank(groups.coordinates(rank).unwrap()), rank);
+        let (t, each) = (training.size(TP), replica_ranks(training));
+        let (p_g, t_g) = (generation.size(PP), generation.size(TP));
+        let mut replicas = vec![0; training.size(DP) * groups.micro_data()];
+        for rank in 0..training.len() {
+            let l = rank % each;
+            let (s, k) = (l / t, l % t);
+            let (stage, part, micro) = match grouping {
+                Grouping::Usual => (l / t_g % p_g, l % t_g, l / (t_g * p_g)),
+                Grouping::Strided => {
+                    let (m_p, m_t) = (training.size(PP) / p_g, t / t_g);
+                    (s / m_p, k / m_t, s % m_p * m_t + k % m_t)
+                }
+            };
+            let mesh = groups.generation();
+            prop_assert_eq!((mesh.coordinate(rank, PP), mesh.coordinate(rank, TP)), (stage, part));
             // No generation replica has ranks of two training replicas.
             let replica = groups.replica(rank).unwrap();
-            prop_assert_eq!(replica / groups.micro_data(), rank / training.replica_ranks());
+            prop_assert_eq!(replica, rank / each * groups.micro_data() + micro);
             replicas[replica] += 1;
         }
-        prop_assert!(replicas.iter().all(|&ranks| ranks == generation.replica_ranks()));
+        prop_assert!(replicas.iter().all(|&ranks| ranks == generation.len()));
     }
 }
 
 #[test]
 fn layouts_that_do_not_fit_are_refused() {
-    let check = |refused: Result<(), LayoutError>, message: &str| {
-        assert_eq!(refused.unwrap_err().to_string(), message);
-    };
-    let new = |p, t, d| Layout::new(p, t, d).map(drop);
-    check(
-        new(1, 0, 2),
-        "tensor parallelism of 0; it must be at least 1",
-    );
-    check(
-        new(1 << 20, 2, 1),
-        "a layout of 1048576-2-1 has more than 1048576 ranks",
-    );
-    check(
-        new(usize::MAX, 2, 1),
-        "a layout of 18446744073709551615-2-1 has more than 1048576 ranks",
-    );
-    let groups = |pipeline, tensor, grouping| {
-        Groups::new(layout(2, 4, 2), generation(pipeline, tensor), grouping).map(drop)
+    let check = |training: Mesh, generation: Mesh, grouping, message: &str| {
+        let refused = Groups::new(&training, &generation, grouping).unwrap_err();
+        assert_eq!(refused.to_string(), message);
     };
     check(
-        groups(1, 3, Grouping::Strided),
-        "tensor parallelism of 3 for generation does not divide the 4 of training (2-4-2); \
-         choose a divisor",
+        layout(1 << 20, 2, 1),
+        generation(1, 1),
+        Grouping::Usual,
+        "{dp: 1, pp: 1048576, tp: 2} has 2097152 ranks, and 1048576 are the most",
+    );
+    for training in [mesh! { tp: 2, dp: 2 }, mesh! { dp: 2, ep: 2 }] {
+        let message = format!(
+            "a model is laid out over dp, pp and tp, in this order and each at most once, and not over \
+             {training}"
+        );
+        check(training, generation(1, 1), Grouping::Usual, &message);
+    }
+    check(
+        layout(1, 2, 2),
+        mesh! { dp: 2, tp: 2 },
+        Grouping::Usual,
+        "a model is laid out over dp, pp and tp, in this order and each at most once, and not over \
+         {dp: 2, tp: 2}",
     );
     check(
-        groups(4, 1, Grouping::Strided),
-        "pipeline parallelism of 4 for generation does not divide the 2 of training (2-4-2); \
-         choose a divisor",
+        layout(2, 4, 2),
+        generation(1, 3),
+        Grouping::Strided,
+        "tensor parallelism of 3 for generation does not divide the 4 of training, \
+         {dp: 2, pp: 2, tp: 4}; choose a divisor",
     );
     check(
-        groups(3, 1, Grouping::Usual),
-        "model parallelism of 3 for generation does not divide the 8 of training (2-4-2); \
-         choose a divisor",
+        layout(2, 4, 2),
+        generation(4, 1),
+        Grouping::Strided,
+        "pipeline parallelism of 4 for generation does not divide the 2 of training, \
+         {dp: 2, pp: 2, tp: 4}; choose a divisor",
     );
     check(
-        groups(0, 1, Grouping::Usual),
-        "pipeline parallelism of 0; it must be at least 1",
+        layout(2, 4, 2),
+        generation(3, 1),
+        Grouping::Usual,
+        "model parallelism of 3 for generation does not divide the 8 of training, \
+         {dp: 2, pp: 2, tp: 4}; choose a divisor",
     );
-    assert_eq!(groups(1, 8, Grouping::Usual), Ok(()));
-    check(
-        layout(2, 4, 2).coordinates(16).map(drop),
-        "there is no rank 16 in 2-4-2, which has 16",
-    );
-}
-
-#[test]
-fn a_layout_that_is_sent_is_checked() {
-    let text = serde_json::to_string(&layout(1, 4, 2)).unwrap();
-    assert_eq!(text, r#"{"pipeline":1,"tensor":4,"data":2}"#);
+    let whole = Groups::new(&mesh! { pp: 2, tp: 4 }, &mesh! { tp: 8 }, Grouping::Usual).unwrap();
     assert_eq!(
-        serde_json::from_str::<Layout>(&text).unwrap(),
-        layout(1, 4, 2)
+        whole.replica(8).unwrap_err().to_string(),
+        "no rank 8; the mesh has 8"
     );
-    let refused = serde_json::from_str::<Layout>(r#"{"pipeline":0,"tensor":4,"data":2}"#);
-    let message = refused.unwrap_err().to_string();
-    assert!(message.contains("pipeline parallelism of 0"), "{message}");
+    assert_eq!(whole.replica(7), Ok(0));
 }

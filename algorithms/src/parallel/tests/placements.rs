@@ -3,10 +3,10 @@
 use super::*;
 
 /// The shards of every rank of a layout.
-fn placed(model: &ModelSpec, layout: Layout) -> Vec<Shards> {
-    let ranks = 0..layout.ranks();
+fn placed(model: &ModelSpec, mesh: &Mesh) -> Vec<Shards> {
+    let ranks = 0..mesh.len();
     ranks
-        .map(|rank| layout.shards(model, rank).unwrap())
+        .map(|rank| model.shards_on(mesh, rank).unwrap())
         .collect()
 }
 
@@ -42,13 +42,13 @@ proptest! {
     #[test]
     fn there_and_back_is_where_it_was(
         (a, b, model) in (trainings(), trainings()).prop_flat_map(|(a, b)| {
-            let model = models(a.pipeline().max(b.pipeline()), a.tensor().max(b.tensor()));
+            let model = models(a.size(PP).max(b.size(PP)), a.size(TP).max(b.size(TP)));
             (Just(a), Just(b), model)
         }),
         flats in any::<[bool; 2]>(),
     ) {
         let [mut a, mut b] = [(a, flats[0]), (b, flats[1])].map(|(layout, is_flat)| {
-            if is_flat { flat(&model, layout.ranks()) } else { placed(&model, layout) }
+            if is_flat { flat(&model, layout.len()) } else { placed(&model, &layout) }
         });
         // Ranks come or leave.
         let ranks = a.len().max(b.len());
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn nothing_moves_where_nothing_changes((layouts, model) in worlds()) {
-        let shards = placed(&model, layouts.training);
+        let shards = placed(&model, &layouts.training);
         let transfers = between(&model, &shards, &shards).unwrap();
         prop_assert!(transfers.sent_bytes().iter().all(|&bytes| bytes == 0));
     }
@@ -178,8 +178,8 @@ fn what_nobody_has_is_named() {
         home: Home::First,
     };
     let model = ModelSpec::new(1, vec![rows]).unwrap();
-    let mut source = placed(&model, layout(1, 4, 1));
-    let target = placed(&model, layout(1, 2, 2));
+    let mut source = placed(&model, &layout(1, 4, 1));
+    let target = placed(&model, &layout(1, 2, 2));
     assert!(between(&model, &source, &target).is_ok());
     source[1] = Shards::default();
     let refused = between(&model, &source, &target).unwrap_err();

@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::*;
 
-fn reshard(model: &ModelSpec, layouts: Layouts, engine: Engine) -> Reshard {
+fn reshard(model: &ModelSpec, layouts: &Layouts, engine: Engine) -> Reshard {
     let generation = layouts.of(engine.grouping());
-    Reshard::new(model.clone(), layouts.training, generation, engine).unwrap()
+    Reshard::new(model.clone(), &layouts.training, generation, engine).unwrap()
 }
 
 /// The shards that all ranks train on, and their bytes.
 fn trained(reshard: &Reshard) -> (Vec<Shards>, Vec<Vec<u8>>) {
-    let ranks = 0..reshard.groups().training().ranks();
+    let ranks = 0..reshard.groups().training().len();
     let shards: Vec<Shards> = ranks.map(|rank| reshard.training(rank).unwrap()).collect();
     let buffers = shards
         .iter()
@@ -23,14 +23,15 @@ fn trained(reshard: &Reshard) -> (Vec<Shards>, Vec<Vec<u8>>) {
 }
 
 /// Those that gather with a rank.
-fn gathering(layouts: Layouts, engine: Engine, rank: usize) -> Vec<usize> {
-    let training = layouts.training;
-    let replica = rank / training.replica_ranks() * training.replica_ranks();
+fn gathering(layouts: &Layouts, engine: Engine, rank: usize) -> Vec<usize> {
+    let training = &layouts.training;
+    let each = replica_ranks(training);
+    let replica = rank / each * each;
     match engine {
-        Engine::DeepSpeedChat => (0..training.ranks()).collect(),
-        Engine::HybridFlowV => (replica..replica + training.replica_ranks()).collect(),
+        Engine::DeepSpeedChat => (0..training.len()).collect(),
+        Engine::HybridFlowV => (replica..replica + each).collect(),
         Engine::HybridFlow => {
-            let strided = Groups::new(training, layouts.generation, Grouping::Strided);
+            let strided = Groups::new(training, &layouts.generation, Grouping::Strided);
             strided.unwrap().micro_data_group(rank).unwrap()
         }
     }
@@ -42,13 +43,13 @@ proptest! {
     #[test]
     fn every_rank_comes_to_have_what_it_generates_with((layouts, model) in worlds()) {
         for engine in Engine::ALL {
-            let reshard = reshard(&model, layouts, engine);
+            let reshard = reshard(&model, &layouts, engine);
             let (training, buffers) = trained(&reshard);
             for rank in 0..training.len() {
                 let plan = reshard.plan(rank).unwrap();
                 let gathered = reshard.gathered(rank).unwrap();
                 let group = reshard.gather_group(rank).unwrap();
-                prop_assert_eq!(&group, &gathering(layouts, engine, rank));
+                prop_assert_eq!(&group, &gathering(&layouts, engine, rank));
                 prop_assert!(plan.gather.iter().all(|t| group.contains(&t.sender(rank))));
                 let filled = carry_out(&plan.gather, rank, &training, &buffers, &gathered);
                 prop_assert_eq!(&filled, &numbered(&model, &gathered));
@@ -74,8 +75,8 @@ proptest! {
     #[test]
     fn costs_are_what_happens((layouts, model) in worlds()) {
         for engine in Engine::ALL {
-            let reshard = reshard(&model, layouts, engine);
-            for rank in (0..layouts.training.ranks()).step_by(3) {
+            let reshard = reshard(&model, &layouts, engine);
+            for rank in (0..layouts.training.len()).step_by(3) {
                 let common = |a: &Shards, b: &Shards| -> usize {
                     let b: HashSet<_> = elements(&model, b).into_iter().collect();
                     let mut both = elements(&model, a);
@@ -106,8 +107,8 @@ proptest! {
     /// The way back: nothing is sent, and nothing was kept beside.
     #[test]
     fn training_shards_are_views_under_strided_grouping((layouts, model) in worlds()) {
-        let reshard = reshard(&model, layouts, Engine::HybridFlow);
-        for rank in 0..layouts.training.ranks() {
+        let reshard = reshard(&model, &layouts, Engine::HybridFlow);
+        for rank in 0..layouts.training.len() {
             let (training, generation) =
                 (reshard.training(rank).unwrap(), reshard.generation(rank).unwrap());
             let views = reshard.views(rank).unwrap();
@@ -126,7 +127,7 @@ proptest! {
     #[test]
     fn exchanges_fill_buffers_in_place((layouts, model) in worlds()) {
         for engine in Engine::ALL {
-            let reshard = reshard(&model, layouts, engine);
+            let reshard = reshard(&model, &layouts, engine);
             let (training, kept) = trained(&reshard);
             let ranks = 0..training.len();
             let plans: Vec<Plan> = ranks.clone().map(|rank| reshard.plan(rank).unwrap()).collect();
@@ -190,14 +191,15 @@ proptest! {
 
     #[test]
     fn of_those_that_have_a_box_the_nearest_sends_it((layouts, model) in worlds()) {
-        let training = layouts.training;
+        let training = &layouts.training;
         for engine in [Engine::HybridFlowV, Engine::HybridFlow] {
-            let reshard = reshard(&model, layouts, engine);
-            for rank in 0..training.replica_ranks() {
-                let at = training.coordinates(rank).unwrap();
+            let reshard = reshard(&model, &layouts, engine);
+            for rank in 0..replica_ranks(training) {
                 let apart = |peer: usize| {
-                    let other = training.coordinates(peer).unwrap();
-                    (other.tensor.abs_diff(at.tensor), other.pipeline.abs_diff(at.pipeline), peer)
+                    let far = |dim| {
+                        training.coordinate(peer, dim).abs_diff(training.coordinate(rank, dim))
+                    };
+                    (far(TP), far(PP), peer)
                 };
                 let group = reshard.gather_group(rank).unwrap();
                 for transfer in reshard.plan(rank).unwrap().gather {
@@ -232,7 +234,7 @@ fn whole_tensors_come_from_the_same_tensor_rank() {
         usual: generation(1, 1),
     };
     for engine in [Engine::HybridFlowV, Engine::HybridFlow] {
-        let reshard = reshard(&model, layouts, engine);
+        let reshard = reshard(&model, &layouts, engine);
         for rank in 0..8 {
             let plan = reshard.plan(rank).unwrap();
             let senders: Vec<_> = plan.gather.iter().map(|t| t.sender(rank)).collect();
@@ -252,16 +254,16 @@ fn what_cannot_be_resharded_is_refused() {
         home: Home::First,
     };
     let model = ModelSpec::new(2, vec![tensor]).unwrap();
-    let check = |training, generation, engine, message: &str| {
-        let refused = Reshard::new(model.clone(), training, generation, engine).unwrap_err();
+    let check = |training: Mesh, generation: Mesh, engine, message: &str| {
+        let refused = Reshard::new(model.clone(), &training, &generation, engine).unwrap_err();
         assert_eq!(refused.to_string(), message);
     };
     check(
         layout(1, 4, 1),
         generation(1, 3),
         Engine::HybridFlow,
-        "tensor parallelism of 3 for generation does not divide the 4 of training (1-4-1); \
-         choose a divisor",
+        "tensor parallelism of 3 for generation does not divide the 4 of training, \
+         {dp: 1, pp: 1, tp: 4}; choose a divisor",
     );
     check(
         layout(4, 1, 1),
@@ -278,12 +280,9 @@ fn what_cannot_be_resharded_is_refused() {
          ranks; use at most 4",
     );
     for engine in Engine::ALL {
-        let fitting = Reshard::new(model.clone(), layout(2, 2, 1), generation(1, 2), engine);
+        let fitting = Reshard::new(model.clone(), &layout(2, 2, 1), &generation(1, 2), engine);
         let refused = fitting.unwrap().plan(4).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "there is no rank 4 in 2-2-1, which has 4"
-        );
+        assert_eq!(refused.to_string(), "no rank 4; the mesh has 4");
     }
 }
 
@@ -298,7 +297,12 @@ fn a_plan_can_be_sent() {
         home: Home::First,
     };
     let model = ModelSpec::new(1, vec![tensor]).unwrap();
-    let reshard = Reshard::new(model, layout(1, 2, 1), generation(1, 1), Engine::HybridFlow);
+    let reshard = Reshard::new(
+        model,
+        &layout(1, 2, 1),
+        &generation(1, 1),
+        Engine::HybridFlow,
+    );
     let plan = reshard.unwrap().plan(0).unwrap();
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);

@@ -43,9 +43,9 @@ fn exact(number: usize, over: usize) -> usize {
 }
 
 /// Table 2 of HybridFlow, without what is whole.
-fn table(engine: Engine, m: usize, layouts: Layouts) -> Volume {
-    let (n, s) = (layouts.training.ranks(), layouts.training.replica_ranks());
-    let s_g = layouts.generation.replica_ranks();
+fn table(engine: Engine, m: usize, layouts: &Layouts) -> Volume {
+    let (n, s) = (layouts.training.len(), replica_ranks(&layouts.training));
+    let s_g = layouts.generation.len();
     let volume = |received, peak, redundant| Volume {
         received,
         peak,
@@ -60,12 +60,12 @@ fn table(engine: Engine, m: usize, layouts: Layouts) -> Volume {
 
 /// The table in the documentation of [`Reshard`]: the paper's, with what is with several ranks.
 /// All terms over one denominator, since they are no integers one by one.
-fn formula(engine: Engine, sizes: Sizes, layouts: Layouts) -> Volume {
+fn formula(engine: Engine, sizes: Sizes, layouts: &Layouts) -> Volume {
     let m = sizes.all;
-    let more = sizes.more(layouts.training.tensor());
-    let more_g = sizes.more(layouts.generation.tensor);
-    let s = layouts.training.replica_ranks();
-    let s_g = layouts.generation.replica_ranks();
+    let more = sizes.more(layouts.training.size(TP));
+    let more_g = sizes.more(layouts.generation.size(TP));
+    let s = replica_ranks(&layouts.training);
+    let s_g = layouts.generation.len();
     match engine {
         Engine::DeepSpeedChat => table(engine, m, layouts),
         Engine::HybridFlowV => Volume {
@@ -84,16 +84,16 @@ fn formula(engine: Engine, sizes: Sizes, layouts: Layouts) -> Volume {
 /// Layers that are all alike, `each` to a stage. Whatever is cut can be cut for all layouts, and
 /// all elements can be dealt to all ranks.
 fn even(
-    layouts: Layouts,
+    layouts: &Layouts,
     each: usize,
     factors: &[usize],
     whole: Option<usize>,
     heads: Option<usize>,
 ) -> (ModelSpec, Sizes) {
     let (p, t, d) = (
-        layouts.training.pipeline(),
-        layouts.training.tensor(),
-        layouts.training.data(),
+        layouts.training.size(PP),
+        layouts.training.size(TP),
+        layouts.training.size(DP),
     );
     let (mut tensors, mut sizes) = (vec![], Sizes::default());
     for layer in 0..p * each {
@@ -156,28 +156,28 @@ proptest! {
         whole in prop::option::of(1..4_usize),
         heads in prop::option::of(any::<prop::sample::Index>()),
     ) {
-        let divisors = divisors(layouts.generation.tensor);
+        let divisors = divisors(layouts.generation.size(TP));
         let heads = heads.map(|index| *index.get(&divisors));
         let plain = whole.is_none() && heads.is_none();
-        let (model, sizes) = even(layouts, each, &factors, whole, heads);
+        let (model, sizes) = even(&layouts, each, &factors, whole, heads);
         prop_assert_eq!(model.bytes(), sizes.all);
         for engine in Engine::ALL {
-            let expected = formula(engine, sizes, layouts);
+            let expected = formula(engine, sizes, &layouts);
             if plain {
-                prop_assert_eq!(expected, table(engine, model.bytes(), layouts));
+                prop_assert_eq!(expected, table(engine, model.bytes(), &layouts));
             }
-            let Layouts { training, generation, .. } = layouts;
+            let Layouts { training, generation, .. } = &layouts;
             let reshard = Reshard::new(model.clone(), training, generation, engine).unwrap();
             let mut outside = vec![];
-            for rank in 0..training.ranks() {
+            for rank in 0..training.len() {
                 let cost = reshard.plan(rank).unwrap().cost;
                 prop_assert_eq!(volume(cost), expected, "{:?} rank {}", engine, rank);
                 prop_assert!(cost.outside_bytes <= cost.redundant_bytes);
                 outside.push(cost.outside_bytes);
             }
             // Why engines of usual grouping keep the whole shard beside: some rank has to.
-            let (t, t_g) = (training.tensor(), generation.tensor);
-            let apart = training.pipeline() == 1 && 1 < t_g && t_g < t && plain;
+            let (t, t_g) = (training.size(TP), generation.size(TP));
+            let apart = training.size(PP) == 1 && 1 < t_g && t_g < t && plain;
             if engine == Engine::HybridFlowV && apart {
                 prop_assert_eq!(outside.into_iter().max(), Some(expected.redundant));
             }
@@ -193,9 +193,14 @@ fn the_papers_example_moves_a_quarter_of_the_model() {
         generation: generation(1, 2),
         usual: generation(1, 2),
     };
-    let (model, _) = even(layouts, 3, &[1, 2, 3], None, None);
+    let (model, _) = even(&layouts, 3, &[1, 2, 3], None, None);
     let eighths = |engine| {
-        let reshard = Reshard::new(model.clone(), layouts.training, layouts.generation, engine);
+        let reshard = Reshard::new(
+            model.clone(),
+            &layouts.training,
+            &layouts.generation,
+            engine,
+        );
         let reshard = reshard.unwrap();
         let costs: Vec<Cost> = (0..8)
             .map(|rank| reshard.plan(rank).unwrap().cost)
@@ -236,8 +241,8 @@ fn a_model_of_72_billion_parameters_is_counted_to_the_byte() {
 
     let reshard = Reshard::new(
         model,
-        layout(4, 8, 32),
-        generation(1, 8),
+        &layout(4, 8, 32),
+        &generation(1, 8),
         Engine::HybridFlow,
     );
     let reshard = reshard.unwrap();

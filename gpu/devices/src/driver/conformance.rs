@@ -29,10 +29,11 @@ const OWNER: &str = "conformance";
 /// use std::time::Duration;
 ///
 /// use odeon_devices::driver::conformance::Rig;
-/// use odeon_devices::fake::{Fake, Machine, Model, Spec};
+/// use odeon_devices::fake::{Fake, Machine, Spec};
+/// use odeon_topology::DeviceModel;
 ///
 /// fn rig() -> Rig<Machine> {
-///     let fake = Fake::new(Spec::cluster(1, Model::default())).expect("a sound specification");
+///     let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).expect("a sound specification");
 ///     Rig {
 ///         driver: fake.machine("node0").expect("the only node"),
 ///         process: 1,

@@ -1,10 +1,11 @@
 //! One fake device: who uses it, what is wrong with it.
 
+use odeon_topology::DeviceModel;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::space::Space;
-use super::{FOREIGN_PROCESS, Model, Strike};
+use super::{FOREIGN_PROCESS, Strike};
 use crate::fault::{FaultKind, GpuFault, Remedy, XID_LOST, xid_remedy};
 use crate::inventory::{EccCounts, XIDS_MAX, Xid};
 
@@ -15,7 +16,7 @@ pub(super) struct Card {
     /// Number on its machine.
     pub(super) device: u32,
     pub(super) model_name: String,
-    pub(super) model: Model,
+    pub(super) model: DeviceModel,
     pub(super) space: Space,
     processes: BTreeMap<u32, Process>,
     /// Trouble of everybody, since when.
@@ -48,7 +49,7 @@ pub(super) enum Fate {
 }
 
 impl Card {
-    pub(super) fn new(name: &str, device: u32, model_name: &str, model: Model) -> Self {
+    pub(super) fn new(name: &str, device: u32, model_name: &str, model: DeviceModel) -> Self {
         Self {
             name: name.to_owned(),
             device,

@@ -1,5 +1,6 @@
 //! The fake devices of one node, as an inventory.
 
+use odeon_topology::{Level, Topology};
 use std::collections::BTreeMap;
 
 use super::card::Card;
@@ -8,7 +9,6 @@ use crate::inventory::{
     DeviceFacts, DriverVersion, Inventory, MemoryFacts, Mig, Nearness, NvLink, NvLinkEnd, Pair,
     Probe, ProcessFacts, Reading,
 };
-use crate::topology::{Level, Topology};
 
 const NO_SENSOR: &str = "a fake device has no such sensor";
 
@@ -125,7 +125,7 @@ fn nvlinks(topology: &Topology, card: &Card, machine: &[&Card]) -> Vec<NvLink> {
         .map(|to| NvLink {
             to,
             links: 1,
-            bytes_per_second: Reading::Measured(card.model.nvlink_bytes_per_second),
+            bytes_per_second: Reading::Measured(card.model.nvlink_bytes_per_second as u64),
         })
         .collect()
 }

@@ -1,89 +1,94 @@
 //! Specifications of fake devices and of their faults: a file, or built in code.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
+use odeon_topology::{
+    ClusterError, ClusterSpec, DeviceModel, Element, Level, Link, NodeSpec, Topology, TopologyError,
+};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::topology::{Element, Level, Topology, TopologyError};
-
-/// Fake devices: their models, where they are, and scripted faults.
+/// Fake devices: the cluster that they are in, and scripted faults. A file of them is that of a cluster
+/// with `[[faults]]` besides.
 ///
 /// ```
 /// use odeon_devices::fake::Spec;
 ///
 /// let spec = Spec::from_toml(r#"
-///     [model.small]
-///     memory_bytes = 1_073_741_824
+///     [devices.small]
+///     memory_gib = 1
 ///
-///     [[element]]
+///     [[nodes]]
 ///     name = "a"
-///     level = "node"
+///     cpus = 8
+///     memory_gib = 32
+///     gpus = { model = "small", count = 2 }
 ///
-///     [[element]]
-///     name = "a/0"
-///     level = "device"
-///     parent = "a"
-///     model = "small"
-///
-///     [[fault]]
-///     device = "a/0"
+///     [[faults]]
+///     device = "a/gpu0"
 ///     at = { ms = 1500 }
 ///     what = { xid = 79 }
 /// "#)?;
-/// assert_eq!(spec.elements.len(), 2);
+/// assert_eq!(spec.faults.len(), 1);
 ///
-/// let error = Spec::from_toml("[[element]]\nname = \"a\"\nlevel = \"node\"\nparent = \"b\"");
+/// let error = Spec::from_toml("[[elements]]\nname = \"a\"\nlevel = \"node\"\nparent = \"b\"");
 /// assert_eq!(error.unwrap_err().to_string(), "line 1: a lies in b, which is not there");
 /// # Ok::<(), odeon_devices::fake::SpecError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "SpecFile", into = "SpecFile")]
 pub struct Spec {
-    /// Models of devices, by name.
-    #[serde(default, rename = "model")]
-    pub models: BTreeMap<String, Model>,
-    /// Parts of the cluster, devices among them. Those of a node are numbered in this order.
-    #[serde(default, rename = "element")]
-    pub elements: Vec<Element>,
+    /// The cluster: models of devices, and where each device is.
+    pub cluster: ClusterSpec,
     /// Scripted faults of the devices.
-    #[serde(default, rename = "fault")]
     pub faults: Vec<Scripted>,
 }
 
-/// The capacities and speeds of a device. The defaults are those of an H200.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Model {
-    /// Device memory, in bytes.
-    pub memory_bytes: u64,
-    /// Host memory that each context can pin, in bytes.
-    pub pinned_bytes: u64,
-    /// Of a copy inside device memory, in bytes a second.
-    pub memory_bytes_per_second: u64,
-    /// To and from host memory, one direction, in bytes a second.
-    pub pcie_bytes_per_second: u64,
-    /// To another device of the NVLink domain, one direction, in bytes a second.
-    pub nvlink_bytes_per_second: u64,
-    /// From the call to the first byte, in nanoseconds.
-    pub latency_ns: u64,
-    /// The time that the memory of a killed process stays held, in milliseconds.
-    pub release_ms: u64,
+/// All tables of a file.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SpecFile {
+    devices: BTreeMap<String, DeviceModel>,
+    elements: Vec<Element>,
+    nodes: Vec<NodeSpec>,
+    links: BTreeMap<Level, Link>,
+    faults: Vec<Scripted>,
 }
 
-impl Default for Model {
-    fn default() -> Self {
+impl From<SpecFile> for Spec {
+    fn from(file: SpecFile) -> Self {
+        let SpecFile {
+            devices,
+            elements,
+            nodes,
+            links,
+            faults,
+        } = file;
+        let cluster = ClusterSpec {
+            devices,
+            elements,
+            nodes,
+            links,
+        };
+        Self { cluster, faults }
+    }
+}
+
+impl From<Spec> for SpecFile {
+    fn from(spec: Spec) -> Self {
+        let ClusterSpec {
+            devices,
+            elements,
+            nodes,
+            links,
+        } = spec.cluster;
         Self {
-            memory_bytes: 141 << 30,
-            pinned_bytes: 64 << 30,
-            memory_bytes_per_second: 4_300_000_000_000,
-            pcie_bytes_per_second: 55_000_000_000,
-            nvlink_bytes_per_second: 450_000_000_000,
-            latency_ns: 8_000,
-            release_ms: 2_000,
+            devices,
+            elements,
+            nodes,
+            links,
+            faults: spec.faults,
         }
     }
 }
@@ -149,31 +154,9 @@ pub enum SpecErrorKind {
     /// The text is not TOML, a field is unknown, missing, or of another type.
     #[error("{0}")]
     Syntax(String),
-    /// The elements contradict each other.
+    /// The cluster cannot be as it is described.
     #[error(transparent)]
-    Topology(#[from] TopologyError),
-    /// A device has no model.
-    #[error("{device} has no `model`")]
-    NoModel {
-        /// The device.
-        device: String,
-    },
-    /// A device names a model that is not there.
-    #[error("{device} is of model {model}, which is not there")]
-    UnknownModel {
-        /// The device.
-        device: String,
-        /// The name.
-        model: String,
-    },
-    /// A quantity that must not be zero.
-    #[error("model {model} has {field} = 0")]
-    Zero {
-        /// The model.
-        model: String,
-        /// The field.
-        field: &'static str,
-    },
+    Cluster(#[from] TopologyError),
     /// A fault befalls something that is no device.
     #[error("a fault befalls {device}, which is no device")]
     UnknownDevice {
@@ -196,23 +179,11 @@ pub enum SpecErrorKind {
     },
 }
 
-/// Which part of a specification an error is about.
-#[derive(Clone, Debug)]
-enum Part {
-    Element(usize),
-    Model(String),
-    Fault(usize),
-}
-
-/// Where the parts stand in the text.
+/// Where faults stand in a text.
 #[derive(Deserialize)]
 struct Places {
     #[serde(default)]
-    model: BTreeMap<String, Spanned<IgnoredAny>>,
-    #[serde(default)]
-    element: Vec<Spanned<IgnoredAny>>,
-    #[serde(default)]
-    fault: Vec<Spanned<IgnoredAny>>,
+    faults: Vec<Spanned<IgnoredAny>>,
 }
 
 impl Spec {
@@ -226,49 +197,25 @@ impl Spec {
             line: error.span().map(|span| line_of(text, span.start)),
             kind: SpecErrorKind::Syntax(error.message().to_owned()),
         })?;
-        match spec.find_error() {
-            Ok(_) => Ok(spec),
-            Err((part, kind)) => Err(SpecError {
-                line: place(text, &part),
+        let cluster = spec.cluster.cluster();
+        let topology = cluster.map_err(|error| error.at_its_line(text))?.topology;
+        spec.check_faults(&topology).map_err(|(index, kind)| {
+            // The text was read once already, so this finds what it looks for.
+            let places: Option<Places> = toml::from_str(text).ok();
+            let span = places.and_then(|places| Some(places.faults.get(index)?.span()));
+            SpecError {
+                line: span.map(|span| line_of(text, span.start)),
                 kind,
-            }),
-        }
+            }
+        })?;
+        Ok(spec)
     }
 
-    /// Machines of eight devices of the default model, alike: four PCIe switches, two sockets, one
-    /// NVLink domain, 50 GB/s between machines. Machine `n` is `node{n}`, its devices
-    /// `node{n}/gpu0` and so on.
+    /// Machines of eight devices of a model, alike: see [`ClusterSpec::uniform`].
     #[must_use]
-    pub fn cluster(nodes: usize, model: Model) -> Self {
-        let mut elements = vec![Element::new(Level::Cluster, "cluster", None)];
-        for n in 0..nodes {
-            let node = format!("node{n}");
-            elements.push(Element {
-                bytes_per_second: Some(50_000_000_000),
-                ..Element::new(Level::Node, &node, Some("cluster"))
-            });
-            let domain = format!("{node}/nvlink");
-            elements.push(Element::new(Level::Nvlink, &domain, Some(&node)));
-            for socket in 0..2 {
-                let numa = format!("{node}/numa{socket}");
-                elements.push(Element::new(Level::Numa, &numa, Some(&node)));
-                for pair in 0..2 {
-                    let switch = format!("{node}/switch{}", socket * 2 + pair);
-                    elements.push(Element::new(Level::Switch, &switch, Some(&numa)));
-                    for one in 0..2 {
-                        let gpu = format!("{node}/gpu{}", socket * 4 + pair * 2 + one);
-                        elements.push(Element {
-                            model: Some("model".to_owned()),
-                            nvlink: Some(domain.clone()),
-                            ..Element::new(Level::Device, gpu, Some(&switch))
-                        });
-                    }
-                }
-            }
-        }
+    pub fn cluster(nodes: usize, model: DeviceModel) -> Self {
         Self {
-            models: BTreeMap::from([("model".to_owned(), model)]),
-            elements,
+            cluster: ClusterSpec::uniform(nodes, model),
             faults: vec![],
         }
     }
@@ -281,66 +228,27 @@ impl Spec {
         self
     }
 
-    /// Checks it.
+    /// The parts of the cluster, when there is nothing wrong with any of it.
     pub(super) fn check(&self) -> Result<Topology, SpecError> {
-        self.find_error()
-            .map_err(|(_, kind)| SpecError { line: None, kind })
-    }
-
-    fn find_error(&self) -> Result<Topology, (Part, SpecErrorKind)> {
-        for (name, model) in &self.models {
-            if let Some(field) = model.zero_field() {
-                let model = name.clone();
-                let kind = SpecErrorKind::Zero { model, field };
-                return Err((Part::Model(name.clone()), kind));
-            }
-        }
-        let topology = Topology::new(self.elements.clone())
-            .map_err(|(index, error)| (Part::Element(index), error.into()))?;
-        for (index, element) in self.elements.iter().enumerate() {
-            self.check_model(element)
-                .map_err(|kind| (Part::Element(index), kind))?;
-        }
-        for (index, fault) in self.faults.iter().enumerate() {
-            fault
-                .check(&topology)
-                .map_err(|kind| (Part::Fault(index), kind))?;
-        }
+        let topology = self.cluster.cluster()?.topology;
+        self.check_faults(&topology)
+            .map_err(|(_, kind)| SpecError { line: None, kind })?;
         Ok(topology)
     }
 
-    fn check_model(&self, element: &Element) -> Result<(), SpecErrorKind> {
-        if element.level != Level::Device {
-            return Ok(());
-        }
-        let device = element.name.clone();
-        match &element.model {
-            None => Err(SpecErrorKind::NoModel { device }),
-            Some(model) if !self.models.contains_key(model) => Err(SpecErrorKind::UnknownModel {
-                device,
-                model: model.clone(),
-            }),
-            Some(_) => Ok(()),
-        }
+    fn check_faults(&self, topology: &Topology) -> Result<(), (usize, SpecErrorKind)> {
+        let mut faults = self.faults.iter().enumerate();
+        let wrong = faults.find_map(|(index, fault)| Some((index, fault.check(topology).err()?)));
+        wrong.map_or(Ok(()), Err)
     }
 }
 
-impl Model {
-    fn zero_field(&self) -> Option<&'static str> {
-        [
-            (self.memory_bytes, "memory_bytes"),
-            (self.pinned_bytes, "pinned_bytes"),
-            (self.memory_bytes_per_second, "memory_bytes_per_second"),
-            (self.pcie_bytes_per_second, "pcie_bytes_per_second"),
-            (self.nvlink_bytes_per_second, "nvlink_bytes_per_second"),
-        ]
-        .into_iter()
-        .find_map(|(value, field)| (value == 0).then_some(field))
-    }
-
-    /// The time that the memory of a killed process stays held.
-    pub(super) fn release(&self) -> Duration {
-        Duration::from_millis(self.release_ms)
+impl From<ClusterError> for SpecError {
+    fn from(error: ClusterError) -> Self {
+        Self {
+            line: error.line,
+            kind: error.error.into(),
+        }
     }
 }
 
@@ -365,17 +273,6 @@ impl Scripted {
     }
 }
 
-fn place(text: &str, part: &Part) -> Option<usize> {
-    // The text was read once already, so this finds what it looks for.
-    let places: Places = toml::from_str(text).ok()?;
-    let span = match part {
-        Part::Element(index) => places.element.get(*index)?.span(),
-        Part::Model(name) => places.model.get(name)?.span(),
-        Part::Fault(index) => places.fault.get(*index)?.span(),
-    };
-    Some(line_of(text, span.start))
-}
-
 fn line_of(text: &str, byte: usize) -> usize {
     text.bytes().take(byte).filter(|b| *b == b'\n').count() + 1
 }
@@ -384,70 +281,20 @@ fn line_of(text: &str, byte: usize) -> usize {
 mod tests {
     use super::*;
 
-    const NODE: &str = "[model.m]\n[[element]]\nname = 'a'\nlevel = 'node'\n";
+    const NODE: &str = "[devices.m]\nmemory_gib = 1\n[[elements]]\nname = 'a'\nlevel = 'node'\n";
 
     #[track_caller]
-    fn check(text: &str, expected: &str) {
-        let error = Spec::from_toml(text).unwrap_err().to_string();
-        assert_eq!(error, expected);
-    }
-
     fn with(text: &str, expected: &str) {
-        check(&format!("{NODE}{text}"), expected);
+        let error = Spec::from_toml(&format!("{NODE}{text}")).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn contradictions_are_told_with_their_line() {
+    fn a_cluster_that_cannot_be_is_told_with_its_line() {
         with(
-            "[[element]]\nname = 'a'\nlevel = 'rack'",
-            "line 5: there are two elements named a",
-        );
-        with(
-            "[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'b'",
-            "line 5: d lies in b, which is not there",
-        );
-        with(
-            "[[element]]\nname = 'r'\nlevel = 'rack'\nparent = 'a'",
-            "line 5: r (rack) cannot lie in a (node): a parent is of a wider level",
-        );
-        with(
-            "[[element]]\nname = 'b'\nlevel = 'rack'\nparent = 'c'\n\
-             [[element]]\nname = 'c'\nlevel = 'zone'\nparent = 'b'",
-            "line 5: elements lie in one another: b in c in b",
-        );
-        with(
-            "[[element]]\nname = 'd'\nlevel = 'device'\nmodel = 'm'",
-            "line 5: d lies in no node",
-        );
-        with(
-            "[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'a'",
-            "line 5: d has no `model`",
-        );
-        with(
-            "[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'x'",
-            "line 5: d is of model x, which is not there",
-        );
-        with(
-            "[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'm'\nnvlink = 'a'",
-            "line 5: d names the NVLink domain a, which is not there",
-        );
-        with(
-            "[[element]]\nname = 'n'\nlevel = 'numa'\nparent = 'a'\nmodel = 'm'",
-            "line 5: n is no device and has no `model`",
-        );
-        with(
-            "[[element]]\nname = 'n'\nlevel = 'numa'\nparent = 'a'\nbytes_per_second = 0",
-            "line 5: n has bytes_per_second = 0: leave it out for a link without a limit",
-        );
-        with(
-            "[[element]]\nname = 'b'\nlevel = 'node'\n[[element]]\nname = 'l'\nlevel = 'nvlink'\n\
-             parent = 'b'\n[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'm'\n\
-             nvlink = 'l'",
-            "line 12: d names the NVLink domain l, but does not lie in b, where that is",
-        );
-        with(
-            "[model.n]\nmemory_bytes = 0",
-            "line 5: model n has memory_bytes = 0",
+            "[[elements]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'x'\n\
+             [[faults]]\ndevice = 'd'\nat = { ms = 1 }\nwhat = 'ecc'",
+            "line 6: d is of model x, which is not there: describe it under `[devices.x]`",
         );
     }
 
@@ -455,21 +302,21 @@ mod tests {
     fn faults_of_nothing_and_of_no_size_are_refused() {
         let fault = |device: &str, at: &str, what: &str| {
             format!(
-                "[[element]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'm'\n\
-                 [[fault]]\ndevice = '{device}'\nat = {at}\nwhat = {what}\n"
+                "[[elements]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'm'\n\
+                 [[faults]]\ndevice = '{device}'\nat = {at}\nwhat = {what}\n"
             )
         };
         with(
             &fault("a", "{ ms = 1 }", "'ecc'"),
-            "line 10: a fault befalls a, which is no device",
+            "line 11: a fault befalls a, which is no device",
         );
         with(
             &fault("d", "{ operation = 0 }", "'ecc'"),
-            "line 10: a fault of d strikes before operation 0: they are numbered from 1",
+            "line 11: a fault of d strikes before operation 0: they are numbered from 1",
         );
         with(
             &fault("d", "{ ms = 1 }", "{ slow = nan }"),
-            "line 10: a fault slows d by NaN: the factor is a number from 1 up",
+            "line 11: a fault slows d by NaN: the factor is a number from 1 up",
         );
         let good = format!("{NODE}{}", fault("d", "{ ms = 1 }", "{ slow = 2.0 }"));
         assert_eq!(
@@ -481,17 +328,17 @@ mod tests {
     #[test]
     fn text_that_does_not_fit_is_told_with_its_line() {
         for (text, line, word) in [
-            ("[model.m]\nmemory = 1", 2, "unknown field `memory`"),
+            ("[devices.m]\nmemory = 1", 2, "unknown field `memory`"),
             (
-                "[[element]]\nname = 'a'\nlevel = 'attic'",
+                "[[elements]]\nname = 'a'\nlevel = 'attic'",
                 3,
                 "unknown variant `attic`",
             ),
-            ("[model.m]\nmemory_bytes = -1", 2, "-1"),
+            ("[devices.m]\nmemory_bytes = -1", 2, "-1"),
             ("[[node]]", 1, "unknown field `node`"),
-            ("[model", 1, "unclosed table"),
+            ("[devices", 1, "unclosed table"),
             (
-                "[[fault]]\ndevice = 'a'\nat = { ms = 1 }\nwhat = { burn = 1 }",
+                "[[faults]]\ndevice = 'a'\nat = { ms = 1 }\nwhat = { burn = 1 }",
                 4,
                 "unknown variant `burn`",
             ),
@@ -504,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_specification_survives_the_file() {
-        let spec = Spec::cluster(2, Model::default()).fault(
+        let spec = Spec::cluster(2, DeviceModel::default()).fault(
             "node1/gpu3",
             When::Operation(7),
             Strike::Xid(79),

@@ -1,5 +1,6 @@
 //! Effects of scripted faults, which leak nothing.
 
+use odeon_topology::{DeviceModel, Element, Level};
 use proptest::prelude::*;
 
 use super::*;
@@ -8,7 +9,6 @@ use crate::driver::{ContextId, Driver, DriverError, Operation, Patience, Progres
 use crate::fault::{FaultKind, GpuFault, Remedy};
 use crate::inventory::{Nearness, NvLinkEnd, Probe, Reading};
 use crate::memory::MemoryError;
-use crate::topology::{Element, Level};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn rig() -> Rig<Machine> {
-    let fake = Fake::new(Spec::cluster(2, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(2, DeviceModel::default())).unwrap();
     Rig {
         driver: fake.machine("node1").unwrap(),
         process: 7,
@@ -32,7 +32,7 @@ mod conformance {
 
 /// One node with a fault of its first device.
 fn struck(at: When, what: Strike) -> (Fake, Machine) {
-    let spec = Spec::cluster(1, Model::default()).fault("node0/gpu0", at, what);
+    let spec = Spec::cluster(1, DeviceModel::default()).fault("node0/gpu0", at, what);
     let fake = Fake::new(spec).unwrap();
     let machine = fake.machine("node0").unwrap();
     (fake, machine)
@@ -92,9 +92,9 @@ fn a_copy_takes_as_long_as_predicted_and_waits_for_those_before_it() {
 
 #[test]
 fn nvlink_is_faster_than_pcie_and_memory_faster_than_both() {
-    let spec = Spec::cluster(1, Model::default());
+    let spec = Spec::cluster(1, DeviceModel::default());
     let mut apart = spec.clone();
-    for element in &mut apart.elements {
+    for element in &mut apart.cluster.elements {
         element.nvlink = None;
     }
     let time = |spec: Spec, peer: u32| {
@@ -296,7 +296,7 @@ fn the_inventory_knows_the_topology() {
 
 #[test]
 fn bytes_do_not_pass_between_processes_and_a_dropped_machine_leaves_nothing() {
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let mut machine = fake.machine("node0").unwrap();
     let (a, b) = (
         worker(&mut machine, 0, 1).unwrap(),
@@ -316,7 +316,7 @@ fn bytes_do_not_pass_between_processes_and_a_dropped_machine_leaves_nothing() {
 #[test]
 fn the_same_script_gives_the_same_run() {
     let run = || {
-        let spec = Spec::cluster(1, Model::default())
+        let spec = Spec::cluster(1, DeviceModel::default())
             .fault("node0/gpu0", When::Operation(9), Strike::Slow(1.5))
             .fault("node0/gpu0", When::Ms(90), Strike::Sticky);
         let fake = Fake::new(spec).unwrap();
@@ -337,7 +337,7 @@ fn the_same_script_gives_the_same_run() {
 
 #[test]
 fn a_thousand_devices_fail_each_on_their_own() {
-    let spec = Spec::cluster(128, Model::default())
+    let spec = Spec::cluster(128, DeviceModel::default())
         .fault("node5/gpu5", When::Ms(5), Strike::Lost)
         .fault("node77/gpu0", When::Ms(6), Strike::Ecc);
     let fake = Fake::new(spec).unwrap();
@@ -373,14 +373,16 @@ fn a_copy_that_ended_is_seen_without_polling() {
 
 #[test]
 fn devices_without_numbers_or_names_are_no_panic() {
-    let tiny = Model {
+    let tiny = DeviceModel {
         memory_bytes: 3 * MIB,
-        pcie_bytes_per_second: 1,
-        ..Model::default()
+        pcie_bytes_per_second: 1.0,
+        ..DeviceModel::default()
     };
     let mut spec = Spec::cluster(0, tiny);
-    spec.elements.push(Element::new(Level::Node, "n", None));
-    spec.elements.push(Element {
+    spec.cluster
+        .elements
+        .push(Element::new(Level::Node, "n", None));
+    spec.cluster.elements.push(Element {
         model: Some("model".to_owned()),
         ..Element::new(Level::Device, "n/0", Some("n"))
     });
@@ -426,7 +428,7 @@ proptest! {
         faults in prop::collection::vec((0u32..2, 0u64..400, any::<bool>(), strikes()), 0..6),
         steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..80),
     ) {
-        let mut spec = Spec::cluster(1, Model::default());
+        let mut spec = Spec::cluster(1, DeviceModel::default());
         for (device, at, by_time, what) in faults {
             let when = if by_time { When::Ms(at) } else { When::Operation(at / 10 + 1) };
             spec = spec.fault(format!("node0/gpu{device}"), when, what);
@@ -479,7 +481,7 @@ proptest! {
     fn damaged_text_is_an_error_and_never_a_panic(
         cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let spec = Spec::cluster(1, Model::default()).fault("node0/gpu0", When::Ms(1), Strike::Ecc);
+        let spec = Spec::cluster(1, DeviceModel::default()).fault("node0/gpu0", When::Ms(1), Strike::Ecc);
         let mut text = toml::to_string(&spec).unwrap().into_bytes();
         for (at, byte) in cuts {
             let at = at.index(text.len());

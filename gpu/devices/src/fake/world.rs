@@ -1,12 +1,12 @@
 //! All fake devices under one virtual clock.
 
+use odeon_topology::{DeviceModel, Level, Topology};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::card::Card;
 use super::{Spec, Strike, When};
 use crate::driver::Side;
-use crate::topology::{Level, Topology};
 
 #[derive(Debug)]
 pub(super) struct World {
@@ -40,7 +40,7 @@ impl World {
             agenda: BTreeMap::new(),
             next: 0,
         };
-        for element in &spec.elements {
+        for element in world.topology.elements() {
             match element.level {
                 Level::Node => {
                     world.nodes.entry(element.name.clone()).or_default();
@@ -48,7 +48,8 @@ impl World {
                 Level::Device => {
                     let node = world.topology.around(&element.name, Level::Node);
                     let model_name = element.model.clone().unwrap_or_default();
-                    let (Some(node), Some(model)) = (node, spec.models.get(&model_name)) else {
+                    let model = spec.cluster.devices.get(&model_name);
+                    let (Some(node), Some(model)) = (node, model) else {
                         continue;
                     };
                     let on_node = world.nodes.entry(node.name.clone()).or_default();
@@ -126,7 +127,9 @@ impl World {
     /// A process on this card dies. Its memory is free when the model says.
     pub(super) fn kill(&mut self, card: usize, process: u32) {
         if self.cards[card].kill(process) {
-            let at = self.now.saturating_add(self.cards[card].model.release());
+            let at = self
+                .now
+                .saturating_add(Duration::from_millis(self.cards[card].model.release_ms));
             self.later(at, card, Event::Bury(process));
             self.advance(Duration::ZERO);
         }
@@ -140,24 +143,19 @@ impl World {
 
     fn bytes_per_second(&self, from: (usize, Side), to: (usize, Side)) -> u64 {
         let (a, b) = (&self.cards[from.0], &self.cards[to.0]);
-        let pcie = a
-            .model
-            .pcie_bytes_per_second
-            .min(b.model.pcie_bytes_per_second);
+        let slower = |rate: fn(&DeviceModel) -> f64| rate(&a.model).min(rate(&b.model)) as u64;
+        let pcie = slower(|model| model.pcie_bytes_per_second);
         if (from.1, to.1) != (Side::Device, Side::Device) {
             return pcie
                 .min(self.narrowest(&a.name, Level::Node))
                 .min(self.narrowest(&b.name, Level::Node));
         }
         if from.0 == to.0 {
-            return a.model.memory_bytes_per_second;
+            return slower(|model| model.memory_bytes_per_second);
         }
         let domain = |name: &str| self.topology.get(name).and_then(|it| it.nvlink.as_ref());
         if domain(&a.name).is_some_and(|of| domain(&b.name) == Some(of)) {
-            return a
-                .model
-                .nvlink_bytes_per_second
-                .min(b.model.nvlink_bytes_per_second);
+            return slower(|model| model.nvlink_bytes_per_second);
         }
         let meeting = self
             .topology

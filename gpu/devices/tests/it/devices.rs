@@ -1,13 +1,15 @@
 //! The sources of inventories keep their promises: the fake one everywhere, NVML on any machine,
 //! and with what a driver must show where there is one.
 
-use odeon_devices::fake::{Fake, Model, Spec, Strike, When};
+use odeon_devices::fake::{Fake, Spec, Strike, When};
 use odeon_devices::inventory::{Nvml, Probe, Reading, conformance};
 use odeon_skip::{Need, skip};
+use odeon_topology::DeviceModel;
 
 #[test]
 fn fake() {
-    let spec = Spec::cluster(1, Model::default()).fault("node0/gpu2", When::Ms(0), Strike::Lost);
+    let spec =
+        Spec::cluster(1, DeviceModel::default()).fault("node0/gpu2", When::Ms(0), Strike::Lost);
     let fake = Fake::new(spec).unwrap();
     conformance::check(&mut fake.machine("node0").unwrap());
 }

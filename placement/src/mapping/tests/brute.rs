@@ -7,8 +7,8 @@ use super::super::*;
 struct Pick<'a> {
     model: &'a Model,
     set: usize,
-    parallel: Parallel,
-    generation: Option<Parallel>,
+    parallel: Degrees,
+    generation: Option<Degrees>,
 }
 
 pub(super) fn least_seconds(
@@ -130,18 +130,18 @@ fn role(workload: &Workload, model: &Model) -> Role {
 
 /// Returns true when a set may get so many devices of the pool.
 pub(super) fn allowed(pool: &Pool, devices: u32) -> bool {
-    let node = pool.devices_per_node;
+    let node = pool.device.per_node;
     devices.is_multiple_of(node)
         || (devices < node && devices.is_power_of_two() && node.is_multiple_of(devices))
 }
 
-fn ways(pool: &Pool, devices: u32, layers: u32) -> Vec<Parallel> {
+fn ways(pool: &Pool, devices: u32, layers: u32) -> Vec<Degrees> {
     let mut found = Vec::new();
-    for tensor in 1..=pool.devices_per_node {
+    for tensor in 1..=pool.device.per_node {
         for pipeline in 1..=layers {
             for data in 1..=devices {
                 if tensor * pipeline * data == devices && allowed(pool, tensor) {
-                    found.push(Parallel {
+                    found.push(Degrees {
                         data,
                         tensor,
                         pipeline,
@@ -153,7 +153,7 @@ fn ways(pool: &Pool, devices: u32, layers: u32) -> Vec<Parallel> {
     found
 }
 
-fn generations(resident: Parallel, generates: bool) -> Vec<Option<Parallel>> {
+fn generations(resident: Degrees, generates: bool) -> Vec<Option<Degrees>> {
     if !generates {
         return vec![None];
     }
@@ -163,7 +163,7 @@ fn generations(resident: Parallel, generates: bool) -> Vec<Option<Parallel>> {
             if resident.tensor.is_multiple_of(tensor) && resident.pipeline.is_multiple_of(pipeline)
             {
                 let data = resident.data * resident.tensor * resident.pipeline / tensor / pipeline;
-                found.push(Some(Parallel {
+                found.push(Some(Degrees {
                     data,
                     tensor,
                     pipeline,

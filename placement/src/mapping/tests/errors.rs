@@ -115,7 +115,7 @@ fn quantities_that_are_zero() {
     check(
         &actor,
         &[pool(8).nodes_of(0)],
-        &zero("devices_per_node", "pool a"),
+        &zero("device.per_node", "pool a"),
     );
     let mut empty = pool(8);
     empty.device.memory_bytes = 0;
@@ -131,17 +131,21 @@ fn speeds_that_are_none() {
     for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let (mut flops, mut bandwidth) = (pool(8), pool(8));
         flops.device.flops = value;
-        bandwidth.device.bandwidth = value;
+        bandwidth.device.memory_bytes_per_second = value;
         check(&actor, &[flops], &text("device.flops", value));
-        check(&actor, &[bandwidth], &text("device.bandwidth", value));
         check(
             &actor,
-            &[pool(8).links(value, 1.0)],
+            &[bandwidth],
+            &text("device.memory_bytes_per_second", value),
+        );
+        check(
+            &actor,
+            &[pool(8).links(nvlink(value), nvlink(1.0))],
             &text("node_link", value),
         );
         check(
             &actor,
-            &[pool(8).links(1.0, value)],
+            &[pool(8).links(nvlink(1.0), nvlink(value))],
             &text("cross_link", value),
         );
     }
@@ -182,7 +186,7 @@ impl CostModel for Hole {
         device.memory_bytes
     }
 
-    fn resident_bytes(&self, _: &Model, _: Role, _: Parallel) -> u64 {
+    fn resident_bytes(&self, _: &Model, _: Role, _: Degrees) -> u64 {
         1
     }
 
@@ -190,11 +194,11 @@ impl CostModel for Hole {
         self.0
     }
 
-    fn generation_bytes(&self, _: &Run<'_>, _: Parallel) -> u64 {
+    fn generation_bytes(&self, _: &Run<'_>, _: Degrees) -> u64 {
         1
     }
 
-    fn generation(&self, _: &Run<'_>, _: Parallel, free_bytes: u64) -> Generation {
+    fn generation(&self, _: &Run<'_>, _: Degrees, free_bytes: u64) -> Generation {
         Generation {
             seconds: self.0,
             waves: 1,

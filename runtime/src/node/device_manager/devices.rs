@@ -372,14 +372,15 @@ pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFaul
 
 #[cfg(test)]
 mod tests {
-    use odeon_devices::fake::{Model, Spec, Strike};
+    use odeon_devices::fake::{Spec, Strike};
     use odeon_devices::inventory::{Mig, MigSlice, Xid};
     use odeon_placement::Health;
+    use odeon_topology::DeviceModel;
 
     use super::*;
 
     fn eight() -> (Fake, Machine) {
-        let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+        let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
         let machine = fake.machine("node0").unwrap();
         (fake, machine)
     }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use odeon_algorithms::parallel::{Layout, Llama, Part};
+use odeon_algorithms::parallel::{Llama, Part};
+use odeon_mesh::{Mesh, mesh};
 use proptest::prelude::*;
 use safetensors::Dtype;
 
@@ -50,16 +51,16 @@ fn llama() -> Llama {
 }
 
 /// Parameters as a layout has them, moments of the optimizer as ZeRO does, over its replicas.
-fn trained(layout: Layout) -> Vec<Local> {
+fn trained(layout: &Mesh) -> Vec<Local> {
     let spec = llama().spec().unwrap();
-    (0..layout.ranks())
+    (0..layout.len())
         .map(|rank| {
             let mut local = Local::default();
-            let shards = layout.shards(&spec, rank).unwrap();
+            let shards = spec.shards_on(layout, rank).unwrap();
             local
                 .add_shards("actor", MODEL, &spec, &shards, Dtype::F32)
                 .unwrap();
-            let flat = spec.flat(Part::new(rank, layout.ranks()).unwrap());
+            let flat = spec.flat(Part::new(rank, layout.len()).unwrap());
             local
                 .add_shards("actor", "exp_avg", &spec, &flat, Dtype::F32)
                 .unwrap();
@@ -78,7 +79,7 @@ proptest! {
         data in 1_usize..5,
         slice_bytes in prop::sample::select(vec![64_usize, 1000, 1 << 20]),
     ) {
-        let locals = trained(Layout::new(pipeline, tensor, data).unwrap());
+        let locals = trained(&mesh! { dp: data, pp: pipeline, tp: tensor });
         let census = census(&locals);
         let plan = plan(&census, slice_bytes).unwrap();
         prop_assert_eq!(&plan, &super::plan(&census, slice_bytes).unwrap(), "deterministic");
@@ -177,12 +178,12 @@ fn what_is_no_state_of_a_job_is_refused_by_name() {
 
 #[test]
 fn replicas_are_told_of_once() {
-    let layout = Layout::new(2, 2, 16).unwrap();
+    let layout = mesh! { dp: 16, pp: 2, tp: 2 };
     let spec = llama().spec().unwrap();
-    let locals: Vec<Local> = (0..layout.ranks())
+    let locals: Vec<Local> = (0..layout.len())
         .map(|rank| {
             let mut local = Local::default();
-            let shards = layout.shards(&spec, rank).unwrap();
+            let shards = spec.shards_on(&layout, rank).unwrap();
             local
                 .add_shards("actor", MODEL, &spec, &shards, Dtype::F32)
                 .unwrap();

@@ -1,5 +1,6 @@
 //! Where samples go.
 
+use odeon_mesh::{CP, DP, Mesh, PP, TP};
 use proptest::prelude::*;
 
 use super::world::*;
@@ -23,12 +24,12 @@ fn drawn(world: &World, samples: usize) -> Vec<SampleMeta> {
 proptest! {
     #[test]
     fn micro_batches_are_as_many_in_all_buckets_and_within_the_cap(
-        world in worlds(), tree in trees(), method in methods(), samples in 0usize..120,
+        world in worlds(), mesh in trees(), method in methods(), samples in 0usize..120,
         spec in (1u32..700, 1u32..6, 1u32..5), group in prop::option::of(1u32..5),
     ) {
         let samples = drawn(&world, samples);
         let microbatch = MicrobatchSpec { tokens: spec.0, at_least: spec.1, multiple_of: spec.2 };
-        let graph = Graph::mix(&tree, samples.clone())
+        let graph = Graph::mix(&mesh, samples.clone())
             .distribute(Axis::Context, group)
             .cost(|sample| u64::from(sample.tokens).pow(2))
             .balance(method, microbatch);
@@ -37,7 +38,7 @@ proptest! {
         }
         let lineage = samples.first().map(|sample| graph.lineage(sample.id).unwrap());
         let plan = graph.encode(EncoderSpec::default(), Quadratic { linear: 1.0, square: 0.0 }).compile(0);
-        prop_assert_eq!(plan.buckets.len() as u32, tree.buckets(Axis::Context));
+        prop_assert_eq!(plan.buckets.len() as u32, Axis::Context.buckets(&mesh));
         let count = plan.microbatches();
         prop_assert!(count >= spec.1 as usize && count.is_multiple_of(spec.2 as usize));
         let tokens = |id| samples.iter().find(|sample| sample.id == id).unwrap().tokens;
@@ -56,10 +57,10 @@ proptest! {
             let bucket = &plan.buckets[lineage.bucket as usize];
             let batch = &bucket.microbatches[lineage.microbatch as usize];
             prop_assert_eq!(batch.samples[lineage.slot as usize], samples[0].id);
-            prop_assert_eq!(lineage.ranks.len() as u32, tree.ranks() / tree.buckets(Axis::Context));
+            prop_assert_eq!(lineage.ranks.len() as u32, (mesh.len() as u32) / Axis::Context.buckets(&mesh));
         }
         // Every picture is encoded once, and its features go where its sample is.
-        prop_assert_eq!(plan.encoder.len() as u32, tree.ranks());
+        prop_assert_eq!(plan.encoder.len() as u32, mesh.len() as u32);
         let mut encoded = 0;
         for picture in plan.encoder.iter().flat_map(|share| &share.pictures) {
             let bucket = &plan.buckets[picture.bucket as usize];
@@ -72,22 +73,22 @@ proptest! {
     }
 
     #[test]
-    fn every_rank_comes_by_its_samples_once(tree in trees(), along in prop::sample::subsequence(
-        vec![Dimension::Pipeline, Dimension::Context, Dimension::Tensor], 0..=3,
+    fn every_rank_comes_by_its_samples_once(mesh in trees(), along in prop::sample::subsequence(
+        vec![PP, CP, TP], 0..=3,
     )) {
-        let fetch = FetchPlan { tree: tree.clone(), axis: Axis::Data, broadcast_at: along.clone(), slicing: Slicing::Zigzag };
-        let mut served = vec![0; tree.ranks() as usize];
+        let fetch = FetchPlan { mesh: mesh.clone(), axis: Axis::Data, broadcast_at: along.iter().map(|dim| (*dim).to_owned()).collect(), slicing: Slicing::Zigzag };
+        let mut served = vec![0; mesh.len()];
         for one in fetch.fetches() {
             served[one.rank as usize] += 1;
             for rank in one.feeds {
                 served[rank as usize] += 1;
                 prop_assert_eq!(fetch.of(rank), Feed::From(one.rank));
-                prop_assert_eq!(tree.bucket(Axis::Data, rank), one.bucket);
+                prop_assert_eq!(Axis::Data.bucket(&mesh, rank), one.bucket);
             }
         }
         prop_assert!(served.iter().all(|times| *times == 1));
-        let fed: u32 = along.iter().map(|dimension| tree.size(*dimension)).product();
-        prop_assert_eq!(fetch.fetches().count() as u32, tree.ranks() / fed);
+        let fed: usize = along.iter().map(|dimension| mesh.size(dimension)).product();
+        prop_assert_eq!(fetch.fetches().count(), mesh.len() / fed);
     }
 
     #[test]
@@ -123,39 +124,23 @@ fn zigzag_gives_all_parts_the_same_work() {
 
 #[test]
 fn a_tree_answers_for_its_ranks() {
-    let tree = PlaceTree::new(&[
-        (Dimension::Pipeline, 2),
-        (Dimension::Data, 3),
-        (Dimension::Context, 2),
-        (Dimension::Tensor, 4),
-    ])
-    .unwrap();
-    assert_eq!(tree.ranks(), 48);
+    let mesh = Mesh::new([(PP, 2), (DP, 3), (CP, 2), (TP, 4)]).unwrap();
+    assert_eq!((mesh.len() as u32), 48);
     // Pipeline 1, data 2, context 0, tensor 3.
     let rank = 24 + 2 * 8 + 3;
-    let places = [
-        Dimension::Pipeline,
-        Dimension::Data,
-        Dimension::Context,
-        Dimension::Tensor,
-    ]
-    .map(|dimension| tree.place(rank, dimension));
+    let places = [PP, DP, CP, TP].map(|dimension| mesh.coordinate(rank as usize, dimension) as u32);
     assert_eq!(places, [1, 2, 0, 3]);
-    assert_eq!(tree.bucket(Axis::Data, rank), 2);
-    assert_eq!(tree.bucket(Axis::Context, rank), 4);
-    assert_eq!(tree.slice(Axis::Data, rank), Slice { part: 0, of: 2 });
-    assert_eq!(tree.slice(Axis::Context, rank), Slice::WHOLE);
+    assert_eq!(Axis::Data.bucket(&mesh, rank), 2);
+    assert_eq!(Axis::Context.bucket(&mesh, rank), 4);
+    assert_eq!(Axis::Data.slice(&mesh, rank), Slice { part: 0, of: 2 });
+    assert_eq!(Axis::Context.slice(&mesh, rank), Slice::WHOLE);
     let fetch = FetchPlan {
-        tree,
+        mesh,
         axis: Axis::Data,
-        broadcast_at: vec![Dimension::Tensor],
+        broadcast_at: vec![TP.to_owned()],
         slicing: Slicing::Zigzag,
     };
     assert_eq!(fetch.of(rank), Feed::From(rank - 3));
-    assert!(matches!(
-        PlaceTree::new(&[(Dimension::Data, 0)]),
-        Err(TreeError::Empty(Dimension::Data))
-    ));
 }
 
 #[test]
@@ -166,7 +151,7 @@ fn balancing_shortens_an_iteration_and_changes_no_sum() {
         samples: 40,
         length: 4000,
     };
-    let tree = PlaceTree::new(&[(Dimension::Pipeline, 4), (Dimension::Data, 8)]).unwrap();
+    let mesh = Mesh::new([(PP, 4), (DP, 8)]).unwrap();
     let picture = Quadratic {
         linear: 30.0,
         square: 0.1,
@@ -176,7 +161,7 @@ fn balancing_shortens_an_iteration_and_changes_no_sum() {
         square: 1.0,
     };
     let plan = |method| {
-        Graph::mix(&tree, drawn(&world, 800))
+        Graph::mix(&mesh, drawn(&world, 800))
             .cost(|sample| text.of(sample.tokens))
             .balance(
                 method,
@@ -211,8 +196,8 @@ fn balancing_shortens_an_iteration_and_changes_no_sum() {
 
 #[test]
 fn constructors_bound_connections() {
-    let tree = PlaceTree::new(&[(Dimension::Data, 1024), (Dimension::Tensor, 8)]).unwrap();
-    let found = connections(&tree, 306, 64);
+    let mesh = Mesh::new([(DP, 1024), (TP, 8)]).unwrap();
+    let found = connections(&mesh, 306, 64);
     assert_eq!(found.direct, 306 * 8192);
     assert_eq!(found.constructed, 306 * 128 + 8192);
     assert_eq!(found.broadcast, 306 * 128 + 1024);

@@ -1,5 +1,6 @@
 //! The sample set of a step, and what it does not depend on.
 
+use odeon_mesh::{DP, Mesh};
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -43,13 +44,13 @@ proptest! {
 
     #[test]
     fn a_state_goes_on_with_the_same_plans(
-        (world, spec) in world_and_spec(), tree in trees(), at in 0usize..12, orders in any::<(u64, u64)>(),
+        (world, spec) in world_and_spec(), mesh in trees(), at in 0usize..12, orders in any::<(u64, u64)>(),
     ) {
-        let mut planning = world.planning(&spec, &tree);
+        let mut planning = world.planning(&spec, &mesh);
         let before = world.plans(&mut planning, at, orders.0).len();
         // Also in the middle of a step that waits.
         let _ = planning.plan();
-        let mut planning = world.planning(&spec, &tree);
+        let mut planning = world.planning(&spec, &mesh);
         world.plans(&mut planning, before, orders.0);
         let _ = planning.clone().plan();
         let state = planning.state();
@@ -60,7 +61,7 @@ proptest! {
         let decoded: PlanState = odeon::codec::decode(&bytes).unwrap();
         prop_assert_eq!(&decoded, &state);
         let on = world.plans(&mut planning, 12, orders.0);
-        let mut again = Planning::at(spec, &world.shapes(), tree, read).unwrap();
+        let mut again = Planning::at(spec, &world.shapes(), mesh, read).unwrap();
         let again = world.plans(&mut again, 12, orders.1);
         prop_assert_eq!(on, again);
     }
@@ -84,19 +85,19 @@ proptest! {
         prop_assert_eq!(&sets(&whole)[from..], &sets(&rest)[..]);
         prop_assert_eq!(&elastic[from..], &rest[..]);
         for plan in &elastic[from..] {
-            prop_assert_eq!(plan.buckets.len() as u32, trees.1.size(Dimension::Data));
+            prop_assert_eq!(plan.buckets.len(), trees.1.size(DP));
         }
     }
 
     #[test]
     fn every_sample_of_every_pass_comes_once(
-        (world, mut spec) in world_and_spec(), tree in trees(), order in any::<u64>(),
+        (world, mut spec) in world_and_spec(), mesh in trees(), order in any::<u64>(),
     ) {
         for source in spec.mixture.sources.values_mut() {
             source.epochs = Some(source.epochs.unwrap_or(2));
         }
         spec.mixture.at_end = AtEnd::Others;
-        let mut planning = world.planning(&spec, &tree);
+        let mut planning = world.planning(&spec, &mesh);
         let plans = world.plans(&mut planning, 100_000, order);
         let steps = plans.len() as u64;
         prop_assert_eq!(planning.plan(), Err(Waiting::Ended { steps }));
@@ -117,8 +118,8 @@ proptest! {
     }
 
     #[test]
-    fn steps_keep_to_their_budget((world, spec) in world_and_spec(), tree in trees()) {
-        let mut planning = world.planning(&spec, &tree);
+    fn steps_keep_to_their_budget((world, spec) in world_and_spec(), mesh in trees()) {
+        let mut planning = world.planning(&spec, &mesh);
         let plans = world.plans(&mut planning, 25, 7);
         let ended = plans.len() < 25;
         for (at, plan) in plans.iter().enumerate() {
@@ -134,9 +135,9 @@ proptest! {
 
     #[test]
     fn what_is_passed_is_never_needed(
-        (world, spec) in world_and_spec(), tree in trees(), back in 0usize..4,
+        (world, spec) in world_and_spec(), mesh in trees(), back in 0usize..4,
     ) {
-        let mut planning = world.planning(&spec, &tree);
+        let mut planning = world.planning(&spec, &mesh);
         let mut plans = vec![];
         let mut said = vec![];
         for _ in 0..15 {
@@ -173,7 +174,7 @@ proptest! {
         }
         spec.waiting = waiting;
         spec.curriculum = Some(Curriculum { tokens: Schedule::Linear(vec![(0, f64::from(world.length / 8 + 1)), (30, 600.0)]) });
-        let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
+        let mut planning = world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap());
         let mut over = 0;
         for plan in world.plans(&mut planning, 40, 3) {
             let bound = plan.length_max.unwrap();
@@ -212,7 +213,7 @@ fn contexts_have_their_shares_of_steps() {
             share: 0.66,
         },
     ];
-    let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
+    let mut planning = world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap());
     let plans = world.plans(&mut planning, 100, 5);
     let short: Vec<&StepPlan> = plans.iter().filter(|plan| plan.cap_tokens == 100).collect();
     assert!((32..=36).contains(&short.len()), "{}", short.len());
@@ -246,7 +247,7 @@ fn samples_that_press_get_steps_whatever_the_shares() {
         },
     ];
     spec.waiting = 100;
-    let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
+    let mut planning = world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap());
     let plans = world.plans(&mut planning, 100, 5);
     let long = plans.iter().filter(|plan| plan.cap_tokens == 600).count();
     assert!((10..=25).contains(&long), "{long}");
@@ -259,7 +260,7 @@ fn a_source_without_samples_is_told() {
         name: "s0".into(),
         cells: 2,
     };
-    let mut planning = Planning::new(spec, &[shape], PlaceTree::data(1).unwrap()).unwrap();
+    let mut planning = Planning::new(spec, &[shape], Mesh::new([(DP, 1)]).unwrap()).unwrap();
     for cell in 0..2 {
         let name = CellName {
             source: SourceNumber(0),
@@ -281,7 +282,7 @@ fn cells_that_lie_are_refused() {
         samples: 4,
         length: 10,
     };
-    let mut planning = world.planning(&spec, &PlaceTree::data(1).unwrap());
+    let mut planning = world.planning(&spec, &Mesh::new([(DP, 1)]).unwrap());
     let name = planning.wants()[0];
     let good = world.cell(name);
     let mut twice = good.clone();

@@ -1,5 +1,6 @@
 //! Shares of sources.
 
+use odeon_mesh::{DP, Mesh};
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -65,7 +66,7 @@ proptest! {
             mixture.sources.get_mut(&format!("s{at}")).unwrap().weight = Schedule::Constant(f64::from(*weight));
         }
         let spec = PlanSpec::mix(mixture, Budget::Samples(13));
-        let plans = world.plans(&mut world.planning(&spec, &PlaceTree::data(2).unwrap()), 60, 1);
+        let plans = world.plans(&mut world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap()), 60, 1);
         let mut given = vec![0.0; weights.len()];
         for plan in plans {
             for id in plan.sample_set() {
@@ -105,7 +106,7 @@ fn a_mixture_changes_when_its_schedule_does() {
         mixture.sources.get_mut(name).unwrap().weight = Schedule::Stages(points.to_vec());
     }
     let spec = PlanSpec::mix(mixture, Budget::Samples(100));
-    let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
+    let mut planning = world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap());
     let plans = world.plans(&mut planning, 10, 1);
     assert!(counts(&plans).iter().all(|c| (89..=91).contains(&c[&0])));
     let plans = world.plans(&mut planning, 10, 1);
@@ -125,13 +126,13 @@ fn when_a_source_ends_its_weight_goes_to_the_others_or_the_run_ends() {
     mixture.sources.get_mut("s0").unwrap().epochs = Some(1);
     mixture.sources.get_mut("s1").unwrap().weight = Schedule::Constant(3.0);
     let mut spec = PlanSpec::mix(mixture, Budget::Samples(40));
-    let tree = PlaceTree::data(2).unwrap();
-    let plans = world.plans(&mut world.planning(&spec, &tree), 60, 1);
+    let mesh = Mesh::new([(DP, 2)]).unwrap();
+    let plans = world.plans(&mut world.planning(&spec, &mesh), 60, 1);
     assert_eq!(plans.len(), 60);
     let last = &counts(&plans)[59];
     assert_eq!((last.get(&0), last[&1], last[&2]), (None, 30, 10));
     spec.mixture.at_end = AtEnd::Stop;
-    let mut planning = world.planning(&spec, &tree);
+    let mut planning = world.planning(&spec, &mesh);
     let stopped = world.plans(&mut planning, 60, 1);
     assert!(stopped.len() < 30);
     let of_it: u32 = counts(&stopped).iter().filter_map(|c| c.get(&0)).sum();
@@ -161,15 +162,15 @@ fn a_plan_is_refused_with_its_field() {
         };
         names.iter().map(shape).collect()
     };
-    let tree = || PlaceTree::data(1).unwrap();
+    let mesh = || Mesh::new([(DP, 1)]).unwrap();
     let spec = || PlanSpec::mix(Mixture::even(["a", "b"]), Budget::Samples(2));
     let refused = |spec: PlanSpec, names: &[&str]| {
-        let error = Planning::new(spec, &shapes(names), tree()).unwrap_err();
+        let error = Planning::new(spec, &shapes(names), mesh()).unwrap_err();
         error.to_string()
     };
     assert!(refused(spec(), &["a"]).contains("`b`"));
     assert!(refused(spec(), &["a", "b", "c"]).contains("`c`"));
-    assert!(refused(spec().broadcast_at(Dimension::Data), &["a", "b"]).contains("Data"));
+    assert!(refused(spec().broadcast_at(DP), &["a", "b"]).contains("Data"));
     let mut wrong = spec();
     wrong.microbatch.tokens = 0;
     assert!(refused(wrong, &["a", "b"]).contains("`microbatch.tokens`"));
@@ -178,11 +179,11 @@ fn a_plan_is_refused_with_its_field() {
         tokens: Schedule::Linear(vec![(4, 1.0), (4, 2.0)]),
     });
     assert!(refused(wrong, &["a", "b"]).contains("`curriculum.tokens`"));
-    let mut state = Planning::new(spec(), &shapes(&["a", "b"]), tree())
+    let mut state = Planning::new(spec(), &shapes(&["a", "b"]), mesh())
         .unwrap()
         .state();
     state.sources.swap(0, 1);
-    let error = Planning::at(spec(), &shapes(&["a", "b"]), tree(), state);
+    let error = Planning::at(spec(), &shapes(&["a", "b"]), mesh(), state);
     assert!(matches!(error, Err(PlanError::State(_))));
 }
 

@@ -1,5 +1,6 @@
 //! Loaders of sources: how many, and when.
 
+use odeon_mesh::{DP, Mesh};
 use proptest::prelude::*;
 
 use super::world::World;
@@ -158,7 +159,7 @@ fn loaders_come_before_the_mixture_turns_and_go_after() {
         mixture.sources.get_mut(name).unwrap().weight = Schedule::Stages(points.to_vec());
     }
     let spec = PlanSpec::mix(mixture, Budget::Samples(100));
-    let mut planning = world.planning(&spec, &PlaceTree::data(2).unwrap());
+    let mut planning = world.planning(&spec, &Mesh::new([(DP, 2)]).unwrap());
     // A loader gives 20 samples in the time of a step.
     let mut scaling = Scaling::new(ScalingSpec::default(), &[(8, Some(20.0)), (1, Some(20.0))]);
     let mut told = vec![];

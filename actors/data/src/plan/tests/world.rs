@@ -1,5 +1,6 @@
 //! Synthetic sources, whose cells follow from a seed, and a way to plan over them.
 
+use odeon_mesh::{CP, DP, Mesh, PP, TP};
 use proptest::prelude::*;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -83,8 +84,8 @@ impl World {
         plans
     }
 
-    pub(super) fn planning(&self, spec: &PlanSpec, tree: &PlaceTree) -> Planning {
-        Planning::new(spec.clone(), &self.shapes(), tree.clone()).unwrap()
+    pub(super) fn planning(&self, spec: &PlanSpec, mesh: &Mesh) -> Planning {
+        Planning::new(spec.clone(), &self.shapes(), mesh.clone()).unwrap()
     }
 }
 
@@ -154,15 +155,9 @@ pub(super) fn specs(sources: usize) -> impl Strategy<Value = PlanSpec> {
     })
 }
 
-pub(super) fn trees() -> impl Strategy<Value = PlaceTree> {
-    (1u32..4, 1u32..7, 1u32..3, 1u32..3).prop_map(|(pipeline, data, context, tensor)| {
-        PlaceTree::new(&[
-            (Dimension::Pipeline, pipeline),
-            (Dimension::Data, data),
-            (Dimension::Context, context),
-            (Dimension::Tensor, tensor),
-        ])
-        .unwrap()
+pub(super) fn trees() -> impl Strategy<Value = Mesh> {
+    (1usize..4, 1usize..7, 1usize..3, 1usize..3).prop_map(|(pipeline, data, context, tensor)| {
+        Mesh::new([(PP, pipeline), (DP, data), (CP, context), (TP, tensor)]).unwrap()
     })
 }
 

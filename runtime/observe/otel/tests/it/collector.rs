@@ -12,9 +12,10 @@ use odeon::{
     Clock, Context, FakeDevices, Limits, Ref, Restart, Supervision, System, WorkerCommand,
     WorkerMode, telemetry,
 };
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
 use odeon_observe::Observer;
 use odeon_otel::{ExportSource, Exporter, Names, Settings, Signal};
+use odeon_topology::DeviceModel;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -299,7 +300,7 @@ fn number(point: &NumberDataPoint) -> f64 {
 async fn system(sampling: Sampling) -> System {
     let worker = WorkerCommand::current_exe().unwrap();
     let worker = worker.arg("collector::worker_entry").arg("--exact");
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let devices = FakeDevices::new(&fake, "node0").unwrap();
     let mut limits = Limits::default();
     limits.trace_sampling = sampling;

@@ -1,9 +1,10 @@
 //! The book of leases against fake devices, which know who holds their memory.
 
 use odeon_devices::driver::{Driver, Side};
-use odeon_devices::fake::{Fake, Machine, Model, Spec};
+use odeon_devices::fake::{Fake, Machine, Spec};
 use odeon_devices::inventory::{MemoryFacts, Probe, ProcessFacts, Reading};
 use odeon_placement::{Demand, Resources, View, solve};
+use odeon_topology::DeviceModel;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq};
 use proptest::{prop_oneof, proptest};
 
@@ -30,7 +31,7 @@ fn book(machine: &mut Machine) -> Leases {
 }
 
 fn eight() -> (Fake, Machine) {
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let machine = fake.machine("node0").unwrap();
     (fake, machine)
 }

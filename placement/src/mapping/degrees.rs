@@ -1,14 +1,15 @@
 //! Strategies to spread a model over devices.
 
+use odeon_mesh::{DP, Mesh, PP, TP};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-/// Degrees of parallelism: one model over `data * tensor * pipeline` devices.
+/// Degrees of parallelism: one model over `data * tensor * pipeline` devices. They are what a search
+/// chooses; where each rank stands is said by their [mesh](Self::mesh).
 ///
 /// Shown as `pipeline-tensor-data`: `1-8-2` are two replicas of eight devices each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Parallel {
+pub struct Degrees {
     /// Replicas, each with its part of the batch.
     pub data: u32,
     /// Devices that share each layer; all in one node.
@@ -17,7 +18,7 @@ pub struct Parallel {
     pub pipeline: u32,
 }
 
-impl Parallel {
+impl Degrees {
     /// Number of devices.
     #[must_use]
     pub fn devices(self) -> u32 {
@@ -28,6 +29,17 @@ impl Parallel {
     #[must_use]
     pub fn shards(self) -> u32 {
         self.tensor * self.pipeline
+    }
+
+    /// The mesh of these sizes: `{dp, pp, tp}`.
+    ///
+    /// # Panics
+    /// When one of them is 0, or there are more ranks than can be numbered.
+    #[must_use]
+    pub fn mesh(self) -> Mesh {
+        let dims = [(DP, self.data), (PP, self.pipeline), (TP, self.tensor)];
+        let mesh = Mesh::new(dims.map(|(name, size)| (name, size as usize)));
+        mesh.expect("a strategy has devices, and few enough to be numbered")
     }
 
     /// All ways to spread the model over the same devices while it generates, fewest shards first:
@@ -48,7 +60,7 @@ impl Parallel {
     }
 }
 
-impl fmt::Display for Parallel {
+impl fmt::Display for Degrees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}-{}-{}", self.pipeline, self.tensor, self.data);
         f.pad(&text)
