@@ -40,8 +40,8 @@ pub(crate) use self::format::{Pixels, Raw};
 pub use self::{
     fault::{SkipReason, Skipped, SourceError},
     spec::{
-        Captions, Compression, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad, Order,
-        Part, Pictures, SourceSpec, Text, Webdataset,
+        Captions, Compression, Csv, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad,
+        Order, Part, Pictures, SourceSpec, Text, Webdataset,
     },
 };
 use self::{

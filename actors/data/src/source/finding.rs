@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{
     Inner, blocking,
     fault::SourceError,
-    format::{Scanned, idx, lines, parquet, pictures, webdataset},
+    format::{Scanned, idx, pictures},
     index::{Files, Index},
     pattern::Pattern,
     spec::{Captions, Document, Format, SourceSpec},
@@ -200,19 +200,10 @@ impl Inner {
             let mut cut = None;
             let content = inner.fresh(file, &mut cut)?;
             let block_bytes = inner.spec.block_bytes;
-            let mut scanned = match &inner.spec.format {
-                Format::Jsonl(_) => {
-                    lines::scan(&content, lines::Splitting::LINE, file, block_bytes)
-                }
-                Format::Text(text) => {
-                    let splitting = lines::Splitting::of(&text.document);
-                    let splitting = splitting.unwrap_or(lines::Splitting::LINE);
-                    lines::scan(&content, splitting, file, block_bytes)
-                }
-                Format::Parquet(fields) => parquet::scan(&content, file, fields, block_bytes),
-                Format::Webdataset(_) => webdataset::scan(&content, file, block_bytes),
-                Format::Idx(_) => idx::scan(&content, &inner.fresh(1, &mut cut)?, block_bytes),
-                Format::Images(_) => Ok(Scanned::default()),
+            let mut scanned = match inner.spec.format.of_files() {
+                Some(format) => format.scan(&content, file, block_bytes),
+                // Formats of whole files are not scanned, so this is pictures with their classes.
+                None => idx::scan(&content, &inner.fresh(1, &mut cut)?, block_bytes),
             }?;
             // What a compressed file lacks is said of it, and not that its text ends too early.
             if let Some((offset, reason)) = cut {
@@ -227,17 +218,12 @@ impl Inner {
 /// Returns true where a file of a folder is of a format, as its name says.
 fn takes(format: &Format, name: &str) -> bool {
     let name = plain_name(name);
-    let any = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    match format {
-        Format::Jsonl(_) => any(&[".jsonl", ".ndjson", ".json"]),
-        Format::Parquet(_) => any(&[".parquet"]),
-        Format::Webdataset(_) => any(&[".tar", ".tgz"]),
-        Format::Text(text) => {
-            let mut suffixes = text.suffixes.iter();
-            text.suffixes.is_empty() || suffixes.any(|suffix| name.ends_with(suffix))
-        }
-        Format::Images(_) | Format::Idx(_) => true,
-    }
+    let endings = match (format.of_files(), format) {
+        (Some(format), _) => format.endings().into_iter().map(str::to_owned).collect(),
+        (None, Format::Text(text)) => text.suffixes.clone(),
+        (None, _) => vec![],
+    };
+    endings.is_empty() || endings.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Enough to keep the threads of a process busy, and a bucket.

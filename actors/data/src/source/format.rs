@@ -2,8 +2,9 @@
 //!
 //! Each knows three things: how a file is cut into blocks (`scan`), what of the files a block needs
 //! (`fetch`), and the records in that (`records`). The last is pure, and what it is given may be
-//! anything.
+//! anything. One whose files are read each for itself is a [`FileFormat`], all in a file of its own.
 
+pub(super) mod csv;
 pub(super) mod idx;
 pub(super) mod json;
 pub(super) mod lines;
@@ -14,7 +15,56 @@ pub(super) mod webdataset;
 
 use std::borrow::Cow;
 
-use super::fault::{SkipReason, Skipped};
+use super::{
+    fault::{SkipReason, Skipped, SourceError},
+    spec::{Document, Format},
+    storage::Content,
+};
+
+/// A format whose files are read each for itself.
+pub(crate) trait FileFormat {
+    /// Files of a folder are taken whose names end so; all where there is none.
+    fn endings(&self) -> Vec<&str>;
+
+    /// Says what of its settings cannot be.
+    fn check(&self) -> Result<(), String>;
+
+    /// Returns true where its records have pictures.
+    fn has_pictures(&self) -> bool {
+        false
+    }
+
+    /// Returns true where a file may be compressed as a whole.
+    fn is_compressible(&self) -> bool {
+        true
+    }
+
+    /// Cuts a file into blocks of about so many bytes.
+    fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError>;
+
+    /// Reads what a block needs.
+    fn fetch(&self, content: &Content, block: &Block) -> Result<Box<dyn Records>, SourceError>;
+}
+
+/// What was read of a block.
+pub(crate) trait Records: Send {
+    /// Gives its records, in order.
+    fn records(&self, emit: Emit<'_>);
+}
+
+impl Format {
+    /// The format, where its files are read each for itself.
+    pub(crate) fn of_files(&self) -> Option<Box<dyn FileFormat + '_>> {
+        Some(match self {
+            Self::Csv(csv) => Box::new(csv),
+            Self::Jsonl(fields) => Box::new(json::Lines(fields)),
+            Self::Parquet(fields) => Box::new(parquet::Columnar(fields)),
+            Self::Text(text) if text.document != Document::File => Box::new(lines::Documents(text)),
+            Self::Webdataset(tar) => Box::new(webdataset::Samples(tar)),
+            Self::Text(_) | Self::Images(_) | Self::Idx(_) => return None,
+        })
+    }
+}
 
 /// Records that are read at once. What the numbers mean is the format's: a range of bytes of a file,
 /// so many whole files from one on, rows of a row group, items.

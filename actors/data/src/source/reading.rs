@@ -12,9 +12,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     Cell, Inner, blocking,
     fault::{SkipReason, Skipped, SourceError},
-    format::{At, Block, Raw, idx, lines, parquet, pictures, webdataset},
+    format::{At, Block, Raw, Records, idx, lines, pictures},
     order,
-    spec::{Captions, Compression, Document, Format, OnBad},
+    spec::{Captions, Compression, Format, OnBad},
     storage::{Content, Stamp, Storage},
 };
 use crate::{
@@ -24,10 +24,10 @@ use crate::{
 
 /// The bytes or rows that a block's records are read from.
 enum Fetched {
-    Range { start: u64, file: u32, bytes: Bytes },
+    /// Of a format whose files are read each for itself.
+    Block(Box<dyn Records>),
     Documents(Vec<(u32, Bytes)>),
     Pictures(Vec<pictures::Pictured>),
-    Rows(Box<parquet::Rows>),
     Items(idx::Items),
 }
 
@@ -112,10 +112,13 @@ impl Inner {
 
     fn origin(&self, file: u32) -> (Content, Compression) {
         let name = self.files.name(file);
-        let compression = match self.spec.format {
-            // They are not compressed as files.
-            Format::Parquet(_) | Format::Images(_) => Compression::None,
-            _ => self.spec.compression.of(&name),
+        let is_compressible = match self.spec.format.of_files() {
+            Some(format) => format.is_compressible(),
+            None => !matches!(self.spec.format, Format::Images(_)),
+        };
+        let compression = match is_compressible {
+            true => self.spec.compression.of(&name),
+            false => Compression::None,
         };
         let content = Content {
             shown: self.storage.shown(&name),
@@ -153,28 +156,12 @@ impl Inner {
     }
 
     fn fetch_once(&self, block: &Block) -> Result<Fetched, SourceError> {
+        if let Some(format) = self.spec.format.of_files() {
+            let fetched = format.fetch(&self.content(block.file)?, block)?;
+            return Ok(Fetched::Block(fetched));
+        }
         let files = || block.file..block.file + block.part;
         match &self.spec.format {
-            Format::Text(text) if text.document == Document::File => {
-                let document = |file| Ok((file, self.content(file)?.whole()?));
-                files()
-                    .map(document)
-                    .collect::<Result<_, _>>()
-                    .map(Fetched::Documents)
-            }
-            Format::Jsonl(_) | Format::Text(_) | Format::Webdataset(_) => {
-                let content = self.content(block.file)?;
-                let range = block.start..block.start + u64::from(block.len);
-                Ok(Fetched::Range {
-                    start: block.start,
-                    file: block.file,
-                    bytes: content.part(range)?,
-                })
-            }
-            Format::Parquet(fields) => {
-                let rows = parquet::fetch(block, &self.content(block.file)?, fields)?;
-                Ok(Fetched::Rows(Box::new(rows)))
-            }
             Format::Images(images) => {
                 let pictured = |file| {
                     let caption = match images.captions {
@@ -194,6 +181,13 @@ impl Inner {
             }
             Format::Idx(_) => {
                 idx::fetch(block, &self.content(0)?, &self.content(1)?).map(Fetched::Items)
+            }
+            _ => {
+                let document = |file| Ok((file, self.content(file)?.whole()?));
+                files()
+                    .map(document)
+                    .collect::<Result<_, _>>()
+                    .map(Fetched::Documents)
             }
         }
     }
@@ -265,14 +259,7 @@ impl Inner {
             }
         };
         match (&self.spec.format, fetched) {
-            (Format::Jsonl(fields), Fetched::Range { start, file, bytes }) => {
-                lines::json_records(bytes, *start, *file, fields, &mut emit);
-            }
-            (Format::Text(text), Fetched::Range { start, file, bytes }) => {
-                let splitting = lines::Splitting::of(&text.document);
-                let splitting = splitting.unwrap_or(lines::Splitting::LINE);
-                lines::text_records(bytes, *start, *file, splitting, text.markup, &mut emit);
-            }
+            (_, Fetched::Block(block)) => block.records(&mut emit),
             (Format::Text(text), Fetched::Documents(documents)) => {
                 for (file, document) in documents {
                     let at = At {
@@ -283,10 +270,6 @@ impl Inner {
                     emit(at, lines::text(document, text.markup));
                 }
             }
-            (Format::Webdataset(options), Fetched::Range { start, file, bytes }) => {
-                webdataset::records(bytes, *start, *file, options, &mut emit);
-            }
-            (_, Fetched::Rows(rows)) => parquet::records(rows, &mut emit),
             (_, Fetched::Pictures(all)) => pictures::records(all, &mut emit),
             (Format::Idx(idx), Fetched::Items(items)) => {
                 idx::records(items, &idx.names, &mut emit);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::format::csv::Csv;
+
 /// A source as a recipe describes it.
 ///
 /// ```
@@ -112,6 +114,8 @@ impl Part {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Format {
+    /// Rows of a table, with commas, tabs or another sign between fields.
+    Csv(Csv),
     /// A JSON object a line.
     Jsonl(Fields),
     /// Rows of a Parquet file. A row group is a block.
@@ -378,33 +382,18 @@ impl SourceSpec {
                 "a picture has 1 to {MOST_VISUAL_TOKENS} visual tokens"
             ));
         }
-        match &self.format {
-            Format::Jsonl(fields) if fields.image.is_some() => {
-                Err("JSON lines hold no pictures: `image` is for Parquet".into())
-            }
-            Format::Jsonl(fields) | Format::Parquet(fields) => fields.check(),
-            Format::Text(text) => match &text.document {
-                Document::Separated(line) if line.is_empty() || line.contains('\n') => {
-                    Err("a separator is a line that is not empty".into())
-                }
-                Document::Lines(0) => Err("a document has at least 1 line".into()),
-                _ => Ok(()),
-            },
-            Format::Webdataset(tar) if tar.text.is_empty() => {
-                Err("a sample of a tar file needs a member with text".into())
-            }
-            Format::Webdataset(_) | Format::Images(_) | Format::Idx(_) => Ok(()),
+        match self.format.of_files() {
+            None => Ok(()),
+            Some(format) => format.check(),
         }
     }
 
     /// Returns true where its samples have pictures.
     #[must_use]
     pub fn has_pictures(&self) -> bool {
-        match &self.format {
-            Format::Jsonl(_) | Format::Text(_) => false,
-            Format::Parquet(fields) => fields.image.is_some(),
-            Format::Webdataset(tar) => !tar.image.is_empty(),
-            Format::Images(_) | Format::Idx(_) => true,
+        match (self.format.of_files(), &self.format) {
+            (Some(format), _) => format.has_pictures(),
+            (None, format) => !matches!(format, Format::Text(_)),
         }
     }
 }
@@ -440,7 +429,7 @@ impl Fields {
         )
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         match (&self.text, &self.prompt, &self.response) {
             (Some(_), None, None) | (None, None, None) | (None, Some(_), Some(_)) => Ok(()),
             _ => Err("name a field `text`, or `prompt` and `response`".into()),

@@ -19,6 +19,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::sample::{Sample, SampleId};
 
+mod csv;
+
 /// A folder with files, and one for what is kept.
 pub(super) struct Place {
     files: tempfile::TempDir,
@@ -781,6 +783,11 @@ fn each_format() -> Vec<(&'static str, Format, Vec<u8>)> {
             "jsonl.zst",
             jsonl(),
             zstd::encode_all(lines.as_bytes(), 1).unwrap(),
+        ),
+        (
+            "csv",
+            Format::Csv(Csv::default()),
+            format!("text,more\n{}", "\"a, \"\"b\"\"\",c\n".repeat(30)).into_bytes(),
         ),
         ("txt", text(Document::Headed), lines.clone().into_bytes()),
         ("md", text(Document::File), lines.into_bytes()),

@@ -4,8 +4,54 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::Raw;
-use crate::source::spec::Fields;
+use bytes::Bytes;
+
+use super::{Block, Emit, FileFormat, Raw, Records, Scanned, lines};
+use crate::source::{fault::SourceError, spec::Fields, storage::Content};
+
+/// A JSON object a line.
+pub(crate) struct Lines<'f>(pub(crate) &'f Fields);
+
+/// The lines of a block.
+struct Objects {
+    fields: Fields,
+    start: u64,
+    file: u32,
+    bytes: Bytes,
+}
+
+impl FileFormat for Lines<'_> {
+    fn endings(&self) -> Vec<&str> {
+        vec![".jsonl", ".ndjson", ".json"]
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.0.image {
+            Some(_) => Err("JSON lines hold no pictures: `image` is for Parquet".into()),
+            None => self.0.check(),
+        }
+    }
+
+    fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        lines::scan(content, lines::Splitting::LINE, file, block_bytes)
+    }
+
+    fn fetch(&self, content: &Content, block: &Block) -> Result<Box<dyn Records>, SourceError> {
+        let range = block.start..block.start + u64::from(block.len);
+        Ok(Box::new(Objects {
+            fields: self.0.clone(),
+            start: block.start,
+            file: block.file,
+            bytes: content.part(range)?,
+        }))
+    }
+}
+
+impl Records for Objects {
+    fn records(&self, emit: Emit<'_>) {
+        lines::json_records(&self.bytes, self.start, self.file, &self.fields, emit);
+    }
+}
 
 /// The record that a line is.
 pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, String> {

@@ -2,14 +2,74 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use memchr::memchr_iter;
 
-use super::{At, Cutter, Emit, RECORD_BYTES_MAX, Raw, Scanned, json, tagged, utf8};
+use super::{
+    At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, json, tagged,
+    utf8,
+};
 use crate::source::{
     fault::SourceError,
-    spec::{Document, Fields, Markup},
+    spec::{Document, Fields, Markup, Text},
     storage::{Content, Windows},
 };
+
+/// Text, several documents to a file.
+pub(crate) struct Documents<'t>(pub(crate) &'t Text);
+
+/// The text of a block.
+struct Run {
+    text: Text,
+    start: u64,
+    file: u32,
+    bytes: Bytes,
+}
+
+impl FileFormat for Documents<'_> {
+    fn endings(&self) -> Vec<&str> {
+        self.0.suffixes.iter().map(String::as_str).collect()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match &self.0.document {
+            Document::Separated(line) if line.is_empty() || line.contains('\n') => {
+                Err("a separator is a line that is not empty".into())
+            }
+            Document::Lines(0) => Err("a document has at least 1 line".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        let splitting = Splitting::of(&self.0.document).unwrap_or(Splitting::LINE);
+        scan(content, splitting, file, block_bytes)
+    }
+
+    fn fetch(&self, content: &Content, block: &Block) -> Result<Box<dyn Records>, SourceError> {
+        let range = block.start..block.start + u64::from(block.len);
+        Ok(Box::new(Run {
+            text: self.0.clone(),
+            start: block.start,
+            file: block.file,
+            bytes: content.part(range)?,
+        }))
+    }
+}
+
+impl Records for Run {
+    fn records(&self, emit: Emit<'_>) {
+        let splitting = Splitting::of(&self.text.document).unwrap_or(Splitting::LINE);
+        text_records(
+            &self.bytes,
+            self.start,
+            self.file,
+            splitting,
+            self.text.markup,
+            emit,
+        );
+    }
+}
 
 /// The way in which lines become documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +246,7 @@ pub(crate) fn json_records(bytes: &[u8], start: u64, file: u32, fields: &Fields,
 }
 
 /// The records of a block of text.
-pub(crate) fn text_records(
+fn text_records(
     bytes: &[u8],
     start: u64,
     file: u32,

@@ -15,12 +15,47 @@ use parquet::{
     schema::types::SchemaDescriptor,
 };
 
-use super::{At, Block, Emit, Pixels, Raw, Scanned};
+use super::{At, Block, Emit, FileFormat, Pixels, Raw, Records, Scanned};
 use crate::source::{fault::SourceError, spec::Fields, storage::Content};
+
+/// Rows of Parquet files.
+pub(crate) struct Columnar<'f>(pub(crate) &'f Fields);
+
+impl FileFormat for Columnar<'_> {
+    fn endings(&self) -> Vec<&str> {
+        vec![".parquet"]
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.0.check()
+    }
+
+    fn has_pictures(&self) -> bool {
+        self.0.image.is_some()
+    }
+
+    fn is_compressible(&self) -> bool {
+        false
+    }
+
+    fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        scan(content, file, self.0, block_bytes)
+    }
+
+    fn fetch(&self, content: &Content, block: &Block) -> Result<Box<dyn Records>, SourceError> {
+        Ok(Box::new(fetch(block, content, self.0)?))
+    }
+}
+
+impl Records for Rows {
+    fn records(&self, emit: Emit<'_>) {
+        records(self, emit);
+    }
+}
 
 /// The rows of a block as they lie in their file.
 #[derive(Debug)]
-pub(crate) struct Rows {
+struct Rows {
     file: u32,
     first: u64,
     count: u32,
@@ -162,7 +197,7 @@ fn range(group: &RowGroupMetaData, column: usize, len: u64) -> Result<Range<u64>
 }
 
 /// Takes row groups as blocks; large ones are several.
-pub(crate) fn scan(
+fn scan(
     content: &Content,
     file: u32,
     fields: &Fields,
@@ -220,11 +255,7 @@ pub(crate) fn scan(
 }
 
 /// Reads what is wanted of a row group.
-pub(crate) fn fetch(
-    block: &Block,
-    content: &Content,
-    fields: &Fields,
-) -> Result<Rows, SourceError> {
+fn fetch(block: &Block, content: &Content, fields: &Fields) -> Result<Rows, SourceError> {
     let damaged = |reason| SourceError::Damaged {
         file: content.shown.clone(),
         offset: u64::from(block.part),
@@ -295,7 +326,7 @@ impl Rows {
 }
 
 /// The records of a block.
-pub(crate) fn records(rows: &Rows, emit: Emit<'_>) {
+fn records(rows: &Rows, emit: Emit<'_>) {
     let at = |record| At {
         file: rows.file,
         offset: rows.first,

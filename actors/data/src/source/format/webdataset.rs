@@ -5,9 +5,13 @@ use std::{
     io::{Cursor, Read, Seek},
 };
 
+use bytes::Bytes;
 use tar::{Archive, EntryType};
 
-use super::{At, Cutter, Emit, Pixels, RECORD_BYTES_MAX, Raw, Scanned, json, utf8};
+use super::{
+    At, Block, Cutter, Emit, FileFormat, Pixels, RECORD_BYTES_MAX, Raw, Records, Scanned, json,
+    utf8,
+};
 use crate::source::{
     fault::SourceError,
     spec::Webdataset,
@@ -69,8 +73,56 @@ fn key(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// Tar files whose members of one name are a sample.
+pub(crate) struct Samples<'o>(pub(crate) &'o Webdataset);
+
+/// The members of a block.
+struct Members {
+    options: Webdataset,
+    start: u64,
+    file: u32,
+    bytes: Bytes,
+}
+
+impl FileFormat for Samples<'_> {
+    fn endings(&self) -> Vec<&str> {
+        vec![".tar", ".tgz"]
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.0.text.is_empty() {
+            true => Err("a sample of a tar file needs a member with text".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn has_pictures(&self) -> bool {
+        !self.0.image.is_empty()
+    }
+
+    fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        scan(content, file, block_bytes)
+    }
+
+    fn fetch(&self, content: &Content, block: &Block) -> Result<Box<dyn Records>, SourceError> {
+        let range = block.start..block.start + u64::from(block.len);
+        Ok(Box::new(Members {
+            options: self.0.clone(),
+            start: block.start,
+            file: block.file,
+            bytes: content.part(range)?,
+        }))
+    }
+}
+
+impl Records for Members {
+    fn records(&self, emit: Emit<'_>) {
+        records(&self.bytes, self.start, self.file, &self.options, emit);
+    }
+}
+
 /// Cuts a file into blocks of whole samples.
-pub(crate) fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
     let mut cutter = Cutter::new(file, block_bytes);
     let mut scanned = Scanned::default();
     let mut archive = Archive::new(Windows::new(content));
@@ -110,7 +162,7 @@ pub(crate) fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Sca
 }
 
 /// The records of a block that begins at a place of its file.
-pub(crate) fn records(bytes: &[u8], start: u64, file: u32, options: &Webdataset, emit: Emit<'_>) {
+fn records(bytes: &[u8], start: u64, file: u32, options: &Webdataset, emit: Emit<'_>) {
     let mut all: Vec<Member> = Vec::new();
     let mut archive = Archive::new(Cursor::new(bytes));
     let read = members(&mut archive, bytes.len() as u64, |member| {
