@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
 use odeon_algorithms::objective::{Blend, KlEstimator};
+use odeon_algorithms::setting::spelled;
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Optimizer;
 use odeon_algorithms::weights::StoredType;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::compute::ComputeSpec;
+use crate::engine::compute::{ComputeSpec, policy_optimizer};
 use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::engine::{RewardKind, RewardModelSpec};
 use crate::hybrid::Choice;
@@ -184,6 +186,9 @@ pub struct RlSection {
     /// The learning rate after its peak.
     #[serde(default)]
     pub schedule: LrSchedule,
+    /// The optimiser of the policy.
+    #[serde(default = "policy_optimizer", deserialize_with = "spelled")]
+    pub optimizer: Optimizer,
     /// The most steps between the weights that made a trajectory and those that it trains; 0 is
     /// synchronous.
     #[serde(default = "default_staleness")]
