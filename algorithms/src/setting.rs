@@ -1,4 +1,4 @@
-//! Settings of optimisers: how recipes choose one, and the values that it may have.
+//! Settings of optimisers and surrogates: how recipes choose one, and the values that it may have.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -72,6 +72,8 @@ pub(crate) enum Bounds {
     Decay,
     /// Above 0, and finite.
     Positive,
+    /// Above 0 and at most 1.
+    Part,
 }
 
 impl Bounds {
@@ -87,6 +89,10 @@ impl Bounds {
                     "a number of at least 0 and below 1",
                 ),
                 Self::Positive => (found > 0.0 && found.is_finite(), "a number above 0"),
+                Self::Part => (
+                    found > 0.0 && found <= 1.0,
+                    "a number above 0 and at most 1",
+                ),
             };
             if !holds {
                 return Err(SettingError {

@@ -123,7 +123,23 @@ fn check_settings(rl: &RlSection) -> Result<(), Blame> {
     if let Err(error) = rl.optimizer.check() {
         return blame("rl", ["optimizer"], error.to_string());
     }
-    Ok(())
+    let Some(objective) = &rl.objective else {
+        return Ok(());
+    };
+    if let Err(error) = objective.check() {
+        return blame("rl", ["objective"], error.to_string());
+    }
+    let bounds = [("clip_low", rl.clip_low), ("clip_high", rl.clip_high)];
+    match bounds.into_iter().find(|(_, bound)| bound.is_some()) {
+        Some((field, _)) => {
+            let what = format!(
+                "{field} is of the algorithm's own objective: leave it out, or set it inside, as in \
+                 objective = {{ cispo = {{ {field} = .. }} }}"
+            );
+            blame("rl", [field], what)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Tools, and what goes with them.

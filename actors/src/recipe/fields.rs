@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use odeon_algorithms::objective::Surrogate;
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::Optimizer;
 use toml::Spanned;
@@ -191,6 +192,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("rl", "temperature", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "top_p", FRACTION),
     needed("rl", "response_max", Range::Whole(1, 131_071)),
+    field("rl", "objective", Range::Chosen(Surrogate::WORDS)),
     field("rl", "clip_low", FRACTION),
     field("rl", "clip_high", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "importance_cap", WEIGHT),
