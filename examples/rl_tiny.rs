@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
@@ -55,6 +55,7 @@ fn plan(folder: &Path) -> RunPlan {
         warmup_lr: 3e-3,
         lr: 8e-4,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use odeon::{Clock, Ref, System};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::chain::delta::Word;
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -150,6 +150,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         warmup_lr: 2e-3,
         lr,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

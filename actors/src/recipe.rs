@@ -12,13 +12,15 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
-use odeon_algorithms::objective::{Blend, KlEstimator};
+use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
+use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Optimizer;
 use odeon_algorithms::weights::StoredType;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::engine::compute::ComputeSpec;
+use crate::engine::compute::{ComputeSpec, policy_optimizer};
 use crate::engine::served::{Dialect, Patience, ServedSpec};
 use crate::engine::{RewardKind, RewardModelSpec};
 use crate::hybrid::Choice;
@@ -184,6 +186,9 @@ pub struct RlSection {
     /// The learning rate after its peak.
     #[serde(default)]
     pub schedule: LrSchedule,
+    /// The optimiser of the policy.
+    #[serde(default = "policy_optimizer", deserialize_with = "spelled")]
+    pub optimizer: Optimizer,
     /// The most steps between the weights that made a trajectory and those that it trains; 0 is
     /// synchronous.
     #[serde(default = "default_staleness")]
@@ -208,6 +213,9 @@ pub struct RlSection {
     pub top_p: f32,
     /// The longest response, in tokens.
     pub response_max: usize,
+    /// The surrogate of the policy's loss, if it is not that of the algorithm.
+    #[serde(default, deserialize_with = "spelled_if")]
+    pub objective: Option<Surrogate>,
     /// Trust region below 1, if it is not that of the algorithm.
     #[serde(default)]
     pub clip_low: Option<f32>,
@@ -590,6 +598,13 @@ impl ModelSection {
         let block = attention + 3 * hidden * ffn + 2 * hidden;
         vocabulary as u64 * hidden + self.layers as u64 * block + hidden
     }
+}
+
+/// A choice that has no default of its own.
+fn spelled_if<'de, T: Chosen, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    spelled(deserializer).map(Some)
 }
 
 fn default_out() -> PathBuf {

@@ -5,9 +5,10 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `model`, `model/*` | decoder-only transformers over the fused operations; `model/vision` encodes pictures as a pass of its own, `model/arithmetic` counts what a batch costs |
-//! | `train`, `train/*` | gradients over packed batches, applied with AdamW or Muon; learning rates over time (`schedule`); a trainer as bytes, for checkpoints (`state`) |
+//! | `train`, `train/*` | gradients over packed batches, applied with an optimiser, each in a file (`optimizer/*`); learning rates over time (`schedule`); a trainer as bytes, for checkpoints (`state`) |
 //! | `generate`, `generate/*` | sampling with continuous batching; `blocks` of keys and values that sequences share, and `slots`: who gets rows and who waits for blocks, both pure |
-//! | `objective`, `objective/*` | losses with their gradients: of the `policy`, of the critic (`value`), over pairs of replies (`preference`), and their sum over a step (`reduction`); advantages (`advantage`), rewards as training sees them (`shaping`), the distance from a reference (`divergence`). Pure |
+//! | `objective`, `objective/*` | losses with their gradients: of the `policy`, by one of the surrogates (`surrogate/*`, each in a file), of the critic (`value`), over pairs of replies (`preference`), and their sum over a step (`reduction`); advantages (`advantage`), rewards as training sees them (`shaping`), the distance from a reference (`divergence`). Pure |
+//! | `setting` | how recipes choose an optimiser or a surrogate, and the values that settings may have |
 //! | `signs` | what steps show of a run that goes wrong. Pure |
 //! | `task`, `task/*` | problems with exact checkers: a `task/source` gives each `task/problem` and its `task/verdict`; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
 //! | `environment` | turns in which a reply calls a tool. Pure |
@@ -27,6 +28,7 @@ pub mod generate;
 pub mod model;
 pub mod objective;
 pub mod parallel;
+pub mod setting;
 pub mod signs;
 pub mod task;
 pub mod tokenizer;

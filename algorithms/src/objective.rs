@@ -14,6 +14,7 @@
 //! | clip-higher, token mean, cost of length | DAPO, Yu et al. 2025, arXiv 2503.14476 |
 //! | length-adaptive and decoupled decays, likelihood of right replies | VAPO, Yue et al. 2025, arXiv 2504.05118 |
 //! | ratio of whole replies | GSPO, Zheng et al. 2025, arXiv 2507.18071 |
+//! | likelihood weighed by the ratio | CISPO (MiniMax-M1), MiniMax 2025, arXiv 2506.13585 |
 //! | leave-one-out baseline | RLOO, Ahmadian et al. 2024, arXiv 2402.14740 |
 //! | greedy baseline | ReMax, Li et al. 2023, arXiv 2310.10505 |
 //! | rewards to go over the whole batch | REINFORCE++, Hu 2025, arXiv 2501.03262 |
@@ -54,6 +55,7 @@ mod policy;
 mod preference;
 mod reduction;
 mod shaping;
+mod surrogate;
 mod value;
 
 pub use self::{
@@ -63,10 +65,11 @@ pub use self::{
     },
     divergence::{KlEstimator, KlPenalty},
     error::ObjectiveError,
-    policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective, Ratio},
+    policy::{PolicyBatch, PolicyLoss, PolicyMetrics, PolicyObjective},
     preference::{Blend, PreferenceLoss, preference, probability},
     reduction::{Reduction, Totals},
     shaping::{Lagrangian, Overlong},
+    surrogate::{Cispo, Clipped, Gspo, Ratio, Surrogate},
     value::{ValueBatch, ValueLoss, ValueObjective},
 };
 

@@ -1,5 +1,5 @@
 //! Trains a model: gradients of an [`Objective`] over packed batches, accumulated over
-//! micro-batches, clipped and applied with AdamW or Muon.
+//! micro-batches, clipped and applied with an [`Optimizer`].
 //!
 //! An objective sees the new log-probability, entropy and (for critics) value of every response
 //! token, and answers with a loss and its gradient with respect to each of them. Cross-entropy is
@@ -39,14 +39,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod optimizer;
 mod schedule;
 mod state;
 
-use odeon_gpu::{AdamW, Arena, Backend, Cpu, Layout, Matrix, Muon, MuonScratch, Segment, Tape};
+use odeon_gpu::{Arena, Backend, Cpu, Tape};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 
+use optimizer::Prepared;
+pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
 pub use state::{StateError, StatePart};
 
@@ -60,12 +63,6 @@ pub struct TrainConfig {
     pub warmup: u64,
     /// Learning rate after the warm-up.
     pub schedule: Schedule,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
     /// Decoupled weight decay of matrices; norms and biases have none.
     pub weight_decay: f32,
     /// The update rule of the parameters.
@@ -80,30 +77,11 @@ impl Default for TrainConfig {
             lr: 3e-4,
             warmup: 0,
             schedule: Schedule::Constant,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
             weight_decay: 0.1,
-            optimizer: Optimizer::AdamW,
+            optimizer: Optimizer::default(),
             clip: Some(1.0),
         }
     }
-}
-
-/// An update rule, which turns gradients into steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Optimizer {
-    /// AdamW for every parameter.
-    #[default]
-    #[serde(rename = "adamw")]
-    AdamW,
-    /// [`Muon`] for the matrices of the layers, at the same learning rate and weight decay; AdamW for
-    /// embeddings, heads, norms and biases.
-    Muon {
-        /// Decay of the momentum, usually 0.95.
-        momentum: f32,
-    },
 }
 
 /// Loss gradients that an objective fills in, one a response token, zero to begin with.
@@ -211,10 +189,7 @@ pub struct Trainer<B: Backend = Cpu> {
     arena: Arena<B>,
     /// One a parameter set; frozen sets have none.
     grads: Vec<Option<B::Buffer>>,
-    moment1: B::Buffer,
-    /// With Muon, the first moments of its matrices are their momentum, and the second stay zero.
-    moment2: B::Buffer,
-    moved: Moved<B>,
+    optimizer: Prepared<B>,
     step: u64,
 }
 
@@ -224,22 +199,19 @@ impl<B: Backend> Trainer<B> {
     pub fn new(mut model: Model<B>, config: TrainConfig) -> Self {
         let len = model.trainable_parameters();
         let backend = model.backend().clone();
-        let moved = Moved::new(&backend, model.trained().0, &config);
+        let optimizer = prepared(&mut model, &config);
         let sets = model.trainable_sets();
         let grads = sets
             .iter()
             .map(|&trained| trained.then(|| backend.alloc(len)))
             .collect();
-        let (moment1, moment2) = (backend.alloc(len), backend.alloc(len));
         let (scorer, arena) = (Scorer::new(model), Arena::default());
         Self {
             config,
             scorer,
             arena,
             grads,
-            moment1,
-            moment2,
-            moved,
+            optimizer,
             step: 0,
         }
     }
@@ -256,15 +228,17 @@ impl<B: Backend> Trainer<B> {
         self.scorer.model_mut()
     }
 
-    /// Begins anew with the model as it is: other settings, moments of zero, no gradient.
+    /// Begins anew with the model as it is: other settings, perhaps another optimiser, moments of zero,
+    /// no gradient.
     pub fn restart(&mut self, config: TrainConfig) {
         let model = self.scorer.model_mut();
         let backend = model.backend().clone();
-        self.moved = Moved::new(&backend, model.trained().0, &config);
+        // Never both at once: moments are as large as the model.
+        self.optimizer.state.clear();
+        self.optimizer = prepared(model, &config);
         self.config = config;
         self.step = 0;
-        let buffers = self.grads.iter_mut().flatten();
-        for buffer in buffers.chain([&mut self.moment1, &mut self.moment2]) {
+        for buffer in self.grads.iter_mut().flatten() {
             let len = B::len(buffer);
             backend.fill(B::view_mut(buffer, 0..len), 0.0);
         }
@@ -451,9 +425,7 @@ impl<B: Backend> Trainer<B> {
             config,
             scorer,
             grads,
-            moment1,
-            moment2,
-            moved,
+            optimizer,
             step,
             ..
         } = self;
@@ -475,31 +447,9 @@ impl<B: Backend> Trainer<B> {
         if applied {
             let clip = config.clip.map_or(1.0, |clip| (clip / grad_norm).min(1.0));
             let grad_scale = grad_scale * clip;
-            let call = AdamW {
-                lr,
-                beta1: config.beta1,
-                beta2: config.beta2,
-                eps: config.eps,
-                step: *step,
-                grad_scale,
-            };
             let (_, params) = model.trained();
-            let Moved {
-                segments,
-                matrices,
-                scratch,
-            } = moved;
-            backend.scope(|| {
-                backend.adamw(call, segments, params, grads, moment1, moment2);
-                if let Optimizer::Muon { momentum } = config.optimizer {
-                    let call = Muon {
-                        lr,
-                        momentum,
-                        grad_scale,
-                    };
-                    call.step(&backend, matrices, params, grads, moment1, scratch);
-                }
-            });
+            let numbers = (*step, lr, grad_scale);
+            backend.scope(|| optimizer.step(&backend, numbers, params, grads));
         }
         backend.fill(B::view_mut(grads, 0..len), 0.0);
         Update {
@@ -554,53 +504,11 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// Which parameters each optimiser moves.
-#[derive(Debug)]
-struct Moved<B: Backend> {
-    /// By AdamW: runs that share a weight decay; matrices have it, vectors do not.
-    segments: Vec<Segment>,
-    /// By Muon.
-    matrices: Vec<Matrix>,
-    scratch: MuonScratch<B>,
-}
-
-impl<B: Backend> Moved<B> {
-    fn new(backend: &B, layout: &Layout, config: &TrainConfig) -> Self {
-        let (mut segments, mut matrices) = (Vec::<Segment>::new(), Vec::new());
-        for entry in layout.entries() {
-            let range = entry.range.clone();
-            let (weight_decay, cols) = match entry.shape[..] {
-                [_, cols] => (config.weight_decay, Some(cols)),
-                _ => (0.0, None),
-            };
-            if let (Optimizer::Muon { .. }, Some(cols)) = (config.optimizer, cols)
-                && entry.name.starts_with("model.layers.")
-            {
-                matrices.push(Matrix {
-                    range,
-                    cols,
-                    weight_decay,
-                });
-                continue;
-            }
-            match segments.last_mut() {
-                Some(last)
-                    if last.weight_decay == weight_decay && last.range.end == range.start =>
-                {
-                    last.range.end = range.end;
-                }
-                _ => segments.push(Segment {
-                    range,
-                    weight_decay,
-                }),
-            }
-        }
-        Self {
-            scratch: MuonScratch::new(backend, &matrices),
-            segments,
-            matrices,
-        }
-    }
+/// The optimiser of these settings, for a model.
+fn prepared<B: Backend>(model: &mut Model<B>, config: &TrainConfig) -> Prepared<B> {
+    let backend = model.backend().clone();
+    let (layout, _) = model.trained();
+    Prepared::new(config.optimizer, &backend, layout, config.weight_decay)
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::cuda::{Cuda, GpuOptions};
 use odeon_gpu::{
-    AdamW, Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
-    RopeShape, RopeStyle, Segment, Store, Tape, Var,
+    Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
+    RopeShape, RopeStyle, Store, Tape, Var,
 };
 
 /// Sizes of a dense model, and of the batch that it is trained on.
@@ -169,10 +170,6 @@ fn train(model: &Model, cuda: &B, peak: Option<f64>) {
     let mut grads = [Some(cuda.alloc(count))];
     let (mut m1, mut m2) = (cuda.alloc(count), cuda.alloc(count));
     let seed = vec![-1.0 / rows as f32; rows];
-    let segments = [Segment {
-        range: 0..count,
-        weight_decay: 0.0,
-    }];
     let mut begun = Instant::now();
     for step in 1..=STEPS + 3 {
         if step == 4 {
@@ -191,16 +188,25 @@ fn train(model: &Model, cuda: &B, peak: Option<f64>) {
             cuda.fill(B::view_mut(grads, 0..count), 0.0);
         }
         tape.backward(cuda, &mut arena, &plan, &[&params], &mut grads);
-        let call = AdamW {
-            lr: 3e-4,
-            beta1: 0.9,
-            beta2: 0.999,
+        // AdamW, but for the correction of the moments' bias.
+        let rule = TwoMoments {
+            scale: 1.0,
+            decay1: 0.9,
+            gain1: 0.1,
+            decay2: 0.999,
+            gain2: 0.001,
+            root2: 1.0,
             eps: 1e-8,
-            step: u64::from(step),
-            grad_scale: 1.0,
+            rate: 3e-4,
+            keep: 1.0,
         };
         if let Some(grads) = &grads[0] {
-            cuda.adamw(call, &segments, &mut params, grads, &mut m1, &mut m2);
+            cuda.update(
+                &[(0..count, rule)],
+                &mut params,
+                grads,
+                &mut [&mut m1, &mut m2],
+            );
         }
     }
     cuda.flush();

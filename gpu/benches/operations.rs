@@ -3,6 +3,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::{AttentionShape, Backend, Cpu, CpuBuffer, MatMul, Store, VocabGrad, VocabStats};
 
 fn main() {
@@ -64,6 +65,33 @@ fn matmul_packed(bencher: Bencher<'_, '_>, rows: usize) {
         .bench_local(|| {
             cpu.packed_linear(x.as_slice(), &packed, y.as_mut_slice(), Store::Set);
         });
+}
+
+/// A step of two moments over this many parameters: in the caches, and beyond them.
+#[divan::bench(args = [65_536, 10_900_000])]
+fn update(bencher: Bencher<'_, '_>, count: usize) {
+    let cpu = Cpu::new(2);
+    let (mut params, grads) = (noise(&cpu, count), noise(&cpu, count));
+    let (mut m, mut v) = (cpu.alloc(count), cpu.alloc(count));
+    let rule = TwoMoments {
+        scale: 1.0,
+        decay1: 0.9,
+        gain1: 0.1,
+        decay2: 0.95,
+        gain2: 0.05,
+        root2: 1.0,
+        eps: 1e-8,
+        rate: 1e-3,
+        keep: 0.9999,
+    };
+    bencher.counter(ItemsCount::new(count)).bench_local(|| {
+        cpu.update(
+            &[(0..count, rule)],
+            &mut params,
+            &grads,
+            &mut [&mut m, &mut v],
+        );
+    });
 }
 
 #[divan::bench]

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::backend::{
-    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
-    Store, VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Store, VocabGrad,
+    VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::{Cpu, CpuBuffer, PackedWeight};
@@ -15,6 +15,7 @@ use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
 };
 use crate::device::Device;
+use crate::update_rule::UpdateRule;
 
 /// A back-end of either kind. Operands of one kind do not meet those of the other.
 #[derive(Clone, Debug)]
@@ -481,23 +482,18 @@ impl Backend for Any {
         on!(self, b => b.softmax(scales, x.pick(), probs.pick(), logsumexp.pick()));
     }
 
-    fn adamw(
+    fn update<R: UpdateRule>(
         &self,
-        call: AdamW,
-        segments: &[Segment],
+        runs: &[(Range<usize>, R)],
         params: &mut AnyBuffer,
         grads: &AnyBuffer,
-        moment1: &mut AnyBuffer,
-        moment2: &mut AnyBuffer,
+        states: &mut [&mut AnyBuffer],
     ) {
-        on!(self, b => b.adamw(
-            call,
-            segments,
-            params.pick(),
-            grads.pick(),
-            moment1.pick(),
-            moment2.pick(),
-        ));
+        let states = states.iter_mut().map(|state| &mut **state);
+        on!(self, b => {
+            let mut states: Vec<_> = states.map(Pick::pick).collect();
+            b.update(runs, params.pick(), grads.pick(), &mut states);
+        });
     }
 
     fn pack(&self, outputs: usize, inputs: usize, weight: AnyView<'_>) -> AnyPacked {

@@ -11,6 +11,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block_table::BlockTable;
+use crate::update_rule::UpdateRule;
 
 /// The way a result is stored: it replaces what the destination holds, or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,32 +230,6 @@ pub struct VocabGrad<V, M> {
     pub dx: Option<(M, Store)>,
     /// Gradient of the head `[vocabulary, inputs]`, if wanted; always added to.
     pub dw: Option<M>,
-}
-
-/// A run of parameters that share optimiser settings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Segment {
-    /// Elements of the flat buffer.
-    pub range: Range<usize>,
-    /// Decoupled weight decay.
-    pub weight_decay: f32,
-}
-
-/// One AdamW step (Loshchilov and Hutter 2019, algorithm 2, with the learning rate on the decay).
-#[derive(Clone, Copy, Debug)]
-pub struct AdamW {
-    /// Learning rate.
-    pub lr: f32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-    /// Number of this step, from 1: corrects the bias of the moments.
-    pub step: u64,
-    /// Factor on the gradients, for clipping and averaging.
-    pub grad_scale: f32,
 }
 
 /// To what the operands of products are rounded before they are multiplied; sums are f32.
@@ -515,15 +490,14 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         logsumexp: Self::ViewMut<'_>,
     );
 
-    /// One optimiser step over the named segments of the flat buffers; the rest stays untouched.
-    fn adamw(
+    /// One optimiser step: each rule over its run of the flat buffers; the rest stays untouched.
+    /// `states` are what the rule keeps, in its order, each as long as the parameters.
+    fn update<R: UpdateRule>(
         &self,
-        call: AdamW,
-        segments: &[Segment],
+        runs: &[(Range<usize>, R)],
         params: &mut Self::Buffer,
         grads: &Self::Buffer,
-        moment1: &mut Self::Buffer,
-        moment2: &mut Self::Buffer,
+        states: &mut [&mut Self::Buffer],
     );
 
     /// Rearranges a weight `[outputs, inputs]` for [`packed_linear`](Self::packed_linear).

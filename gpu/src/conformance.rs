@@ -17,13 +17,15 @@
 
 mod checks;
 mod reference;
+mod update;
 
 use crate::backend::Backend;
 
 pub use checks::{
-    adamw, attention, combine, decode, elementwise, gather, matmul, mixture, muon, packed_linear,
-    reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
+    attention, combine, decode, elementwise, gather, matmul, mixture, packed_linear, reductions,
+    rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
+pub use update::{TwoMoments, update};
 
 /// Largest accepted relative error of a forward result.
 pub const FORWARD: f64 = 2e-5;
@@ -39,7 +41,7 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            swiglu gather combine mixture vocab softmax update packed_linear decode tape
             transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(

@@ -27,10 +27,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{
-    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, Segment, Store, VocabGrad,
-    VocabStats,
+    AttentionShape, Backend, CacheRow, MatMul, RopeShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::update_rule::UpdateRule;
 
 pub use buffer::CpuBuffer;
 pub use decode::PackedWeight;
@@ -304,24 +304,22 @@ impl Backend for Cpu {
         vocab::softmax(&self.pool, scales, x, probs, logsumexp);
     }
 
-    fn adamw(
+    fn update<R: UpdateRule>(
         &self,
-        call: AdamW,
-        segments: &[Segment],
+        runs: &[(Range<usize>, R)],
         params: &mut CpuBuffer,
         grads: &CpuBuffer,
-        moment1: &mut CpuBuffer,
-        moment2: &mut CpuBuffer,
+        states: &mut [&mut CpuBuffer],
     ) {
-        for segment in segments {
-            update::adamw(
+        for (range, rule) in runs {
+            let states = states.iter_mut();
+            let states = states.map(|state| &mut state.as_mut_slice()[range.clone()]);
+            update::update(
                 &self.pool,
-                call,
-                segment.weight_decay,
-                &mut params.as_mut_slice()[segment.range.clone()],
-                &grads.as_slice()[segment.range.clone()],
-                &mut moment1.as_mut_slice()[segment.range.clone()],
-                &mut moment2.as_mut_slice()[segment.range.clone()],
+                *rule,
+                &mut params.as_mut_slice()[range.clone()],
+                &grads.as_slice()[range.clone()],
+                &mut states.collect::<Vec<_>>(),
             );
         }
     }

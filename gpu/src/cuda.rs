@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Kernels are CUDA C++ sources in this crate (`kernels/*.cu`), compiled for the card that is there
-//! when they are first needed. Nothing of CUDA is needed to build or to start: the driver and its
-//! libraries are loaded when a card is opened, and their absence is a [`CudaError`].
+//! when they are first needed; those of update rules are made of the rules' text. Nothing of CUDA is
+//! needed to build or to start: the driver and its libraries are loaded when a card is opened, and
+//! their absence is a [`CudaError`].
 //!
 //! Numbers are f32 in memory. With [`Precision::Bf16`] the operands of products, attention among
 //! them, are rounded to bf16 and multiplied on tensor cores with sums in f32; parameters keep a
@@ -41,15 +42,17 @@ mod product;
 mod queue;
 mod ranges;
 mod rows;
+mod update;
 mod vocab;
 
 use std::ops::Range;
 
 use crate::backend::{
-    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Segment,
-    Store, VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Store, VocabGrad,
+    VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::update_rule::UpdateRule;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
 use card::Card;
@@ -62,7 +65,7 @@ pub use error::CudaError;
 pub use fault::fault_of;
 pub use gpu::{Gpu, GpuGraph, GpuMark, GpuOptions, IpcHandle};
 pub use handle::Cuda;
-pub use nvrtc::{Nvrtc, compile_cached};
+pub use nvrtc::{Nvrtc, compile_cached, rule_cached};
 pub use queue::Counters;
 
 impl<C: Card> Backend for Cuda<C> {
@@ -318,16 +321,14 @@ impl<C: Card> Backend for Cuda<C> {
         self.probabilities(scales, x, &probs, &logsumexp);
     }
 
-    fn adamw(
+    fn update<R: UpdateRule>(
         &self,
-        call: AdamW,
-        segments: &[Segment],
+        runs: &[(Range<usize>, R)],
         params: &mut CudaBuffer<C>,
         grads: &CudaBuffer<C>,
-        moment1: &mut CudaBuffer<C>,
-        moment2: &mut CudaBuffer<C>,
+        states: &mut [&mut CudaBuffer<C>],
     ) {
-        self.adamw_step(call, segments, params, grads, [moment1, moment2]);
+        self.updated(runs, params, grads, states);
     }
 
     fn pack(&self, outputs: usize, inputs: usize, weight: CudaView<'_, C>) -> CudaPacked<C> {

@@ -40,7 +40,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `backend`, `layout`, `muon` | the operations that every device implements; views into flat buffers; an optimiser |
+//! | `backend`, `layout` | the operations that every device implements; views into flat buffers |
+//! | `update_rule` | steps of optimisers, element by element, each written once for every device |
 //! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`) |
 //! | `cpu`, `cpu/*` | the processor back-end |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
@@ -61,18 +62,18 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 pub mod layout;
-pub mod muon;
 pub mod tape;
+pub mod update_rule;
 
 pub use any::Any;
 pub use backend::{
-    AdamW, Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
-    Segment, Store, Strides, VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle, Store,
+    Strides, VocabGrad, VocabStats,
 };
 pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};
 pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use layout::{Layout, TensorEntry};
-pub use muon::{Matrix, Muon, MuonScratch};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};
+pub use update_rule::{RuleText, UpdateRule};

@@ -27,7 +27,7 @@ pub use odeon_gpu::Device;
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};
-pub use trainer::Trainer;
+pub use trainer::{Trainer, policy_optimizer};
 
 use crate::rl::referee::ProgramSpec;
 use crate::trajectory::{Observed, Trajectory};
@@ -72,6 +72,8 @@ pub struct ComputeSpec {
     pub lr: f32,
     /// The learning rate after its peak.
     pub schedule: Schedule,
+    /// The optimiser of the reinforcement.
+    pub optimizer: train::Optimizer,
     /// Learning rate of the critic.
     pub critic_lr: f32,
     /// Passes over a batch.

@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use odeon::Failure;
 use odeon_algorithms::parallel::{ByteRun, Region};
-use odeon_algorithms::train::StatePart;
+use odeon_algorithms::train::{self, StateError, StatePart};
 use odeon_checkpoint::commit::{FindError, find};
+use odeon_checkpoint::manifest::{Blob, Manifest};
 use odeon_checkpoint::{Dtype, Held, Local, LocalTensor, MODEL, Source, Storage, Target, Which};
 use odeon_data::plan::PlanState;
 
@@ -17,6 +18,9 @@ use crate::engine::compute::Optimizer;
 
 /// Name of the blob with the planner's state before the next step.
 pub(super) const DATA: &str = "data.json";
+
+/// Name of the blob with the optimiser's settings.
+pub(super) const OPTIMIZER: &str = "optimizer.json";
 
 /// The model that a run trains.
 const ROLE: &str = "actor";
@@ -29,19 +33,45 @@ pub(super) fn storage(place: &Path) -> Result<Storage, Failure> {
 }
 
 /// The steps of the newest checkpoint, and where its data goes on.
-pub(super) async fn newest(storage: &Storage) -> Result<Option<(u64, PlanState)>, Failure> {
+///
+/// # Errors
+/// It cannot be read, or is another optimiser's ([`StateError::Optimizer`] says whose).
+pub(super) async fn newest(
+    storage: &Storage,
+    own: train::Optimizer,
+) -> Result<Option<(u64, PlanState)>, Failure> {
     let (entry, manifest) = match find(storage, Which::Latest).await {
         Ok(found) => found,
         Err(FindError::Nothing { .. }) => return Ok(None),
         Err(error) => return Err(Failure::error(error).fatal()),
     };
+    let text = |blob: &Blob| {
+        let file = entry.file(&blob.file);
+        async move { storage.get(&file).await.map_err(Failure::error) }
+    };
+    let theirs = match manifest.blobs.get(OPTIMIZER) {
+        Some(blob) => {
+            let theirs: train::Optimizer = serde_json::from_slice(&text(blob).await?)
+                .map_err(|error| Failure::error(format!("{OPTIMIZER}: {error}")).fatal())?;
+            Some(theirs.name())
+        }
+        None => unnamed(&manifest, own),
+    };
+    if let Some(found) = theirs.filter(|found| *found != own.name()) {
+        let expected = own.name();
+        return Err(Failure::error(StateError::Optimizer { found, expected }).fatal());
+    }
     let lacks = || Failure::error(format!("checkpoint {entry} has no {DATA}")).fatal();
     let blob = manifest.blobs.get(DATA).ok_or_else(lacks)?;
-    let bytes = storage
-        .get(&entry.file(&blob.file))
-        .await
-        .map_err(Failure::error)?;
-    Ok(Some((entry.step, data_of(&bytes)?)))
+    Ok(Some((entry.step, data_of(&text(blob).await?)?)))
+}
+
+/// The owner of a checkpoint that names none, where `own` does not keep the same: AdamW and Muon alone
+/// wrote such ones.
+fn unnamed(manifest: &Manifest, own: train::Optimizer) -> Option<&'static str> {
+    let states = manifest.roles.get(ROLE)?;
+    let kept = states.keys().filter(|state| *state != MODEL);
+    (!kept.eq(own.state())).then_some("AdamW or Muon")
 }
 
 /// Where data goes on, as a checkpoint has it.
@@ -51,17 +81,17 @@ pub(super) fn data_of(bytes: &Bytes) -> Result<PlanState, Failure> {
 }
 
 /// The parts of an optimiser, as checkpoints name them.
-const PARTS: [(StatePart, &str); 3] = [
-    (StatePart::Parameters, MODEL),
-    (StatePart::First, "exp_avg"),
-    (StatePart::Second, "exp_avg_sq"),
-];
+fn parts(optimizer: &Optimizer) -> impl Iterator<Item = (StatePart, &'static str)> {
+    let kept = optimizer.config().optimizer.state().iter().enumerate();
+    let kept = kept.map(|(number, name)| (StatePart::State(number), *name));
+    std::iter::once((StatePart::Parameters, MODEL)).chain(kept)
+}
 
 /// The state that a rank has: all of it, as all others have. Who writes what of it is the plan's
 /// matter.
 pub(super) fn local(optimizer: &Optimizer) -> Result<Local, Failure> {
     let mut local = Local::default();
-    for (_, state) in PARTS {
+    for (_, state) in parts(optimizer) {
         let entries = optimizer.model().layout().entries().iter();
         let tensors = entries.map(|entry| LocalTensor {
             name: entry.name.clone(),
@@ -79,9 +109,9 @@ pub(super) fn local(optimizer: &Optimizer) -> Result<Local, Failure> {
 /// Part and begin of a tensor, by its number in what [`local`] says.
 fn place(optimizer: &Optimizer, tensor: usize) -> Result<(StatePart, usize), String> {
     let entries = optimizer.model().layout().entries();
-    let part = PARTS.get(tensor / entries.len().max(1));
+    let part = parts(optimizer).nth(tensor / entries.len().max(1));
     let (part, _) = part.ok_or_else(|| format!("there is no tensor {tensor}"))?;
-    Ok((*part, entries[tensor % entries.len()].range.start))
+    Ok((part, entries[tensor % entries.len()].range.start))
 }
 
 /// An optimiser that goes into checkpoints and comes out of them, by several threads.

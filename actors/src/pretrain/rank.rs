@@ -314,7 +314,9 @@ impl PretrainRank {
     #[handler(message = Restore)]
     async fn restore(&mut self, restore: Restore) -> Result<Restored, Failure> {
         let storage = checkpoint::storage(&self.args.checkpoint)?;
-        let is_stored = checkpoint::newest(&storage).await?.is_some();
+        let is_stored = checkpoint::newest(&storage, self.args.train.optimizer)
+            .await?
+            .is_some();
         let Restore {
             life,
             joined,
@@ -380,6 +382,9 @@ impl PretrainRank {
             // Those are of all ranks: one says them for all.
             if self.args.rank == 0 {
                 blobs.push((checkpoint::DATA.to_owned(), save.data));
+                let settings = serde_json::to_vec(&self.args.train.optimizer);
+                let settings = settings.map_err(Failure::error)?;
+                blobs.push((checkpoint::OPTIMIZER.to_owned(), settings.into()));
                 blobs.extend(self.args.companions(&optimizer));
             }
             checkpoint::local(&optimizer)?

@@ -103,7 +103,9 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut ranks = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
     let storage = storage(&plan.checkpoint)?;
     let data = DataPlan {
-        state: newest(&storage).await?.map(|(_, state)| state),
+        state: newest(&storage, plan.train.optimizer)
+            .await?
+            .map(|(_, state)| state),
         mesh: mesh(ranks)?,
         ..plan.data.clone()
     };

@@ -2,8 +2,8 @@
 //! recipe has no own.
 
 use odeon_algorithms::objective::{
-    Baseline, Gae, GroupBaseline, KlEstimator, KlPenalty, Lagrangian, Lambda, Overlong,
-    PolicyObjective, Ratio, Reduction, Scale,
+    Baseline, Clipped, Gae, GroupBaseline, Gspo, KlEstimator, KlPenalty, Lagrangian, Lambda,
+    Overlong, PolicyObjective, Reduction, Scale, Surrogate,
 };
 use serde::{Deserialize, Serialize};
 
@@ -139,22 +139,28 @@ impl RlSection {
     /// The objective that the policy minimises.
     #[must_use]
     pub fn objective(&self) -> PolicyObjective {
-        let (low, high) = match self.algorithm {
-            Algorithm::Gspo => (3e-4, 4e-4),
-            _ => (0.2, 0.28),
-        };
-        let (ratio, reduction) = match self.algorithm {
-            Algorithm::Gspo => (Ratio::Sequence, Reduction::SequenceMean),
-            Algorithm::DrGrpo => {
-                let tokens = self.response_max;
-                (Ratio::Token, Reduction::ConstantLength { tokens })
+        let own = || match self.algorithm {
+            Algorithm::Gspo => {
+                let paper = Gspo::default();
+                Surrogate::Gspo(Gspo {
+                    clip_low: self.clip_low.unwrap_or(paper.clip_low),
+                    clip_high: self.clip_high.unwrap_or(paper.clip_high),
+                })
             }
-            _ => (Ratio::Token, Reduction::TokenMean),
+            _ => Surrogate::Clipped(Clipped {
+                clip_low: self.clip_low.unwrap_or(0.2),
+                clip_high: self.clip_high.unwrap_or(0.28),
+            }),
+        };
+        let surrogate = self.objective.unwrap_or_else(own);
+        let reduction = match self.algorithm {
+            Algorithm::DrGrpo => Reduction::ConstantLength {
+                tokens: self.response_max,
+            },
+            _ => surrogate.reduction(),
         };
         PolicyObjective {
-            clip_low: self.clip_low.unwrap_or(low),
-            clip_high: self.clip_high.unwrap_or(high),
-            ratio,
+            surrogate,
             kl: match self.algorithm {
                 Algorithm::ReinforcePlusPlus => None,
                 _ => self.penalty(KlEstimator::K3),

@@ -3,11 +3,12 @@
 
 use odeon_algorithms::environment::Tool;
 use odeon_algorithms::objective::KlEstimator;
+use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
-use super::{Algorithm, CostRule, Recipe, RewardBy, Sent};
+use super::{Algorithm, CostRule, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
@@ -38,6 +39,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     if model.load.is_none() {
         check_sizes(recipe)?;
     }
+    check_settings(rl)?;
     if rl.response_max >= model.context {
         let what = format!(
             "response_max = {} leaves no room for a prompt in context = {}",
@@ -114,6 +116,30 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         fits(recipe, &recipe.tokenizer(), model.hidden, model.context)?;
     }
     Ok(())
+}
+
+/// Settings of what was chosen.
+fn check_settings(rl: &RlSection) -> Result<(), Blame> {
+    if let Err(error) = rl.optimizer.check() {
+        return blame("rl", ["optimizer"], error.to_string());
+    }
+    let Some(objective) = &rl.objective else {
+        return Ok(());
+    };
+    if let Err(error) = objective.check() {
+        return blame("rl", ["objective"], error.to_string());
+    }
+    let bounds = [("clip_low", rl.clip_low), ("clip_high", rl.clip_high)];
+    match bounds.into_iter().find(|(_, bound)| bound.is_some()) {
+        Some((field, _)) => {
+            let what = format!(
+                "{field} is of the algorithm's own objective: leave it out, or set it inside, as in \
+                 objective = {{ cispo = {{ {field} = .. }} }}"
+            );
+            blame("rl", [field], what)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Tools, and what goes with them.

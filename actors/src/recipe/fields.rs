@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use odeon_algorithms::objective::Surrogate;
+use odeon_algorithms::setting::Chosen;
+use odeon_algorithms::train::Optimizer;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -19,6 +22,8 @@ enum Range {
     Whole(i64, i64),
     Number(f64, f64, Ends),
     Word(&'static [&'static str]),
+    /// A word, or a table with it and settings of what it names.
+    Chosen(&'static [&'static str]),
     /// Letters, digits, `-` and `_`.
     Name,
     /// Not empty.
@@ -166,6 +171,7 @@ pub(super) const FIELDS: &[Field] = &[
     needed("rl", "group_size", Range::Whole(2, 65_536)),
     needed("rl", "lr", FRACTION),
     field("rl", "schedule", Range::Word(&["constant", "cosine"])),
+    field("rl", "optimizer", Range::Chosen(Optimizer::WORDS)),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
     field("rl", "publish_every", Range::Whole(1, 1001)),
     field(
@@ -186,6 +192,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("rl", "temperature", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "top_p", FRACTION),
     needed("rl", "response_max", Range::Whole(1, 131_071)),
+    field("rl", "objective", Range::Chosen(Surrogate::WORDS)),
     field("rl", "clip_low", FRACTION),
     field("rl", "clip_high", Range::Number(0.0, 10.0, Ends::High)),
     field("rl", "importance_cap", WEIGHT),
@@ -421,6 +428,14 @@ impl Range {
                 })
             }
             Self::Word(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::Chosen(words) => match value.as_table() {
+                None => value.as_str().is_some_and(|text| words.contains(&text)),
+                // Settings are read by what they belong to.
+                Some(table) => {
+                    let mut names = table.iter().map(|(name, _)| name.get_ref());
+                    table.len() == 1 && names.all(|name| words.contains(&name.as_ref()))
+                }
+            },
             Self::Name => value.as_str().is_some_and(|text| {
                 let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
                 (1..=NAME_MAX).contains(&text.len()) && text.chars().all(plain)
@@ -448,7 +463,9 @@ impl Range {
             Self::Number(low, high, Ends::Both) => format!("{low} to {high}"),
             Self::Number(low, high, Ends::Low) => format!("{low} to below {high}"),
             Self::Number(low, high, Ends::High) => format!("above {low}, at most {high}"),
-            Self::Word(words) => format!("`\"{}\"`", list(words, "\"`, `\"")),
+            Self::Word(words) | Self::Chosen(words) => {
+                format!("`\"{}\"`", list(words, "\"`, `\""))
+            }
             Self::Name => "letters, digits, `-`, `_`".to_owned(),
             Self::Text => String::new(),
             Self::Addresses => "a list of `http://` or `https://` addresses".to_owned(),
@@ -470,6 +487,12 @@ impl fmt::Display for Range {
             }
             Self::Word([one, two]) => write!(f, "\"{one}\" or \"{two}\""),
             Self::Word(words) => write!(f, "one of \"{}\"", list(words, "\", \"")),
+            Self::Chosen(words) => write!(
+                f,
+                "one of \"{}\", or a table of one with its settings, {{ {} = {{ .. }} }}",
+                list(words, "\", \""),
+                words[words.len() - 1]
+            ),
             Self::Name => write!(
                 f,
                 "a name of 1 to {NAME_MAX} letters, digits, '-' and '_' in quotes"

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use odeon::{Failure, Needs};
 use odeon_algorithms::model::{ModelConfig, VisionConfig};
+use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
 use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
@@ -119,7 +120,7 @@ pub struct PretrainSection {
     #[serde(default = "default_clip")]
     pub clip: f32,
     /// The optimiser that moves the parameters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "spelled")]
     pub optimizer: Optimizer,
     /// Steps between two checkpoints.
     #[serde(default = "default_checkpoint_every")]
@@ -297,6 +298,9 @@ impl PretrainRecipe {
                 return fault(table, field, "at least 1 is needed".to_owned());
             }
         }
+        if let Err(error) = self.pretrain.optimizer.check() {
+            return fault("pretrain", "optimizer", error.to_string());
+        }
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
             return fault("eval", "one_of", what.to_owned());
@@ -403,7 +407,6 @@ impl PretrainRecipe {
             weight_decay,
             optimizer,
             clip: Some(clip),
-            ..TrainConfig::default()
         };
         let part = |held_out| match self.eval.one_of {
             0 => Part::All,

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use odeon_algorithms::objective::{
-    Baseline, GroupBaseline, KlEstimator, Lambda, Ratio, Reduction, Scale,
+    Baseline, Cispo, Clipped, GroupBaseline, Gspo, KlEstimator, Lambda, Reduction, Scale, Surrogate,
 };
+use odeon_algorithms::train::{AdamW, Lion, Muon};
 
 use super::*;
 use crate::engine::served::Dialect;
@@ -37,6 +38,7 @@ fn the_shipped_recipes_are_read() {
         "rl-smollm2.toml",
         "ppo-placed.toml",
         "rl-tools.toml",
+        "rl-cispo.toml",
     ] {
         Recipe::read(&folder.join(name)).unwrap();
     }
@@ -424,7 +426,11 @@ fn algorithms_have_the_numbers_of_their_papers() {
     let grpo = of("grpo", "kl = 0.1");
     assert_eq!(grpo.baseline(), Baseline::Group(GroupBaseline::default()));
     let objective = grpo.objective();
-    assert_eq!((objective.clip_low, objective.clip_high), (0.2, 0.28));
+    let surrogate = Surrogate::Clipped(Clipped {
+        clip_low: 0.2,
+        clip_high: 0.28,
+    });
+    assert_eq!(objective.surrogate, surrogate);
     assert_eq!(objective.kl.unwrap().estimator, KlEstimator::K3);
     let dr = of("dr_grpo", "");
     assert!(matches!(dr.baseline(), Baseline::Group(group) if group.scale == Scale::Unit));
@@ -434,10 +440,13 @@ fn algorithms_have_the_numbers_of_their_papers() {
         Reduction::ConstantLength { tokens }
     );
     let gspo = of("gspo", "clip_high = 0.01").objective();
-    assert_eq!((gspo.clip_low, gspo.clip_high), (3e-4, 0.01));
+    let surrogate = Surrogate::Gspo(Gspo {
+        clip_low: 3e-4,
+        clip_high: 0.01,
+    });
     assert_eq!(
-        (gspo.ratio, gspo.reduction),
-        (Ratio::Sequence, Reduction::SequenceMean)
+        (gspo.surrogate, gspo.reduction),
+        (surrogate, Reduction::SequenceMean)
     );
     assert_eq!(of("rloo", "").baseline(), Baseline::LeaveOneOut);
     let reinforce = of("reinforce++", "kl = 0.1\ngamma = 0.9");
@@ -487,6 +496,123 @@ fn algorithms_have_the_numbers_of_their_papers() {
             .contains("overlong = 9 is more than response_max = 8"),
         "{error}"
     );
+}
+
+/// An objective and an optimiser are chosen by a word, or by a table with settings.
+#[test]
+fn an_objective_and_an_optimiser_are_chosen_by_name() {
+    let of = |more: &str| {
+        let text = GOOD.replace("\"grpo\"", &format!("\"grpo\"\n{more}"));
+        Recipe::parse(Path::new("a.toml"), &text)
+    };
+    let read = |more: &str| of(more).unwrap().rl;
+    let cispo = read("objective = \"cispo\"");
+    assert_eq!(cispo.baseline(), Baseline::Group(GroupBaseline::default()));
+    let objective = cispo.objective();
+    assert_eq!(
+        (objective.surrogate, objective.reduction),
+        (Surrogate::Cispo(Cispo::default()), Reduction::TokenMean)
+    );
+    let set = read("objective = { cispo = { clip_low = 0.5, clip_high = 2 } }");
+    let surrogate = Surrogate::Cispo(Cispo {
+        clip_low: 0.5,
+        clip_high: 2.0,
+    });
+    assert_eq!(set.objective().surrogate, surrogate);
+    let gspo = read("objective = \"gspo\"").objective();
+    assert_eq!(gspo.surrogate, Surrogate::Gspo(Gspo::default()));
+    assert_eq!(gspo.reduction, Reduction::SequenceMean);
+    let paper = AdamW {
+        beta2: 0.99,
+        ..AdamW::default()
+    };
+    assert_eq!(read("").optimizer, Optimizer::AdamW(paper));
+    assert_eq!(
+        read("optimizer = \"adamw\"").optimizer,
+        Optimizer::default()
+    );
+    let lion = read("optimizer = { lion = { beta1 = 0.95 } }").optimizer;
+    let expected = Lion {
+        beta1: 0.95,
+        ..Lion::default()
+    };
+    assert_eq!(lion, Optimizer::Lion(expected));
+    let muon = read("optimizer = { muon = { momentum = 0.9 } }").optimizer;
+    let expected = Muon {
+        momentum: 0.9,
+        ..Muon::default()
+    };
+    assert_eq!(muon, Optimizer::Muon(expected));
+    for (more, expected) in [
+        (
+            "optimizer = \"adam\"",
+            "a.toml:10: optimizer: expected one of \"adamw\", \"muon\", \"lion\", or a table of one",
+        ),
+        ("optimizer = {}", "a.toml:10: optimizer: expected one of"),
+        (
+            "optimizer = { lion = { beta3 = 0.9 } }",
+            "a.toml:10: unknown field `beta3`",
+        ),
+        (
+            "optimizer = { lion = { beta1 = 1.0 } }",
+            "a.toml:10: lion.beta1: expected a number of at least 0 and below 1, found 1",
+        ),
+        (
+            "objective = \"dpo\"",
+            "a.toml:10: objective: expected one of \"clipped\", \"gspo\", \"cispo\"",
+        ),
+        (
+            "objective = { cispo = { clip = 0.9 } }",
+            "a.toml:10: unknown field `clip`",
+        ),
+        (
+            "objective = { cispo = { clip_high = 0 } }",
+            "a.toml:10: cispo.clip_high: expected a number above 0, found 0",
+        ),
+        (
+            "objective = \"cispo\"\nclip_high = 2.0",
+            "a.toml:11: clip_high is of the algorithm's own objective",
+        ),
+    ] {
+        let error = of(more).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+/// A recipe of pretraining chooses an optimiser in the same words.
+#[test]
+fn a_wrong_optimiser_of_pretraining_is_named() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let of = |optimizer: &str| {
+        let text = text.replace(
+            "[pretrain]",
+            &format!("[pretrain]\noptimizer = {optimizer}"),
+        );
+        Source::new(Path::new("p.toml"), &text).pretrain_recipe()
+    };
+    let lion = of("{ lion = { beta2 = 0.98 } }")
+        .unwrap()
+        .pretrain
+        .optimizer;
+    assert_eq!(lion.name(), "Lion");
+    assert_eq!(of("\"muon\"").unwrap().pretrain.optimizer.name(), "Muon");
+    for (optimizer, expected) in [
+        (
+            "{ lion = { beta2 = 1.5 } }",
+            "lion.beta2: expected a number of at least 0 and below 1, found 1.5",
+        ),
+        (
+            "\"adam\"",
+            "unknown variant `adam`, expected one of `adamw`, `muon`, `lion`",
+        ),
+        ("{ muon = { beta2 = 0.9 } }", "unknown field `beta2`"),
+    ] {
+        let error = of(optimizer).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        let line = text.lines().position(|line| line == "[pretrain]").unwrap() + 2;
+        assert!(error.starts_with(&format!("p.toml:{line}: ")), "{error}");
+    }
 }
 
 /// A contradiction to another field is reported before anything starts.

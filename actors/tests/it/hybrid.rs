@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, Failure, Needs, ProcessId, System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::engine::{RewardKind, RewardModelSpec};
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Placement, Program};
@@ -70,6 +70,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             warmup_lr: 3e-3,
             lr: 8e-4,
             schedule: Schedule::Constant,
+            optimizer: policy_optimizer(),
             critic_lr: 1e-3,
             epochs: 1,
             minibatches: 2,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{EngineSpec, Learnt, RewardKind, RewardModelSpec};
 use odeon_actors::rl::chain::Forms;
@@ -69,6 +69,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         warmup_lr: 3e-3,
         lr: 1e-3,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -14,6 +14,11 @@ use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
+use odeon_algorithms::setting::Chosen;
+use odeon_algorithms::train::Optimizer;
+use odeon_checkpoint::commit::find;
+use odeon_checkpoint::manifest::MANIFEST;
+use odeon_checkpoint::{Storage, Which};
 use odeon_data::client;
 use odeon_data::plane::DataPlane;
 use odeon_devices::fake::{Fake, Spec};
@@ -328,6 +333,98 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
         "ranks were lost twice"
     );
     assert_eq!(disturbed.made(), undisturbed.made());
+}
+
+/// Lion keeps one number a parameter, in checkpoints too; those of others are refused, and both are named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_with_lion_makes_the_same_steps_when_a_rank_is_lost_and_refuses_other_checkpoints() {
+    let with = |folder: &Path, optimizer: Optimizer, steps| {
+        let mut plan = plan(folder);
+        plan.steps = steps;
+        plan.train.optimizer = optimizer;
+        plan.train.lr = 1e-3;
+        plan
+    };
+    let lion = || Optimizer::named("lion").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = told(&with(folder.path(), lion(), 6), |_, _, _, _| {}).await;
+    let losses: Vec<f64> = undisturbed.steps().values().map(|step| step.loss).collect();
+    assert!(losses[5] < losses[0], "{losses:?}");
+    let storage = Storage::create(folder.path().join("checkpoint").to_str().unwrap()).unwrap();
+    let (_, manifest) = find(&storage, Which::Latest).await.unwrap();
+    let states: Vec<&String> = manifest.roles["actor"].keys().collect();
+    assert_eq!(states, ["exp_avg", "model"]);
+
+    let other = tempfile::tempdir().unwrap();
+    let mut victims = vec![(5, "rank-1")];
+    let plan = with(other.path(), lion(), 6);
+    let disturbed = told(&plan, |report, system, members, _| {
+        if let Report::Step(step) = report
+            && let Some((_, role)) = victims.pop_if(|(at, _)| step.step >= *at)
+        {
+            kill(system, members, role);
+        }
+    });
+    assert_eq!(disturbed.await.made(), undisturbed.made());
+    assert!(victims.is_empty());
+
+    let refused = |optimizer: Optimizer, folder: &Path| {
+        let plan = with(folder, optimizer, 8);
+        async move {
+            let system = node().start().await.unwrap();
+            let (reports, _news) = mpsc::unbounded_channel();
+            let (members, _member) = watch::channel(vec![]);
+            let (_halt, halt) = watch::channel(false);
+            let (_ranks, ranks) = watch::channel(None);
+            let desk = Desk {
+                reports,
+                members,
+                halt,
+                ranks,
+            };
+            let error = run(&system, &plan, desk).await.unwrap_err().to_string();
+            system.shutdown().await;
+            error
+        }
+    };
+    let error = refused(Optimizer::default(), folder.path()).await;
+    assert!(
+        error.contains("is of Lion, and this trainer uses AdamW"),
+        "{error}"
+    );
+    // One that does not name its optimiser, as those of before: only what it keeps tells.
+    let before = tempfile::tempdir().unwrap();
+    told(
+        &with(before.path(), Optimizer::default(), 3),
+        |_, _, _, _| {},
+    )
+    .await;
+    unname(&before.path().join("checkpoint")).await;
+    let error = refused(lion(), before.path()).await;
+    assert!(
+        error.contains("is of AdamW or Muon, and this trainer uses Lion"),
+        "{error}"
+    );
+    let goes_on = told(
+        &with(before.path(), Optimizer::default(), 5),
+        |_, _, _, _| {},
+    )
+    .await;
+    assert_eq!(goes_on.steps, 5);
+    let error = refused(Optimizer::named("muon").unwrap(), before.path()).await;
+    assert!(
+        error.contains("is of AdamW, and this trainer uses Muon"),
+        "{error}"
+    );
+}
+
+/// Takes the optimiser's name out of the newest checkpoint's manifest.
+async fn unname(checkpoints: &Path) {
+    let storage = Storage::create(checkpoints.to_str().unwrap()).unwrap();
+    let (entry, mut manifest) = find(&storage, Which::Latest).await.unwrap();
+    assert!(manifest.blobs.remove("optimizer.json").is_some());
+    let file = checkpoints.join(entry.file(MANIFEST));
+    fs::write(file, manifest.encode()).unwrap();
 }
 
 /// SEMANTICS 106.

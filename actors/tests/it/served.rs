@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, Timestamp};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::engine::served::{Dialect, Patience, ServedSpec};
 use odeon_actors::engine::{EngineSpec, Response, RolloutEngine};
 use odeon_actors::rl::referee::ProgramSpec;
@@ -55,6 +55,7 @@ fn compute(base: &Path) -> ComputeSpec {
         warmup_lr: 1e-3,
         lr: 1e-3,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use odeon::{Clock, Failure, ProcessId, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling};
+use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -377,6 +377,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         warmup_lr: 2e-3,
         lr: 2e-3,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

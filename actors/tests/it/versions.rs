@@ -8,7 +8,7 @@ use odeon::{
     Clock, Failure, FailureKind, GrantedDevice, Limits, Ref, System, Timestamp, WorkerMode,
 };
 use odeon_actors::engine::compute::{
-    ComputeSpec, Device, ModelSource, Sampling, latest_model, read_model,
+    ComputeSpec, Device, ModelSource, Sampling, latest_model, policy_optimizer, read_model,
 };
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
@@ -270,6 +270,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         warmup_lr: 1e-3,
         lr: 1e-3,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -1,5 +1,5 @@
-//! The clipped policy surrogate with KL penalty, entropy bonus, correction for stale data and likelihood
-//! of right replies.
+//! The policy's loss: a surrogate with KL penalty, entropy bonus, correction for stale data and
+//! likelihood of right replies.
 
 use std::ops::Range;
 
@@ -9,27 +9,24 @@ use super::{
     divergence::{KlEstimator, KlPenalty, LOG_RATIO_MAX},
     error::{ObjectiveError, check},
     reduction::{Reduction, Totals},
+    surrogate::{Ratio, Surrogate, Token},
 };
 
-/// Settings of the policy loss of PPO, GRPO, Dr. GRPO, DAPO, GSPO and VAPO.
+/// Settings of the policy loss of PPO, GRPO, Dr. GRPO, DAPO, GSPO, VAPO and CISPO.
 ///
-/// Per token, with `ρ = exp(new - old)` of the log-probabilities:
+/// Per token, with a [`Surrogate`] `L` of its ratio and its advantage:
 ///
-/// `-w min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) + β KL - c H`
+/// `w L + β KL - c H`
 ///
-/// (PPO's equation 7 with DAPO's separate bounds, GRPO's KL term, and the entropy bonus of PPO's
-/// equation 9), averaged as [`Reduction`] says. `w` is 1, or corrects for the age of the data
-/// ([`importance_cap`](Self::importance_cap)). On top of that may come the negative log-likelihood of
-/// the right replies ([`positive_coefficient`](Self::positive_coefficient)).
+/// (GRPO's KL term, and the entropy bonus of PPO's equation 9), averaged as [`Reduction`] says. `w` is 1,
+/// or corrects for the age of the data ([`importance_cap`](Self::importance_cap)). On top of that may
+/// come the negative log-likelihood of the right replies
+/// ([`positive_coefficient`](Self::positive_coefficient)).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyObjective {
-    /// The most that the ratio may fall below 1 before the gradient stops.
-    pub clip_low: f32,
-    /// The most that the ratio may rise above 1; larger than `clip_low` is DAPO's clip-higher.
-    pub clip_high: f32,
-    /// The ratio that is compared with the trust region.
-    pub ratio: Ratio,
+    /// The loss of a token by its ratio and its advantage.
+    pub surrogate: Surrogate,
     /// The penalty for leaving the reference policy, if any.
     pub kl: Option<KlPenalty>,
     /// The factor on the mean entropy, which is subtracted: c.
@@ -44,18 +41,6 @@ pub struct PolicyObjective {
     /// The factor on the mean negative log-likelihood of the tokens of right replies: VAPO's μ (Yue
     /// et al. 2025, arXiv 2504.05118, equation 11).
     pub positive_coefficient: f32,
-}
-
-/// Of what the new and the old probability are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ratio {
-    /// Each token.
-    #[default]
-    Token,
-    /// The whole reply, as the geometric mean over its tokens, `exp(mean(new - old))`: GSPO (Zheng et
-    /// al. 2025, arXiv 2507.18071). Its trust region is some hundred times narrower.
-    Sequence,
 }
 
 /// One micro-batch: an entry per response token in every slice but the last two.
@@ -102,9 +87,11 @@ pub struct PolicyMetrics {
     pub ratio_mean: f64,
     /// The largest ratio.
     pub ratio_max: f64,
-    /// Fraction of tokens whose gradient the upper bound stopped.
+    /// Fraction of tokens that the upper bound held: their gradient, or with [`Cispo`] their weight.
+    ///
+    /// [`Cispo`]: super::Cispo
     pub clipped_high_fraction: f64,
-    /// Fraction of tokens whose gradient the lower bound stopped.
+    /// The same of the lower bound.
     pub clipped_low_fraction: f64,
     /// Mean `k3` estimate of `KL(old ‖ new)` in nats: how far the policy has moved.
     pub approximate_kl: f64,
@@ -122,9 +109,7 @@ impl Default for PolicyObjective {
     /// PPO's clip range of 0.2 on both sides, mean over tokens, no KL penalty, no entropy bonus.
     fn default() -> Self {
         Self {
-            clip_low: 0.2,
-            clip_high: 0.2,
-            ratio: Ratio::Token,
+            surrogate: Surrogate::default(),
             kl: None,
             entropy_coefficient: 0.0,
             reduction: Reduction::TokenMean,
@@ -177,7 +162,7 @@ impl PolicyObjective {
     ) {
         let share = 1.0 / output.metrics.tokens.max(1) as f64;
         let bonus = f64::from(self.entropy_coefficient);
-        let length = range.len() as f64;
+        let (length, ratio) = (range.len() as f64, self.surrogate.ratio());
         let log_ratio =
             |t: usize| f64::from(batch.new_log_probs[t]) - f64::from(batch.old_log_probs[t]);
         let mean = range.clone().map(log_ratio).sum::<f64>() / length;
@@ -190,11 +175,14 @@ impl PolicyObjective {
         for t in range.clone() {
             let new = f64::from(batch.new_log_probs[t]);
             let old = f64::from(batch.old_log_probs[t]);
-            let log_ratio = match self.ratio {
-                Ratio::Token => new - old,
-                Ratio::Sequence => mean,
-            };
-            let token = self.surrogate(log_ratio, f64::from(batch.advantages[t]));
+            let token = self.surrogate.term(Token {
+                log_ratio: match ratio {
+                    Ratio::Token => new - old,
+                    Ratio::Sequence => mean,
+                },
+                log_prob: new,
+                advantage: f64::from(batch.advantages[t]),
+            });
             let (importance, capped) = self.importance(batch, t);
             let metrics = &mut output.metrics;
             metrics.ratio_mean += share * token.ratio;
@@ -206,7 +194,7 @@ impl PolicyObjective {
             metrics.importance_capped_fraction += share * f64::from(u8::from(capped));
             let mut loss = importance * token.loss;
             let mut gradient = 0.0;
-            match self.ratio {
+            match ratio {
                 Ratio::Token => gradient = importance * token.gradient,
                 Ratio::Sequence => of_sequence += weights[t] * importance * token.gradient,
             }
@@ -225,7 +213,7 @@ impl PolicyObjective {
             output.loss += weights[t] * loss - likelihood * new;
             output.d_log_probs[t] = (weights[t] * gradient - likelihood) as f32;
         }
-        if self.ratio == Ratio::Sequence {
+        if ratio == Ratio::Sequence {
             // Each token moves the mean by its part of it.
             let each = (of_sequence / length) as f32;
             for gradient in &mut output.d_log_probs[range] {
@@ -243,34 +231,6 @@ impl PolicyObjective {
         let ratio = log_ratio.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp();
         let cap = f64::from(cap);
         (ratio.min(cap), ratio > cap)
-    }
-
-    /// The clipped surrogate of one token and its derivative by the new log-probability.
-    fn surrogate(&self, log_ratio: f64, advantage: f64) -> Surrogate {
-        let held = log_ratio.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX);
-        let ratio = held.exp();
-        let low = 1.0 - f64::from(self.clip_low);
-        let high = 1.0 + f64::from(self.clip_high);
-        let clipped_high = advantage > 0.0 && ratio > high;
-        let clipped_low = advantage < 0.0 && ratio < low;
-        let stopped = clipped_high || clipped_low;
-        let used = if stopped {
-            ratio.clamp(low, high)
-        } else {
-            ratio
-        };
-        let gradient = if stopped || held != log_ratio {
-            0.0
-        } else {
-            -ratio * advantage
-        };
-        Surrogate {
-            ratio,
-            loss: -used * advantage,
-            gradient,
-            clipped_high,
-            clipped_low,
-        }
     }
 }
 
@@ -330,7 +290,7 @@ impl PolicyBatch<'_> {
 }
 
 impl PolicyMetrics {
-    /// The fraction of tokens whose gradient was stopped by either bound.
+    /// The fraction of tokens that either bound held.
     #[must_use]
     pub fn clip_fraction(&self) -> f64 {
         self.clipped_high_fraction + self.clipped_low_fraction
@@ -358,12 +318,4 @@ impl PolicyMetrics {
             ),
         }
     }
-}
-
-struct Surrogate {
-    ratio: f64,
-    loss: f64,
-    gradient: f64,
-    clipped_high: bool,
-    clipped_low: bool,
 }

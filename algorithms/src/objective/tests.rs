@@ -118,6 +118,29 @@ fn ratio() -> impl Strategy<Value = Ratio> {
     prop_oneof![Just(Ratio::Token), Just(Ratio::Sequence)]
 }
 
+/// The surrogate with this ratio that stops gradients at bounds.
+fn bounded(ratio: Ratio, clip_low: f32, clip_high: f32) -> Surrogate {
+    match ratio {
+        Ratio::Token => Surrogate::Clipped(Clipped {
+            clip_low,
+            clip_high,
+        }),
+        Ratio::Sequence => Surrogate::Gspo(Gspo {
+            clip_low,
+            clip_high,
+        }),
+    }
+}
+
+fn bounds(surrogate: Surrogate) -> [f64; 2] {
+    let (low, high) = match surrogate {
+        Surrogate::Clipped(it) => (it.clip_low, it.clip_high),
+        Surrogate::Gspo(it) => (it.clip_low, it.clip_high),
+        Surrogate::Cispo(it) => (it.clip_low, it.clip_high),
+    };
+    [1.0 - f64::from(low), 1.0 + f64::from(high)]
+}
+
 fn objective() -> impl Strategy<Value = PolicyObjective> {
     let kl = prop::option::of((estimator(), 0.0_f32..1.0));
     let clip = (0.05_f32..0.3, 0.05_f32..0.5);
@@ -134,9 +157,7 @@ fn objective() -> impl Strategy<Value = PolicyObjective> {
         .prop_map(
             |((clip_low, clip_high), kl, entropy_coefficient, reduction, ratio, cap, positive)| {
                 PolicyObjective {
-                    clip_low,
-                    clip_high,
-                    ratio,
+                    surrogate: bounded(ratio, clip_low, clip_high),
                     kl: kl.map(|(estimator, coefficient)| KlPenalty {
                         estimator,
                         coefficient,
@@ -173,9 +194,9 @@ proptest! {
     fn policy_gradients_are_the_slopes_of_the_loss(case in case(), objective in objective()) {
         let totals = case.totals();
         let output = objective.evaluate(&case.batch(), totals).unwrap();
-        let ratios = case.ratios(objective.ratio);
+        let ratios = case.ratios(objective.surrogate.ratio());
         for (t, &ratio) in ratios.iter().enumerate() {
-            let bounds = [1.0 - f64::from(objective.clip_low), 1.0 + f64::from(objective.clip_high)];
+            let bounds = bounds(objective.surrogate);
             let by_new = slope(&case.new, t, |new| {
                 let batch = PolicyBatch { new_log_probs: new, ..case.batch() };
                 objective.evaluate(&batch, totals).unwrap().loss
@@ -247,7 +268,8 @@ proptest! {
 
     #[test]
     fn clipped_tokens_have_no_gradient_and_are_counted(case in case()) {
-        let objective = PolicyObjective { clip_high: 0.28, ..PolicyObjective::default() };
+        let surrogate = bounded(Ratio::Token, 0.2, 0.28);
+        let objective = PolicyObjective { surrogate, ..PolicyObjective::default() };
         let output = objective.evaluate(&case.batch(), case.totals()).unwrap();
         let mut clipped = 0;
         for t in 0..case.new.len() {
@@ -539,9 +561,7 @@ fn a_reply_has_one_ratio_where_its_whole_is_compared() {
         lengths: &[2, 1],
     };
     let objective = PolicyObjective {
-        clip_low: 0.5,
-        clip_high: 0.5,
-        ratio: Ratio::Sequence,
+        surrogate: bounded(Ratio::Sequence, 0.5, 0.5),
         reduction: Reduction::SequenceMean,
         ..PolicyObjective::default()
     };

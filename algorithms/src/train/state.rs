@@ -4,13 +4,12 @@
 //! "ODTRAIN2"                   8 bytes
 //! steps taken                  u64
 //! trained parameters, n        u64
-//! optimiser                    u64, 0 AdamW, 1 Muon
+//! optimiser                    u64, its number in the list of all (0 AdamW, 1 Muon, 2 Lion)
 //! rank of the adapters         u64, 0 without
 //! alpha of the adapters        f32, 0 without
 //! CRC-32 of the frozen weights u32, 0 without adapters
 //! adapters                     n f32, nothing without
-//! first moments                n f32
-//! second moments               n f32
+//! what the optimiser keeps     n f32 for each buffer of its, in its order
 //! CRC-32 of all before         u32
 //! ```
 //!
@@ -90,14 +89,6 @@ fn described(adapters: Option<LoraConfig>) -> String {
     )
 }
 
-fn optimizer_name(number: u64) -> &'static str {
-    match number {
-        0 => "AdamW",
-        1 => "Muon",
-        _ => "an optimiser of a later version",
-    }
-}
-
 /// The head before the numbers.
 struct Head {
     step: u64,
@@ -112,24 +103,21 @@ struct Head {
 pub enum StatePart {
     /// The parameters themselves.
     Parameters,
-    /// First moments.
-    First,
-    /// Second moments.
-    Second,
+    /// One of the buffers that the optimiser keeps, by its place in [`Optimizer::state`].
+    State(usize),
 }
 
 impl<B: Backend> Trainer<B> {
     /// Reads some of the numbers of a trainer without adapters, wherever its device has them.
     ///
     /// # Panics
-    /// When there are fewer, or the trainer has adapters.
+    /// When there are fewer, the optimiser keeps no such buffer, or the trainer has adapters.
     pub fn read_part(&self, part: StatePart, at: usize, out: &mut [f32]) {
         assert!(!self.model().has_adapters(), "adapters are no part of it");
         let backend = self.model().backend();
         let buffer = match part {
             StatePart::Parameters => self.model().params(),
-            StatePart::First => &self.moment1,
-            StatePart::Second => &self.moment2,
+            StatePart::State(number) => &self.optimizer.state[number],
         };
         backend.read(B::view(buffer, at..at + out.len()), out);
     }
@@ -144,8 +132,7 @@ impl<B: Backend> Trainer<B> {
         let backend = model.backend().clone();
         let buffer = match part {
             StatePart::Parameters => model.trained().1,
-            StatePart::First => &mut self.moment1,
-            StatePart::Second => &mut self.moment2,
+            StatePart::State(number) => &mut self.optimizer.state[number],
         };
         backend.write(B::view_mut(buffer, at..at + numbers.len()), numbers);
     }
@@ -217,7 +204,7 @@ impl<B: Backend> Trainer<B> {
             });
         }
         if optimizer != own.optimizer {
-            let [found, expected] = [optimizer, own.optimizer].map(optimizer_name);
+            let [found, expected] = [optimizer, own.optimizer].map(Optimizer::name_of);
             return Err(StateError::Optimizer { found, expected });
         }
         if base != own.base {
@@ -230,7 +217,7 @@ impl<B: Backend> Trainer<B> {
         let backend = model.backend().clone();
         let adapters = model.adapters_mut();
         let buffers = adapters.into_iter().map(|a| a.layout_and_params_mut().1);
-        for buffer in buffers.chain([&mut self.moment1, &mut self.moment2]) {
+        for buffer in buffers.chain(&mut self.optimizer.state) {
             write_pieces(&backend, buffer, |bytes| from.fill(bytes))?;
         }
         let sum = from.sum.clone().finalize();
@@ -247,10 +234,7 @@ impl<B: Backend> Trainer<B> {
         Head {
             step: self.step,
             parameters: model.trainable_parameters() as u64,
-            optimizer: match self.config.optimizer {
-                Optimizer::AdamW => 0,
-                Optimizer::Muon { .. } => 1,
-            },
+            optimizer: self.config.optimizer.number(),
             adapters,
             base: if adapters.is_some() {
                 checksum(model)
@@ -263,7 +247,7 @@ impl<B: Backend> Trainer<B> {
     /// In the order of the file.
     fn state_buffers(&self) -> impl Iterator<Item = &B::Buffer> {
         let adapters = self.model().adapters().map(Adapters::params);
-        adapters.into_iter().chain([&self.moment1, &self.moment2])
+        adapters.into_iter().chain(&self.optimizer.state)
     }
 }
 

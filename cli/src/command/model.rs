@@ -69,6 +69,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         warmup_lr: recipe.warmup.lr,
         lr: recipe.rl.lr,
         schedule: schedule(recipe),
+        optimizer: recipe.rl.optimizer,
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
         minibatches: recipe.rl.minibatches,

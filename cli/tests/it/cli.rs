@@ -751,6 +751,35 @@ fn a_run_whose_models_are_placed_goes_on_when_a_rank_is_killed() {
     repeated_to_the_bit(&reports);
 }
 
+/// An optimiser with one moment and an objective of its own: the run makes its steps, goes on after its
+/// trainer is killed, and keeps its optimiser.
+#[test]
+fn a_run_with_lion_and_cispo_goes_on_when_its_trainer_is_killed() {
+    let chosen = |text: String, optimizer: &str| {
+        let more = format!("algorithm = \"grpo\"\noptimizer = {optimizer}\nobjective = \"cispo\"");
+        text.replacen("algorithm = \"grpo\"", &more, 1)
+    };
+    let lion = "{ lion = { beta1 = 0.95 } }";
+    let (said, reports) = killed(&chosen(tiny(KILLED_STEPS), lion), "trainer");
+    assert!(said.contains("goes on from its checkpoint"), "{said}");
+    let steps: Vec<&Value> = of(&reports, "Step").collect();
+    assert!(
+        steps.iter().all(|step| step["loss"].is_number()),
+        "{steps:?}"
+    );
+    assert_eq!(steps.last().unwrap()["version"], KILLED_STEPS);
+
+    let place = Place::new();
+    place.write("r.toml", &chosen(tiny(2), lion));
+    place.out(&["run", "r.toml"]);
+    place.write("r.toml", &chosen(tiny(4), "\"adamw\""));
+    let error = place.error(&["run", "r.toml"]);
+    assert!(error.contains("optimizer was {\"lion\""), "{error}");
+    place.write("r.toml", &chosen(tiny(4), lion));
+    place.out(&["run", "r.toml"]);
+    assert_eq!(of(&place.reports(), "Step").count(), 4);
+}
+
 /// Programs are run against tests, by the reward actor, the trainer and the command.
 #[test]
 fn a_run_on_programs_makes_its_steps_and_is_evaluated() {

@@ -38,7 +38,8 @@ pub fn isa() -> Isa {
 }
 
 /// Defines a function whose body is compiled once per instruction set and dispatched at run time.
-/// The body may name the constant `FMA`: whether the multiply-add is one instruction.
+/// The body may name the constant `FMA`: whether the multiply-add is one instruction. One type
+/// parameter with one bound may stand before the arguments.
 ///
 /// ```
 /// odeon_simd::simd! {
@@ -48,39 +49,50 @@ pub fn isa() -> Isa {
 ///             *sum += value;
 ///         }
 ///     }
+///
+///     /// `all += more`.
+///     fn raise<T: Into<f32>>(all: &mut [f32], more: T) {
+///         let more = more.into();
+///         all.iter_mut().for_each(|one| *one += more);
+///     }
 /// }
 ///
 /// let mut sums = [1.0, 2.0];
 /// add(&mut sums, &[0.5, 0.5]);
-/// assert_eq!(sums, [1.5, 2.5]);
+/// raise(&mut sums, 1u8);
+/// assert_eq!(sums, [2.5, 3.5]);
 /// ```
 #[macro_export]
 macro_rules! simd {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?)
-        $(-> $ret:ty)? $body:block)*) => {$(
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident $(<$type:ident: $bound:path>)?
+        ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$meta])*
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$type: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
             #[allow(clippy::extra_unused_type_parameters, reason = "some bodies need no FMA")]
-            fn body<const FMA: bool>($($arg: $ty),*) $(-> $ret)? $body
+            fn body<const FMA: bool $(, $type: $bound)?>($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                 #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
-                fn v4($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+                fn v4 $(<$type: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
+                    body::<true $(, $type)?>($($arg),*)
+                }
                 #[target_feature(enable = "avx2,fma")]
                 #[allow(clippy::too_many_arguments, reason = "as many as the function has")]
-                fn v3($($arg: $ty),*) $(-> $ret)? { body::<true>($($arg),*) }
+                fn v3 $(<$type: $bound>)? ($($arg: $ty),*) $(-> $ret)? {
+                    body::<true $(, $type)?>($($arg),*)
+                }
                 match $crate::isa() {
                     // SAFETY: `isa` found every feature that the copy is compiled for.
-                    $crate::Isa::V4 => return unsafe { v4($($arg),*) },
+                    $crate::Isa::V4 => return unsafe { v4 $(::<$type>)? ($($arg),*) },
                     // SAFETY: as above.
-                    $crate::Isa::V3 => return unsafe { v3($($arg),*) },
+                    $crate::Isa::V3 => return unsafe { v3 $(::<$type>)? ($($arg),*) },
                     $crate::Isa::Baseline => {}
                 }
             }
-            body::<false>($($arg),*)
+            body::<false $(, $type)?>($($arg),*)
         }
     )*};
 }

@@ -6,12 +6,11 @@ use super::{
     BACKWARD, FORWARD, Noise, backward, close, dot, forward, gradient_close, reference, wide,
 };
 use crate::backend::{
-    AdamW, AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Segment, Store,
-    Strides, VocabGrad, VocabStats,
+    AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Store, Strides, VocabGrad,
+    VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
-use crate::muon::{Matrix, Muon, MuonScratch};
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
 fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
@@ -473,120 +472,6 @@ pub fn softmax<B: Backend>(b: &B) {
         let want: Vec<f64> = x.iter().map(|z| z.exp() / total).collect();
         close("softmax", FORWARD, &probs[row * cols..][..cols], &want);
         close("softmax logsumexp", FORWARD, &lse[row..=row], &[total.ln()]);
-    }
-}
-
-/// Three optimiser steps; elements outside the segments stay.
-pub fn adamw<B: Backend>(b: &B) {
-    let mut noise = Noise(10);
-    let len = 40_000;
-    let params = noise.vec(len);
-    let mut dev = b.buffer(&params);
-    let (mut m1, mut m2) = (b.alloc(len), b.alloc(len));
-    let segments = [
-        Segment {
-            range: 0..20_000,
-            weight_decay: 0.1,
-        },
-        Segment {
-            range: 20_000..39_990,
-            weight_decay: 0.0,
-        },
-    ];
-    let (mut want, mut wm, mut wv) = (wide(&params), vec![0.0; len], vec![0.0; len]);
-    for step in 1..=3 {
-        let call = AdamW {
-            lr: 0.01,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            step,
-            grad_scale: 0.5,
-        };
-        let grads = noise.vec(len);
-        b.adamw(
-            call,
-            &segments,
-            &mut dev,
-            &b.buffer(&grads),
-            &mut m1,
-            &mut m2,
-        );
-        for segment in &segments {
-            for i in segment.range.clone() {
-                let g = 0.5 * f64::from(grads[i]);
-                wm[i] = 0.9 * wm[i] + 0.1 * g;
-                wv[i] = 0.95 * wv[i] + 0.05 * g * g;
-                let m = wm[i] / (1.0 - 0.9f64.powi(step as i32));
-                let v: f64 = wv[i] / (1.0 - 0.95f64.powi(step as i32));
-                want[i] -= 0.01 * f64::from(segment.weight_decay) * want[i];
-                want[i] -= 0.01 * m / (v.sqrt() + 1e-8);
-            }
-        }
-    }
-    close("adamw", FORWARD, &b.to_vec(&dev), &want);
-    assert_eq!(
-        b.to_vec(&dev)[39_990..],
-        params[39_990..],
-        "outside the segments"
-    );
-}
-
-/// Three steps of Muon on a wide, a tall and a square matrix; elements outside them stay.
-pub fn muon<B: Backend>(b: &B) {
-    let mut noise = Noise(16);
-    let shapes = [(12, 40, 0.1), (50, 20, 0.0), (16, 16, 0.1)];
-    let mut end = 5;
-    let matrices = shapes.map(|(rows, cols, weight_decay)| {
-        let range = end..end + rows * cols;
-        end = range.end + 3;
-        Matrix {
-            range,
-            cols,
-            weight_decay,
-        }
-    });
-    let params = noise.vec(end);
-    let (mut dev, mut momenta) = (b.buffer(&params), b.alloc(end));
-    let mut scratch = MuonScratch::new(b, &matrices);
-    let (mut want, mut held) = (wide(&params), vec![0.0; end]);
-    for _ in 0..3 {
-        let grads = noise.vec(end);
-        let call = Muon {
-            lr: 0.02,
-            momentum: 0.95,
-            grad_scale: 0.5,
-        };
-        call.step(
-            b,
-            &matrices,
-            &mut dev,
-            &b.buffer(&grads),
-            &mut momenta,
-            &mut scratch,
-        );
-        for matrix in &matrices {
-            let at = matrix.range.clone();
-            let rows = at.len() / matrix.cols;
-            let nesterov: Vec<f64> = at
-                .clone()
-                .map(|i| {
-                    let g = 0.5 * f64::from(grads[i]);
-                    held[i] = 0.95 * held[i] + g;
-                    g + 0.95 * held[i]
-                })
-                .collect();
-            let size = 0.02 * 0.2 * (rows.max(matrix.cols) as f64).sqrt();
-            let made = reference::orthogonal(rows, matrix.cols, &nesterov);
-            for (w, o) in want[at].iter_mut().zip(made) {
-                *w = *w * (1.0 - 0.02 * f64::from(matrix.weight_decay)) - size * o;
-            }
-        }
-    }
-    let got = b.to_vec(&dev);
-    close("muon", forward(b, 15), &got, &want);
-    for i in (0..end).filter(|i| !matrices.iter().any(|m| m.range.contains(i))) {
-        assert_eq!(got[i], params[i], "outside the matrices");
     }
 }
 

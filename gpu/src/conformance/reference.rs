@@ -1,6 +1,6 @@
 //! The operations in f64, written for reading.
 
-use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store, Strides};
+use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store};
 
 pub(super) fn matmul(call: MatMul, a: &[f64], b: &[f64], c: &mut [f64]) {
     for batch in 0..call.batch {
@@ -142,32 +142,4 @@ pub(super) fn combine(
         }
     }
     out
-}
-
-/// The quintic iteration on the matrix itself, without the back-ends' choice of sides.
-pub(super) fn orthogonal(rows: usize, cols: usize, x: &[f64]) -> Vec<f64> {
-    let [a, b, c] = crate::muon::QUINTIC.map(f64::from);
-    let product = |m, n, k, x: &[f64], y: &[f64], y_strides| {
-        let mut out = vec![0.0; m * n];
-        let call = MatMul {
-            b: y_strides,
-            ..MatMul::linear(m, n, k)
-        };
-        matmul(call, x, y, &mut out);
-        out
-    };
-    let norm = x.iter().map(|v| v * v).sum::<f64>().sqrt();
-    let mut x: Vec<f64> = x.iter().map(|v| v / norm).collect();
-    for _ in 0..crate::muon::ROUNDS {
-        let gram = product(rows, rows, cols, &x, &x, Strides::transposed(cols));
-        let square = product(rows, rows, rows, &gram, &gram, Strides::rows(rows));
-        let poly: Vec<f64> = gram
-            .iter()
-            .zip(&square)
-            .map(|(g, s)| b * g + c * s)
-            .collect();
-        let turned = product(rows, cols, rows, &poly, &x, Strides::rows(cols));
-        x = x.iter().zip(&turned).map(|(x, t)| a * x + t).collect();
-    }
-    x
 }

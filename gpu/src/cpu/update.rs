@@ -2,9 +2,9 @@
 
 use odeon_simd::simd;
 
-use super::pool::{BLOCK, Pool};
+use super::pool::{BLOCK, Pool, Shared};
 use super::simd::{LANES, madd, reduce};
-use crate::backend::AdamW;
+use crate::update_rule::UpdateRule;
 
 simd! {
     /// `dst += scale * src`.
@@ -40,28 +40,13 @@ simd! {
         lanes.iter().sum::<f64>() + rest
     }
 
-    fn adamw_block(
-        call: AdamW,
-        weight_decay: f32,
+    fn rule_block<R: UpdateRule>(
+        rule: R,
         params: &mut [f32],
         grads: &[f32],
-        moment1: &mut [f32],
-        moment2: &mut [f32],
+        states: &mut [&mut [f32]],
     ) {
-        let len = params.len();
-        let (grads, moment1, moment2) = (&grads[..len], &mut moment1[..len], &mut moment2[..len]);
-        let AdamW { lr, beta1, beta2, eps, grad_scale, step } = call;
-        let correct1 = (1.0 - f64::from(beta1).powf(step as f64)) as f32;
-        let correct2 = (1.0 - f64::from(beta2).powf(step as f64)) as f32;
-        let (rate, root2, keep) = (lr / correct1, correct2.sqrt(), 1.0 - lr * weight_decay);
-        for i in 0..len {
-            let g = grads[i] * grad_scale;
-            let m = beta1 * moment1[i] + (1.0 - beta1) * g;
-            let v = beta2 * moment2[i] + (1.0 - beta2) * g * g;
-            moment1[i] = m;
-            moment2[i] = v;
-            params[i] = params[i] * keep - rate * m / (v.sqrt() / root2 + eps);
-        }
+        rule.apply(params, grads, states);
     }
 }
 
@@ -73,27 +58,25 @@ pub(super) fn sum_squares(pool: &Pool, src: &[f32]) -> f64 {
     partial.iter().sum()
 }
 
-pub(super) fn adamw(
+/// One step of a rule over slices of one length, in blocks.
+pub(super) fn update(
     pool: &Pool,
-    call: AdamW,
-    weight_decay: f32,
+    rule: impl UpdateRule,
     params: &mut [f32],
     grads: &[f32],
-    moment1: &mut [f32],
-    moment2: &mut [f32],
+    states: &mut [&mut [f32]],
 ) {
-    // Three destinations: the first two are zipped, the third is cut by hand.
-    let moment2 = super::pool::Shared::new(moment2);
-    pool.blocks2((params, BLOCK), (moment1, BLOCK), |i, params, moment1| {
-        // SAFETY: block `i` of the second moment belongs to this task alone.
-        let moment2 = unsafe { moment2.slice(i * BLOCK, params.len()) };
-        adamw_block(
-            call,
-            weight_decay,
-            params,
-            &grads[i * BLOCK..],
-            moment1,
-            moment2,
-        );
+    assert!(
+        states.iter().all(|state| state.len() == params.len()),
+        "operands of one length"
+    );
+    let states: Vec<Shared> = states.iter_mut().map(|state| Shared::new(state)).collect();
+    pool.blocks(params, BLOCK, |i, params| {
+        let block = states.iter().map(|state| {
+            // SAFETY: block `i` of each belongs to this task alone.
+            unsafe { state.slice(i * BLOCK, params.len()) }
+        });
+        let mut block: Vec<&mut [f32]> = block.collect();
+        rule_block(rule, params, &grads[i * BLOCK..], &mut block);
     });
 }

@@ -6,7 +6,9 @@
 
 use std::fmt::Debug;
 
-use crate::cuda::kernel::Kernel;
+use crate::cuda::error::CudaError;
+use crate::cuda::kernel::AnyKernel;
+use crate::update_rule::RuleText;
 use odeon_devices::fault::GpuFault;
 use odeon_devices::memory::MemoryError;
 
@@ -51,6 +53,13 @@ pub trait Card: Debug + Send + Sync + 'static {
     ///
     /// The device's fault, also one of an earlier command.
     fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuFault>;
+
+    /// Makes the kernel of an update rule, unless it was made before: launches name it from now on.
+    ///
+    /// # Errors
+    ///
+    /// The text does not compile, or the device's fault.
+    fn prepare(&self, rule: RuleText) -> Result<(), CudaError>;
 
     /// Begins commands.
     ///
@@ -128,7 +137,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Launch {
     /// Which.
-    pub kernel: Kernel,
+    pub kernel: AnyKernel,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Threads of a block, a multiple of 32.

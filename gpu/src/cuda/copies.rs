@@ -61,7 +61,7 @@ mod tests {
 
     fn rounding(from: u64, to: u64) -> (Launch, Range<u64>, Range<u64>) {
         let launch = Launch {
-            kernel: Kernel::round_rows,
+            kernel: Kernel::round_rows.into(),
             grid: [1, 1, 1],
             block: 256,
             shared: 0,

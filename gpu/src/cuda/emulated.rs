@@ -21,6 +21,9 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, MatMul, Strides};
 use crate::cpu::Cpu;
 use crate::cuda::card::{Addend, Card, Command, Format, Gemm, Launch, Operand};
+use crate::cuda::error::CudaError;
+use crate::cuda::kernel::rule_name;
+use crate::update_rule::RuleText;
 use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_devices::memory::{MemoryError, Shares};
 
@@ -282,6 +285,15 @@ impl Card for Emulated {
         self.settle();
         self.library.read(from, bytes);
         Ok(())
+    }
+
+    fn prepare(&self, rule: RuleText) -> Result<(), CudaError> {
+        let made = self.library.prepare(rule);
+        made.map_err(|error| CudaError::Compile {
+            name: rule_name(rule),
+            arch: "the processor".to_owned(),
+            log: error.to_string(),
+        })
     }
 
     fn run(&self, commands: &[Command]) -> Result<(), GpuFault> {

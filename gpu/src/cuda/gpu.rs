@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::cuda::cache::KernelCache;
 use crate::cuda::card::{Card, Command};
 use crate::cuda::error::CudaError;
+use crate::update_rule::RuleText;
 use odeon_devices::fault::GpuFault;
 use odeon_devices::memory::{Block, MemoryError, Pool, PoolStats, RawMemory};
 
@@ -191,6 +192,11 @@ impl Card for Gpu {
 
     fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuFault> {
         self.ring.lock().download(&self.stream, from, bytes)
+    }
+
+    fn prepare(&self, rule: RuleText) -> Result<(), CudaError> {
+        self.context.bind()?;
+        self.kernels.prepare(rule)
     }
 
     fn run(&self, commands: &[Command]) -> Result<(), GpuFault> {

@@ -1,4 +1,10 @@
-//! The kernels: CUDA C++ sources that are part of the binary, and the names of what they hold.
+//! The kernels: CUDA C++ sources that are part of the binary, the names of what they hold, and those
+//! that are made of the text of an update rule.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::update_rule::RuleText;
 
 macro_rules! kernels {
     ($($source:ident $file:literal: $($name:ident)*;)*) => {
@@ -61,7 +67,7 @@ macro_rules! kernels {
 
 kernels! {
     Flat "flat": fill scale axpy add_bias column_sums add_parts square_parts add_squares round_flat
-        round_rows gather_rows adamw;
+        round_rows gather_rows;
     Rows "rows": rms_norm rms_norm_dx rms_norm_dweight rope swiglu swiglu_backward gather scatter
         combine_dsrc combine_dweights softmax;
     Vocab "vocab": vocab_fold vocab_finish vocab_gradient vocab_gradient_bf16;
@@ -85,6 +91,92 @@ impl Source {
     pub fn text(self) -> String {
         format!("{HEAD}\n#line 1 \"{}.cu\"\n{}", self.name(), self.body())
     }
+}
+
+/// A kernel that a launch names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AnyKernel {
+    /// One of the sources.
+    Own(Kernel),
+    /// One made of a rule's text.
+    Rule(RuleText),
+}
+
+impl AnyKernel {
+    /// Its name in the source.
+    #[must_use]
+    pub fn name(&self) -> Cow<'static, str> {
+        match self {
+            Self::Own(kernel) => kernel.name().into(),
+            Self::Rule(rule) => rule_name(*rule).into(),
+        }
+    }
+}
+
+impl From<Kernel> for AnyKernel {
+    fn from(kernel: Kernel) -> Self {
+        Self::Own(kernel)
+    }
+}
+
+impl From<RuleText> for AnyKernel {
+    fn from(rule: RuleText) -> Self {
+        Self::Rule(rule)
+    }
+}
+
+/// Name of a rule's kernel.
+#[must_use]
+pub fn rule_name(rule: RuleText) -> String {
+    format!("update_{}", rule.name)
+}
+
+/// The text of a rule's kernel, without what is common to all: the rule as a function, and the loop
+/// around it, in which nothing has a name of the rule's.
+#[must_use]
+pub fn rule_body(rule: RuleText) -> String {
+    let RuleText {
+        parameter,
+        gradient,
+        states,
+        numbers,
+        body,
+        ..
+    } = rule;
+    let each =
+        |count: usize, make: &dyn Fn(usize) -> String| -> String { (0..count).map(make).collect() };
+    let (kept, given) = (states.len(), numbers.len());
+    let mut text = format!("#define RULE {}\n#define STATES {kept}\n", rule_name(rule));
+    for (name, value) in [
+        ("BUFFERS", each(kept, &|k| format!("float* b{k}, "))),
+        ("POINTERS", each(kept, &|k| format!("b{k}, "))),
+        ("NUMBERS", each(given, &|n| format!(", float n{n}"))),
+        (
+            "ELEMENT(e)",
+            format!(
+                "element(p[e], g[e]{}{})",
+                each(kept, &|k| format!(", s[{k}][e]")),
+                each(given, &|n| format!(", n{n}"))
+            ),
+        ),
+        ("let", "const float".to_owned()),
+    ] {
+        // A text that is written cannot fail.
+        let _ = writeln!(text, "#define {name} {value}");
+    }
+    let _ = writeln!(
+        text,
+        "INLINE void element(float& {parameter}, float {gradient}{}{}) {{\n{body}\n}}\n#undef let",
+        each(kept, &|k| format!(", float& {}", states[k])),
+        each(given, &|n| format!(", float {}", numbers[n])),
+    );
+    text + "#line 1 \"update.cu\"\n" + include_str!("kernels/update.cu")
+}
+
+/// The whole text of a rule's kernel, as a compiler takes it.
+#[must_use]
+pub fn rule_text(rule: RuleText) -> String {
+    format!("{HEAD}\n{}", rule_body(rule))
 }
 
 #[cfg(test)]

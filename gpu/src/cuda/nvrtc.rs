@@ -6,8 +6,9 @@ use libloading::Library;
 
 use crate::cuda::cache::{CacheKey, KernelCache};
 use crate::cuda::error::CudaError;
-use crate::cuda::kernel::Source;
+use crate::cuda::kernel::{Source, rule_name, rule_text};
 use crate::cuda::places::{Places, unusable};
+use crate::update_rule::RuleText;
 
 /// The compiler.
 #[derive(Debug)]
@@ -99,12 +100,25 @@ impl Nvrtc {
     ///
     /// [`CudaError::Compile`] with the compiler's words.
     pub fn compile(&self, source: Source, arch: &str) -> Result<Vec<u8>, CudaError> {
-        self.compile_text(source.name(), &source.text(), &options(arch))
-            .map_err(|log| CudaError::Compile {
-                name: source.name().to_owned(),
-                arch: arch.to_owned(),
-                log,
-            })
+        self.compile_for(source.name(), &source.text(), arch)
+    }
+
+    /// The same of an update rule's kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Compile`] with the compiler's words.
+    pub fn compile_rule(&self, rule: RuleText, arch: &str) -> Result<Vec<u8>, CudaError> {
+        self.compile_for(&rule_name(rule), &rule_text(rule), arch)
+    }
+
+    fn compile_for(&self, name: &str, text: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
+        let compiled = self.compile_text(name, text, &options(arch));
+        compiled.map_err(|log| CudaError::Compile {
+            name: name.to_owned(),
+            arch: arch.to_owned(),
+            log,
+        })
     }
 
     /// The text as machine code, or what the compiler says against it.
@@ -202,17 +216,41 @@ pub fn compile_cached(
     source: Source,
     arch: &str,
 ) -> Result<Vec<u8>, CudaError> {
-    let (text, options) = (source.text(), options(arch));
+    cached(nvrtc, cache, source.name(), &source.text(), arch)
+}
+
+/// The same of an update rule's kernel.
+///
+/// # Errors
+///
+/// [`CudaError::Compile`].
+pub fn rule_cached(
+    nvrtc: &Nvrtc,
+    cache: &KernelCache,
+    rule: RuleText,
+    arch: &str,
+) -> Result<Vec<u8>, CudaError> {
+    cached(nvrtc, cache, &rule_name(rule), &rule_text(rule), arch)
+}
+
+fn cached(
+    nvrtc: &Nvrtc,
+    cache: &KernelCache,
+    name: &str,
+    text: &str,
+    arch: &str,
+) -> Result<Vec<u8>, CudaError> {
+    let options = options(arch);
     let key = CacheKey {
-        name: source.name(),
-        text: &text,
+        name,
+        text,
         options: &options,
         version: nvrtc.version(),
     };
     if let Some(code) = cache.get(key) {
         return Ok(code);
     }
-    let code = nvrtc.compile(source, arch)?;
+    let code = nvrtc.compile_for(name, text, arch)?;
     drop(cache.put(key, &code));
     Ok(code)
 }

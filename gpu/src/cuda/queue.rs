@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::cuda::card::{Arg, Card, Command, Gemm, Launch};
 use crate::cuda::copies::Copies;
-use crate::cuda::kernel::Kernel;
+use crate::cuda::kernel::{AnyKernel, Kernel};
 use odeon_devices::fault::GpuFault;
 use odeon_devices::memory::MemoryError;
 
@@ -138,13 +138,19 @@ impl<C: Card> Queue<C> {
         self.scratch.address
     }
 
-    pub(super) fn launch(&mut self, kernel: Kernel, grid: [u64; 3], block: u32, args: Vec<Arg>) {
+    pub(super) fn launch(
+        &mut self,
+        kernel: impl Into<AnyKernel>,
+        grid: [u64; 3],
+        block: u32,
+        args: Vec<Arg>,
+    ) {
         self.launch_shared(kernel, grid, block, 0, args);
     }
 
     pub(super) fn launch_shared(
         &mut self,
-        kernel: Kernel,
+        kernel: impl Into<AnyKernel>,
         grid: [u64; 3],
         block: u32,
         shared: u64,
@@ -345,14 +351,14 @@ impl<C: Card> Drop for Queue<C> {
 
 /// A launch, unless its grid is empty.
 fn launched(
-    kernel: Kernel,
+    kernel: impl Into<AnyKernel>,
     grid: [u64; 3],
     block: u32,
     shared: u64,
     args: Vec<Arg>,
 ) -> Option<Launch> {
     (!grid.contains(&0)).then(|| Launch {
-        kernel,
+        kernel: kernel.into(),
         grid: grid.map(|n| u32::try_from(n).expect("a grid of at most 2^32 blocks a side")),
         block,
         shared: u32::try_from(shared).expect("shared memory of less than 4 GiB"),

@@ -1,7 +1,7 @@
 //! Flat and row-wise operations: what each kernel is given.
 
-use crate::backend::{AdamW, RopeShape, RopeStyle, Segment, Store};
-use crate::cuda::buffer::{CudaBuffer, CudaView, CudaViewMut};
+use crate::backend::{RopeShape, RopeStyle, Store};
+use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
@@ -349,61 +349,6 @@ impl<C: Card> Cuda<C> {
         ];
         let grid = [scales.len() as u64, 1, 1];
         queue.launch(Kernel::softmax, grid, row_threads(cols).max(128), args);
-    }
-
-    pub(super) fn adamw_step(
-        &self,
-        call: AdamW,
-        segments: &[Segment],
-        params: &mut CudaBuffer<C>,
-        grads: &CudaBuffer<C>,
-        moments: [&mut CudaBuffer<C>; 2],
-    ) {
-        let AdamW {
-            lr,
-            beta1,
-            beta2,
-            eps,
-            step,
-            grad_scale,
-        } = call;
-        let correct = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
-        let (rate, root2) = (lr / correct(beta1), correct(beta2).sqrt());
-        let [moment1, moment2] = moments;
-        let mut queue = self.begun();
-        for Segment {
-            range,
-            weight_decay,
-        } in segments
-        {
-            for buffer in [&*params, grads, moment1, moment2] {
-                assert!(range.end <= buffer.len(), "a segment of the buffers");
-            }
-            let copy = params.rounded().map_or(0, |held| held.address);
-            let count = range.len() as u64;
-            let args = vec![
-                Arg::Pointer(params.address()),
-                Arg::Pointer(grads.address()),
-                Arg::Pointer(moment1.address()),
-                Arg::Pointer(moment2.address()),
-                Arg::Pointer(copy),
-                Arg::U64(range.start as u64),
-                Arg::U64(count),
-                grad_scale.into(),
-                beta1.into(),
-                beta2.into(),
-                eps.into(),
-                rate.into(),
-                root2.into(),
-                (1.0 - lr * weight_decay).into(),
-            ];
-            if count > 0 {
-                queue.launch(Kernel::adamw, chunks(count + 3), 256, args);
-            }
-            if let Some(held) = params.rounded() {
-                held.fresh.lock().insert(range.clone());
-            }
-        }
     }
 }
 

@@ -22,7 +22,7 @@ fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> 
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
         suite!($name, $order, $precision; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax adamw muon packed_linear decode tape
+            swiglu gather combine mixture vocab softmax update packed_linear decode tape
             transformer);
     };
     ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {
@@ -63,11 +63,10 @@ mod around {
     //! parameters.
 
     use odeon_devices::fault::{FaultKind, GpuFault};
+    use odeon_gpu::conformance::TwoMoments;
     use odeon_gpu::cuda::emulated::ThreadOrder;
     use odeon_gpu::cuda::{Cuda, Emulated, PAGE};
-    use odeon_gpu::{
-        AdamW, AttentionShape, Backend, BlockTable, CacheRow, MatMul, Precision, Segment, Store,
-    };
+    use odeon_gpu::{AttentionShape, Backend, BlockTable, CacheRow, MatMul, Precision, Store};
 
     fn started(precision: Precision) -> Option<Cuda<Emulated>> {
         super::emulated(ThreadOrder::Forwards, precision)
@@ -307,19 +306,24 @@ mod around {
         check(&params);
         let grads = cuda.buffer(&vec![1.0; len]);
         let (mut m1, mut m2) = (cuda.alloc(len), cuda.alloc(len));
-        let call = AdamW {
-            lr: 0.5,
-            beta1: 0.9,
-            beta2: 0.99,
+        // The first step of AdamW: the moments' bias corrected, it is the learning rate.
+        let rule = TwoMoments {
+            scale: 1.0,
+            decay1: 0.9,
+            gain1: 1.0,
+            decay2: 0.99,
+            gain2: 1.0,
+            root2: 1.0,
             eps: 1e-8,
-            step: 1,
-            grad_scale: 1.0,
+            rate: 0.5,
+            keep: 1.0,
         };
-        let segments = [Segment {
-            range: 2..201,
-            weight_decay: 0.0,
-        }];
-        cuda.adamw(call, &segments, &mut params, &grads, &mut m1, &mut m2);
+        cuda.update(
+            &[(2..201, rule)],
+            &mut params,
+            &grads,
+            &mut [&mut m1, &mut m2],
+        );
         let values = cuda.to_vec(&params);
         assert_eq!((values[1], values[200], values[201]), (1.0, 0.5, 1.0));
         check(&params);

@@ -1,9 +1,11 @@
 //! Every kernel compiles for Hopper and Ampere, without a card. Skipped by name where NVIDIA's
 //! run-time compiler is not there; `ODEON_NVRTC` names it.
 
+use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::cuda::cache::KernelCache;
 use odeon_gpu::cuda::kernel::{Kernel, Source};
 use odeon_gpu::cuda::{CudaError, Nvrtc, compile_cached};
+use odeon_gpu::{RuleText, UpdateRule};
 
 use crate::lacking::or_skipped;
 
@@ -32,6 +34,27 @@ fn check(arch: &str) {
             assert!(holds(&code, *kernel), "{} for {arch}", kernel.name());
         }
     }
+}
+
+#[test]
+fn the_text_of_a_rule_compiles_for_cards() {
+    let Some(nvrtc) = compiler() else { return };
+    for arch in ["sm_80", "sm_90a"] {
+        let code = nvrtc.compile_rule(TwoMoments::TEXT, arch);
+        let code = code.unwrap_or_else(|error| panic!("{error}"));
+        assert!(code.starts_with(b"\x7fELF"), "machine code");
+        let name = b"\0update_two_moments\0";
+        assert!(code.windows(name.len()).any(|part| part == name), "{arch}");
+    }
+    let wrong = RuleText {
+        body: "p = q;",
+        ..TwoMoments::TEXT
+    };
+    let error = nvrtc.compile_rule(wrong, "sm_80").unwrap_err();
+    assert!(
+        error.to_string().contains("update_two_moments.cu"),
+        "{error}"
+    );
 }
 
 #[test]

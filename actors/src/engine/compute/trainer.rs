@@ -7,7 +7,7 @@ use odeon::Failure;
 use odeon_algorithms::model::TokenScores;
 use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, Totals};
 use odeon_algorithms::task::{Split, Task};
-use odeon_algorithms::train::{CrossEntropy, Schedule, TokenGradients, TrainConfig};
+use odeon_algorithms::train::{self, AdamW, CrossEntropy, Schedule, TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::peak::reachable_flops;
@@ -337,6 +337,16 @@ fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
     }
 }
 
+/// The optimiser of a policy for which none is named: AdamW, whose second moment remembers longer than in
+/// pretraining, as gradients of samples differ more from step to step.
+#[must_use]
+pub fn policy_optimizer() -> train::Optimizer {
+    train::Optimizer::AdamW(AdamW {
+        beta2: 0.99,
+        ..AdamW::default()
+    })
+}
+
 fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
     // Adam's first steps, with moments of hardly any samples, move as far as later ones with good
     // ones: the rate grows over them, or they undo what the supervised steps have learnt.
@@ -344,7 +354,7 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
         lr: spec.lr,
         warmup: 10,
         schedule: spec.schedule,
-        beta2: 0.99,
+        optimizer: spec.optimizer,
         weight_decay: 0.0,
         ..TrainConfig::default()
     }

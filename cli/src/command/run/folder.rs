@@ -276,7 +276,7 @@ const FIXED: &[(&str, &[&str])] = &[
     ),
     ("task", &[]),
     ("warmup", &["steps", "batch", "lr"]),
-    ("rl", &["algorithm", "groups", "group_size"]),
+    ("rl", &["algorithm", "groups", "group_size", "optimizer"]),
     ("reward", &[]),
 ];
 

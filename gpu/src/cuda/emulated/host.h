@@ -179,12 +179,14 @@ static inline unsigned char (*meet(const void* bytes, size_t length))[64] {
     return w->slots[parity];
 }
 
-static void on_fault(int signal, siginfo_t* info, void*) {
+static void on_fault(int signal, siginfo_t* info, void* context) {
     if (running) {
         outside = (uint64_t)info->si_addr;
         siglongjmp(escape, OUTSIDE);
     }
-    sigaction(signal, &previous, nullptr); // not ours: let it strike again
+    // Not ours: perhaps of another library that was made of this header.
+    if (previous.sa_flags & SA_SIGINFO) return previous.sa_sigaction(signal, info, context);
+    sigaction(signal, &previous, nullptr); // let it strike again
 }
 
 static void run_block(Block* b, bool backwards) {

@@ -1,7 +1,7 @@
-//! The compiled kernels: made once, kept in a file, loaded. All unsafe code of the emulated card.
+//! The compiled kernels: made once, kept in files, loaded. All unsafe code of the emulated card.
 
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::hash_map::{DefaultHasher, Entry};
 use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,8 @@ use thiserror::Error;
 
 use super::ThreadOrder;
 use crate::cuda::card::{Arg, Launch};
-use crate::cuda::kernel::{HEAD, Kernel, Source};
+use crate::cuda::kernel::{AnyKernel, HEAD, Kernel, Source, rule_body, rule_name};
+use crate::update_rule::RuleText;
 
 /// The emulated card could not be started.
 #[derive(Debug, Error)]
@@ -77,20 +78,27 @@ struct HostArg {
 #[derive(Debug)]
 pub(super) struct Library {
     library: libloading::Library,
+    /// Kernels of update rules, each in a library of its own.
+    rules: Mutex<HashMap<RuleText, libloading::Library>>,
     /// Bytes by address.
     held: Mutex<HashMap<u64, u64>>,
 }
 
 impl Library {
     pub(super) fn load() -> Result<Self, EmulatedError> {
-        let path = compiled()?;
-        // SAFETY: the file was compiled from this crate's sources; its constructors set up maps.
-        let library = unsafe { libloading::Library::new(&path) };
-        let library = library.map_err(|error| unusable(&path, &error))?;
         Ok(Self {
-            library,
+            library: loaded(&text())?,
+            rules: Mutex::default(),
             held: Mutex::default(),
         })
+    }
+
+    /// Makes and loads a rule's kernel, unless it is here.
+    pub(super) fn prepare(&self, rule: RuleText) -> Result<(), EmulatedError> {
+        if let Entry::Vacant(absent) = self.rules.lock().entry(rule) {
+            absent.insert(loaded(&rule_text(rule))?);
+        }
+        Ok(())
     }
 
     pub(super) fn take(&self, bytes: u64) -> u64 {
@@ -163,10 +171,15 @@ impl Library {
             args: args.as_ptr(),
             outside: 0,
         };
+        let rules = self.rules.lock();
+        let (library, number) = match launch.kernel {
+            AnyKernel::Own(kernel) => (&self.library, kernel as u32),
+            AnyKernel::Rule(rule) => (&rules[&rule], 0),
+        };
         // SAFETY: the launch and its arguments outlive the call. Kernels touch memory by address
         // alone: blocks of this card lie between pages that nobody may touch, which ends the launch.
-        let outcome =
-            unsafe { self.symbol::<Run>(b"odeon_run")(launch.kernel as u32, &raw mut host) };
+        let outcome = unsafe { symbol::<Run>(library, b"odeon_run")(number, &raw mut host) };
+        drop(rules);
         let what = match outcome {
             0 => return,
             1 => format!(
@@ -181,10 +194,23 @@ impl Library {
     }
 
     fn symbol<T>(&self, name: &[u8]) -> Symbol<'_, T> {
-        // SAFETY: callers name a function of the host header with its type.
-        let symbol = unsafe { self.library.get(name) };
-        symbol.unwrap_or_else(|error| panic!("a function of the host header: {error}"))
+        symbol(&self.library, name)
     }
+}
+
+fn symbol<'a, T>(library: &'a libloading::Library, name: &[u8]) -> Symbol<'a, T> {
+    // SAFETY: callers name a function of the host header with its type.
+    let symbol = unsafe { library.get(name) };
+    symbol.unwrap_or_else(|error| panic!("a function of the host header: {error}"))
+}
+
+/// The library that a text makes.
+fn loaded(text: &str) -> Result<libloading::Library, EmulatedError> {
+    let path = compiled(text)?;
+    // SAFETY: the file was compiled from this crate's sources and the text of a rule, which is
+    // arithmetic; its constructors set up maps.
+    let library = unsafe { libloading::Library::new(&path) };
+    library.map_err(|error| unusable(&path, &error))
 }
 
 const _: () = assert!(size_of::<*const c_void>() == 8, "addresses of eight bytes");
@@ -203,28 +229,36 @@ fn text() -> String {
         let (name, body) = (source.name(), source.body());
         let _ = write!(text, "#line 1 \"{name}.cu\"\n{body}\n");
     }
-    text.push_str(
-        "extern \"C\" int odeon_run(uint32_t kernel, odeon::Launch* l) {\n    \
-         unsigned char* shared = odeon::shared_memory(l->shared ? l->shared : 16);\n    \
-         if (!shared) return odeon::NO_MEMORY;\n    switch (kernel) {\n",
-    );
-    for kernel in Kernel::ALL {
-        let (number, name) = (*kernel as u32, kernel.name());
+    let kernels = Kernel::ALL.iter();
+    text + &table(kernels.map(|kernel| (*kernel as u32, kernel.name())))
+}
+
+/// A rule's kernel, and a table with it alone.
+fn rule_text(rule: RuleText) -> String {
+    let (body, table) = (rule_body(rule), table([(0, rule_name(rule).as_str())]));
+    format!("#line 1 \"host.h\"\n{HOST}\n#line 1 \"head.cuh\"\n{HEAD}\n{body}\n{table}")
+}
+
+/// The function that runs a kernel by its number.
+fn table<'a>(kernels: impl IntoIterator<Item = (u32, &'a str)>) -> String {
+    let mut text = "extern \"C\" int odeon_run(uint32_t kernel, odeon::Launch* l) {\n    \
+                    unsigned char* shared = odeon::shared_memory(l->shared ? l->shared : 16);\n    \
+                    if (!shared) return odeon::NO_MEMORY;\n    switch (kernel) {\n"
+        .to_owned();
+    for (number, name) in kernels {
         let _ = writeln!(
             text,
             "    case {number}: return odeon::launch(&{name}, l, shared);"
         );
     }
-    text.push_str("    }\n    return odeon::ARGUMENTS;\n}\n");
-    text
+    text + "    }\n    return odeon::ARGUMENTS;\n}\n"
 }
 
 /// The compiled file, made if this text was not compiled before by anybody.
-fn compiled() -> Result<PathBuf, EmulatedError> {
-    let text = text();
+fn compiled(text: &str) -> Result<PathBuf, EmulatedError> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let mut hasher = DefaultHasher::new();
-    (&text, &compiler).hash(&mut hasher);
+    (text, &compiler).hash(&mut hasher);
     let folder = crate::cuda::cache::folder("ODEON_EMULATED_CACHE", "emulated");
     let path = folder.join(format!("{:016x}.so", hasher.finish()));
     if path.exists() {

@@ -282,7 +282,7 @@ fn bias_launch(gemm: &Gemm, bias: u64) -> Launch {
         "a bias on contiguous rows"
     );
     Launch {
-        kernel: Kernel::add_bias,
+        kernel: Kernel::add_bias.into(),
         grid: [gemm.m as u32, gemm.n.div_ceil(1024) as u32, 1],
         block: 256,
         shared: 0,

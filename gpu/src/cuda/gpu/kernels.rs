@@ -11,8 +11,9 @@ use super::context::Context;
 use crate::cuda::cache::KernelCache;
 use crate::cuda::card::{Arg, Launch};
 use crate::cuda::error::CudaError;
-use crate::cuda::kernel::{Kernel, Source};
-use crate::cuda::nvrtc::{Nvrtc, compile_cached};
+use crate::cuda::kernel::{AnyKernel, Kernel, Source, rule_name};
+use crate::cuda::nvrtc::{Nvrtc, compile_cached, rule_cached};
+use crate::update_rule::RuleText;
 use odeon_devices::fault::GpuFault;
 
 /// Shared memory that a block may have without being allowed more, in bytes.
@@ -20,10 +21,14 @@ const SHARED_GRANTED: u32 = 48 << 10;
 
 #[derive(Debug)]
 pub(super) struct Kernels {
-    device: u32,
+    context: Arc<Context>,
+    cache: KernelCache,
     functions: HashMap<Kernel, Function>,
+    /// Of update rules, made when they are first needed. Modules stand behind the functions, which live
+    /// in them.
+    rules: Mutex<HashMap<RuleText, (Function, Module)>>,
     /// Shared memory that functions were allowed.
-    allowed: Mutex<HashMap<Kernel, u32>>,
+    allowed: Mutex<HashMap<AnyKernel, u32>>,
     /// Behind the functions, which live in them.
     _modules: Vec<Module>,
 }
@@ -45,20 +50,38 @@ impl Kernels {
             modules.push(module);
         }
         Ok(Self {
-            device: context.device(),
+            context: Arc::clone(context),
+            cache: cache.clone(),
             functions,
+            rules: Mutex::default(),
             allowed: Mutex::default(),
             _modules: modules,
         })
     }
 
+    /// Compiles a rule's kernel that the cache does not hold, and loads it.
+    pub(super) fn prepare(&self, rule: RuleText) -> Result<(), CudaError> {
+        let mut rules = self.rules.lock();
+        if rules.contains_key(&rule) {
+            return Ok(());
+        }
+        let code = rule_cached(&Nvrtc::load()?, &self.cache, rule, self.context.arch())?;
+        let module = Module::load(&self.context, &code)?;
+        let function = module.function(&rule_name(rule))?;
+        rules.insert(rule, (function, module));
+        Ok(())
+    }
+
     pub(super) fn launch(&self, launch: &Launch, stream: &Stream) -> Result<(), GpuFault> {
-        let function = self.functions[&launch.kernel];
+        let function = match &launch.kernel {
+            AnyKernel::Own(kernel) => self.functions[kernel],
+            AnyKernel::Rule(rule) => self.rules.lock()[rule].0,
+        };
         if launch.shared > SHARED_GRANTED {
             let mut allowed = self.allowed.lock();
             let held = allowed.entry(launch.kernel).or_insert(SHARED_GRANTED);
             if *held < launch.shared {
-                function.allow_shared(self.device, launch.shared)?;
+                function.allow_shared(self.context.device(), launch.shared)?;
                 *held = launch.shared;
             }
         }

@@ -31,6 +31,10 @@ typedef unsigned long long u64;
 
 INLINE u32 least(u32 a, u32 b) { return a < b ? a : b; }
 
+// The functions that the text of an update rule may name.
+INLINE float root(float x) { return sqrtf(x); }
+INLINE float sign(float x) { return (float)((int)(x > 0.0f) - (int)(x < 0.0f)); }
+
 INLINE bool aligned16(const void* p) { return ((u64)p & 15) == 0; }
 
 // Two numbers rounded to bf16, to nearest even; `low` in the low half.

@@ -9,7 +9,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
 use super::*;
-use crate::engine::compute::{Device, ModelSource, Sampling};
+use crate::engine::compute::{Device, ModelSource, Sampling, policy_optimizer};
 use crate::rl::referee::ProgramSpec;
 use crate::trajectory::{Observed, SampleId};
 
@@ -42,6 +42,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         warmup_lr: 3e-3,
         lr: 8e-4,
         schedule: Schedule::Constant,
+        optimizer: policy_optimizer(),
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -1,54 +1,98 @@
 //! Muon: momentum made orthogonal, for the matrices of hidden layers.
-//!
-//! Composed of the operations of [`Backend`], so every device has it.
 
 use std::ops::Range;
 
-use crate::backend::{Backend, MatMul, Store, Strides};
+use odeon_gpu::{Backend, Layout, MatMul, Store, Strides, TensorEntry};
+use serde::{Deserialize, Serialize};
 
-/// One step of Muon (Jordan et al. 2024) in the form of Liu et al. 2025 (Muon is Scalable for LLM
-/// Training): Nesterov momentum, and an update scaled to the size that AdamW's has, so that both
-/// share a learning rate and a weight decay.
+use super::{AdamW, Elementwise, Rule, Step, Stepper, segments};
+use crate::setting::{Bounds, SettingError};
+
+/// Muon (Jordan et al. 2024) in the form of Liu et al. 2025 (Muon is Scalable for LLM Training), for the
+/// matrices of the layers: Nesterov momentum, and an update scaled to the size that AdamW's has, so that
+/// both share a learning rate and a weight decay.
 ///
 /// ```text
 /// M <- momentum M + G
 /// O  = orthogonal(G + momentum M)
 /// W <- (1 - lr weight_decay) W - lr 0.2 sqrt(max(rows, cols)) O
 /// ```
-#[derive(Clone, Copy, Debug)]
+///
+/// Embeddings, heads, norms and biases move by AdamW. The first moments of matrices are their momentum,
+/// and their second stay zero.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Muon {
-    /// Learning rate.
-    pub lr: f32,
     /// Decay of the momentum.
     pub momentum: f32,
-    /// Factor on the gradients, for clipping and averaging.
-    pub grad_scale: f32,
+    /// Settings for the other parameters.
+    pub adamw: AdamW,
+}
+
+impl Default for Muon {
+    fn default() -> Self {
+        Self {
+            momentum: 0.95,
+            adamw: AdamW::default(),
+        }
+    }
+}
+
+impl Rule for Muon {
+    const NAME: &'static str = "Muon";
+    const STATE: &'static [&'static str] = AdamW::STATE;
+
+    fn check(&self) -> Result<(), SettingError> {
+        Bounds::check_all("muon", [("momentum", self.momentum, Bounds::Decay)])?;
+        self.adamw.check()
+    }
+
+    fn stepper<B: Backend>(
+        &self,
+        backend: &B,
+        layout: &Layout,
+        weight_decay: f32,
+    ) -> Box<dyn Stepper<B>> {
+        let is_hidden =
+            |entry: &TensorEntry| entry.shape.len() == 2 && entry.name.starts_with("model.layers.");
+        let hidden = layout.entries().iter().filter(|entry| is_hidden(entry));
+        let matrices = hidden.map(|entry| Matrix {
+            range: entry.range.clone(),
+            cols: entry.shape[1],
+        });
+        let matrices: Vec<Matrix> = matrices.collect();
+        let others = segments(layout, weight_decay, |entry| !is_hidden(entry));
+        Box::new(MuonSteps {
+            momentum: self.momentum,
+            weight_decay,
+            scratch: Scratch::new(backend, &matrices),
+            matrices,
+            others: Elementwise::over(self.adamw, others),
+        })
+    }
 }
 
 /// A row-major matrix inside the flat buffers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
+struct Matrix {
     /// Elements of the flat buffer.
-    pub range: Range<usize>,
+    range: Range<usize>,
     /// Columns; the rows follow from the range.
-    pub cols: usize,
-    /// Decoupled weight decay.
-    pub weight_decay: f32,
+    cols: usize,
 }
 
 /// Memory that a step needs beside the flat buffers, kept from step to step.
 #[derive(Debug)]
-pub struct MuonScratch<B: Backend> {
+struct Scratch<B: Backend> {
     /// The matrix on its way to an orthogonal one, and its next iterate.
     iterate: [B::Buffer; 2],
     /// The Gram matrix of the short side, and the polynomial of it.
     gram: [B::Buffer; 2],
 }
 
-impl<B: Backend> MuonScratch<B> {
+impl<B: Backend> Scratch<B> {
     /// Room for any of the matrices.
-    #[must_use]
-    pub fn new(backend: &B, matrices: &[Matrix]) -> Self {
+    fn new(backend: &B, matrices: &[Matrix]) -> Self {
         let most = |len: &dyn Fn(&Matrix) -> usize| matrices.iter().map(len).max().unwrap_or(0);
         let (whole, gram) = (
             most(&|m| m.range.len()),
@@ -61,57 +105,68 @@ impl<B: Backend> MuonScratch<B> {
     }
 }
 
-impl Muon {
-    /// One step over the named matrices of the flat buffers; the rest stays untouched.
-    pub fn step<B: Backend>(
-        self,
+#[derive(Debug)]
+struct MuonSteps<B: Backend> {
+    momentum: f32,
+    weight_decay: f32,
+    matrices: Vec<Matrix>,
+    scratch: Scratch<B>,
+    others: Elementwise<AdamW>,
+}
+
+impl<B: Backend> Stepper<B> for MuonSteps<B> {
+    fn step(
+        &mut self,
         backend: &B,
-        matrices: &[Matrix],
+        step: Step,
         params: &mut B::Buffer,
         grads: &B::Buffer,
-        momenta: &mut B::Buffer,
-        scratch: &mut MuonScratch<B>,
+        state: &mut [B::Buffer],
     ) {
+        self.others.step(backend, step, params, grads, state);
+        let [momenta, _] = state else {
+            panic!("two buffers of state")
+        };
+        let Self {
+            momentum,
+            weight_decay,
+            matrices,
+            scratch,
+            ..
+        } = self;
         for matrix in matrices {
             let at = || matrix.range.clone();
             let len = matrix.range.len();
-            backend.scale(self.momentum, B::view_mut(momenta, at()));
+            backend.scale(*momentum, B::view_mut(momenta, at()));
             backend.axpy(
-                self.grad_scale,
+                step.grad_scale,
                 B::view(grads, at()),
                 B::view_mut(momenta, at()),
             );
             let [x, _] = &mut scratch.iterate;
             backend.copy(B::view(grads, at()), B::view_mut(x, 0..len));
-            backend.scale(self.grad_scale, B::view_mut(x, 0..len));
-            backend.axpy(
-                self.momentum,
-                B::view(momenta, at()),
-                B::view_mut(x, 0..len),
-            );
+            backend.scale(step.grad_scale, B::view_mut(x, 0..len));
+            backend.axpy(*momentum, B::view(momenta, at()), B::view_mut(x, 0..len));
             orthogonalise(backend, len / matrix.cols, matrix.cols, scratch);
             let largest = matrix.cols.max(len / matrix.cols);
             let size = 0.2 * (largest as f32).sqrt();
-            backend.scale(
-                1.0 - self.lr * matrix.weight_decay,
-                B::view_mut(params, at()),
-            );
+            backend.scale(1.0 - step.lr * *weight_decay, B::view_mut(params, at()));
             let update = B::view(&scratch.iterate[0], 0..len);
-            backend.axpy(-self.lr * size, update, B::view_mut(params, at()));
+            backend.axpy(-step.lr * size, update, B::view_mut(params, at()));
         }
     }
 }
 
 /// Coefficients of Jordan's quintic, which brings every singular value near one in five rounds.
-pub(crate) const QUINTIC: [f32; 3] = [3.4445, -4.7750, 2.0315];
-pub(crate) const ROUNDS: usize = 5;
+const QUINTIC: [f32; 3] = [3.4445, -4.7750, 2.0315];
+const ROUNDS: usize = 5;
 
 /// Newton-Schulz on the first iterate, `X <- a X + (b A + c A^2) X` with `A = X X^T`, the products
 /// taken on the short side.
-fn orthogonalise<B: Backend>(backend: &B, rows: usize, cols: usize, scratch: &mut MuonScratch<B>) {
+fn orthogonalise<B: Backend>(backend: &B, rows: usize, cols: usize, scratch: &mut Scratch<B>) {
     let len = rows * cols;
     let [a, b, c] = QUINTIC;
-    let MuonScratch {
+    let Scratch {
         iterate: [x, next],
         gram: [gram, poly],
     } = scratch;
