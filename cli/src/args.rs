@@ -1,6 +1,7 @@
 //! Every flag, once.
 
 pub(crate) mod mistyped;
+pub(crate) mod resources;
 pub(crate) mod words;
 
 use std::net::SocketAddr;
@@ -260,8 +261,8 @@ pub(crate) struct RankArgs {
     /// Devices of each rank; one where there are any, unless told otherwise
     #[arg(long, value_name = "N")]
     pub(crate) devices_per_rank: Option<u32>,
-    /// Processor time that each rank reserves, in cores; ranks that reserve nothing are all on the
-    /// node of the driver
+    /// Processor time to reserve, in cores: for each rank, and where there are none for the job. Ranks
+    /// that reserve nothing are all on the node of the driver
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub(crate) cpus: Option<f64>,
     /// The time that a rank may take to end after SIGTERM, before SIGKILL
@@ -969,7 +970,6 @@ pub(crate) struct EventsArgs {
 )]
 #[command(mut_arg("max_restarts", |arg| arg.requires("gang")))]
 #[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
-#[command(mut_arg("cpus", |arg| arg.requires("gang")))]
 #[command(mut_arg("grace", |arg| arg.requires("gang")))]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
@@ -985,6 +985,8 @@ pub(crate) struct SubmitArgs {
     pub(crate) gang: Option<u32>,
     #[command(flatten)]
     pub(crate) each: RankArgs,
+    #[command(flatten)]
+    pub(crate) resources: resources::ResourceArgs,
     /// Its name; that of the executable, unless told otherwise
     #[arg(long)]
     pub(crate) name: Option<String>,

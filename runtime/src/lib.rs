@@ -96,7 +96,7 @@
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `actor/blocked`, `actor/blocked/*` | threads that code of actors blocks, which a process tells its node |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from |
-//! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), finding room (`schedule`), spares (`standby`) |
+//! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), what of a node whole jobs have reserved (`reservations`, pure), finding room (`schedule`), spares (`standby`) |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |
@@ -169,7 +169,7 @@ pub use net::wire::{FrameError, codec};
 pub use node::blob::{Blob, BlobError, BlobStats, BlobView, BlobWriter, Blobs};
 pub use node::detached::Detached;
 pub use node::detached::protocol::{DetachError, DetachedActor};
-pub use node::device_manager::{Devices, FakeDevices, Standby, Waiting};
+pub use node::device_manager::{Devices, FakeDevices, JobReservation, Standby, Waiting};
 pub use node::driver::Driver;
 pub use node::inspect;
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};

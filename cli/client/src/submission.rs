@@ -74,6 +74,8 @@ impl Submission {
             retries: 0,
             node: None,
             word: None,
+            resources: None,
+            time_limit_s: None,
         };
         Ok(Self {
             program,

@@ -75,6 +75,53 @@ pub struct Node {
     /// The number of times that it was upgraded in place since it was started.
     #[serde(default)]
     pub upgrades: u32,
+    /// Why it does not hold jobs to the processors and the memory that they have reserved; none where
+    /// it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlimited: Option<String>,
+}
+
+/// The resources of one process of a job: its driver, or a rank. What is zero is not asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Allotment {
+    /// Processor time, in thousandths of a core.
+    pub cpu_milli: u64,
+    /// Main memory, in bytes.
+    pub memory_bytes: u64,
+    /// Whole devices, all on one node.
+    pub devices: u32,
+    /// Memory that each of these devices has at least, in bytes.
+    pub device_memory_bytes: u64,
+}
+
+/// The resources that a job asks for, before it begins: all of them or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobResources {
+    /// For its driver.
+    pub driver: Allotment,
+    /// The number of equal ranks beside the driver, on the same node or on others.
+    pub ranks: u32,
+    /// For each rank.
+    pub rank: Allotment,
+}
+
+/// A part of a node that a job has to itself: that of its driver, or of one of its ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reservation {
+    /// The node.
+    pub node: String,
+    /// Which rank; none for the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The quantities.
+    pub allotment: Allotment,
+    /// The devices, by their numbers on the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<u32>,
+    /// The same for people: `1 gpu + 2 cpu`.
+    pub in_words: String,
 }
 
 /// A job that is submitted. Its files were uploaded before.
@@ -106,6 +153,12 @@ pub struct NewJob {
     /// a client that has not heard the answer may ask again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub word: Option<String>,
+    /// The resources that it asks for; it does not begin before it has all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<JobResources>,
+    /// The longest time that a try of it may run, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<u64>,
 }
 
 /// A job.
@@ -162,6 +215,18 @@ pub struct Job {
     pub hosts: Option<String>,
     /// Its earlier tries and their ends.
     pub earlier: Vec<Earlier>,
+    /// The resources that it asks for, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<JobResources>,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<String>,
+    /// The parts of nodes that its present try has to itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<Reservation>,
+    /// The longest time that a try of it may run, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<u64>,
 }
 
 /// An earlier try of a job.

@@ -7,6 +7,7 @@ use odeon_cluster::Daemon;
 use odeon_cluster::controller::Offer;
 use odeon_cluster::job::{Job, State};
 use odeon_cluster::logs::{Read, Stream};
+use odeon_cluster::resources;
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
 /// Nodes, with how many drivers run on each.
@@ -41,17 +42,63 @@ fn node(row: &NodeRow, drivers: u64) -> types::Node {
         devices: row.spec.devices.clone(),
         drivers,
         upgrades: row.spec.upgrades,
+        unlimited: row.spec.unlimited.clone(),
     }
 }
 
-/// A job, and what is in the way of its node, if anything.
+fn allotment(it: resources::Allotment) -> types::Allotment {
+    types::Allotment {
+        cpu_milli: it.cpu_milli,
+        memory_bytes: it.memory_bytes,
+        devices: it.devices,
+        device_memory_bytes: it.device_memory_bytes,
+    }
+}
+
+fn allotment_of(it: types::Allotment) -> resources::Allotment {
+    resources::Allotment {
+        cpu_milli: it.cpu_milli,
+        memory_bytes: it.memory_bytes,
+        devices: it.devices,
+        device_memory_bytes: it.device_memory_bytes,
+    }
+}
+
+/// The resources of a job as the catalog has them.
+pub(super) fn resources_of(asked: types::JobResources) -> resources::JobResources {
+    resources::JobResources {
+        driver: allotment_of(asked.driver),
+        ranks: asked.ranks,
+        rank: allotment_of(asked.rank),
+    }
+}
+
+fn reservation(it: &resources::Reservation) -> types::Reservation {
+    types::Reservation {
+        node: it.node.clone(),
+        rank: it.rank,
+        allotment: allotment(it.allotment),
+        devices: it.devices.clone(),
+        in_words: it.allotment.to_string(),
+    }
+}
+
+/// A job, and what is in the way of its node or of its begin, if anything.
 pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
+    let asked = job.spec.resources;
+    let asks = (!asked.is_empty()).then_some(asked);
+    // A driver that asks for nothing beside its ranks has nothing to itself.
+    let reserved = job.attempt().into_iter().flat_map(|it| &it.reserved);
+    let reserved = reserved.filter(|it| !it.allotment.is_empty());
     let attempt = match &job.state {
         State::Ended { attempt, .. } => attempt.as_ref(),
         _ => job.attempt(),
     };
     let (why, since, exit_code) = match &job.state {
-        State::Waiting { why, .. } => (Some(why.clone()), job.submitted, None),
+        State::Waiting { why, since, .. } => {
+            let why = hindered.unwrap_or(why).clone();
+            (Some(why), since.unwrap_or(job.submitted), None)
+        }
         State::Staging { attempt } => (hindered.cloned(), attempt.since, None),
         State::Running { since, .. } => (None, *since, None),
         State::Stopping { by, since, .. } => (Some(stopped_by(by, hindered)), *since, None),
@@ -92,6 +139,14 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
                 outcome: outcome.to_string(),
             })
             .collect(),
+        resources: asks.map(|asked| types::JobResources {
+            driver: allotment(asked.driver),
+            ranks: asked.ranks,
+            rank: allotment(asked.rank),
+        }),
+        asks: asks.map(|asked| asked.to_string()),
+        reserved: reserved.map(reservation).collect(),
+        time_limit_s: job.spec.time_limit_s,
     }
 }
 
@@ -101,11 +156,16 @@ pub(crate) fn jobs_seen(daemon: &Daemon) -> Vec<seen::Job> {
         let rows = tables.jobs.values().rev();
         rows.cloned().collect::<Vec<_>>()
     });
+    let waits = daemon.waits();
     let jobs = jobs.unwrap_or_default().into_iter();
     jobs.map(|row| {
-        let mut seen = job_seen(job(&row, None));
+        let mut seen = job_seen(job(&row, waits.get(&row.id)));
         if let Some(refusal) = &mut seen.refusal {
-            refusal.rows = daemon.offers(&row).into_iter().map(refused_by).collect();
+            refusal.rows = daemon
+                .offers(&row)
+                .into_iter()
+                .map(|offer| refused_by(&row, offer))
+                .collect();
         }
         seen
     })
@@ -113,11 +173,17 @@ pub(crate) fn jobs_seen(daemon: &Daemon) -> Vec<seen::Job> {
 }
 
 /// A node in the table of why a job has no driver yet.
-fn refused_by(offer: Offer) -> seen::NodeRefusal {
+fn refused_by(job: &Job, offer: Offer) -> seen::NodeRefusal {
+    let drivers = format!("{} of {} drivers", offer.free, offer.most);
     seen::NodeRefusal {
         node: offer.node,
-        asked: "1 driver".to_owned(),
-        free: format!("{} of {} drivers", offer.free, offer.most),
+        asked: match job.spec.resources.is_empty() {
+            true => "1 driver".to_owned(),
+            false => job.spec.resources.to_string(),
+        },
+        free: offer
+            .room
+            .map_or(drivers.clone(), |room| format!("{room}, {drivers}")),
         fits: offer.why.is_none(),
         why: offer
             .why
@@ -162,6 +228,7 @@ fn job_seen(job: types::Job) -> seen::Job {
         });
     let why = job.why.clone().unwrap_or_default();
     let waits = state == "queued" && !why.is_empty();
+    let needs = needs_of(&job);
     seen::Job {
         phases: phases.collect(),
         refusal: waits.then(|| seen::Refusal {
@@ -193,7 +260,20 @@ fn job_seen(job: types::Job) -> seen::Job {
         attempts: job.retries + 1,
         node: job.node,
         actors: 0,
-        needs: String::new(),
+        needs,
+    }
+}
+
+/// The resources that a job asks for and where it has them, in words.
+fn needs_of(job: &types::Job) -> String {
+    let Some(asks) = &job.asks else {
+        return String::new();
+    };
+    let mut nodes: Vec<&str> = job.reserved.iter().map(|it| it.node.as_str()).collect();
+    nodes.dedup();
+    match nodes.is_empty() {
+        true => asks.clone(),
+        false => format!("{asks}, reserved on {}", nodes.join(", ")),
     }
 }
 

@@ -20,6 +20,7 @@ use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
 use odeon_cluster::logs::Cursor;
 use odeon_cluster::logs::archive::Reading;
+use odeon_cluster::resources::JobResources;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -44,7 +45,7 @@ impl Api {
     }
 }
 
-/// The obstacles of jobs whose nodes are to begin or end them, in words.
+/// The obstacles of jobs that wait, or whose nodes are to begin or end them, in words of this moment.
 async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
     let is_ordered = |job: &job::Job| {
         matches!(
@@ -52,10 +53,12 @@ async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
             JobState::Staging { .. } | JobState::Stopping { .. }
         )
     };
-    match api.read(|tables| tables.living_jobs().any(is_ordered))? {
-        true => Ok(api.daemon.catalog().hindered().await),
-        false => Ok(BTreeMap::new()),
-    }
+    let mut obstacles = match api.read(|tables| tables.living_jobs().any(is_ordered))? {
+        true => api.daemon.catalog().hindered().await,
+        false => BTreeMap::new(),
+    };
+    obstacles.extend(api.daemon.waits());
+    Ok(obstacles)
 }
 
 fn id_of(text: &str) -> Result<JobId, No> {
@@ -128,6 +131,10 @@ pub(super) async fn submit(
         retries: new.retries,
         node: new.node,
         hosts: None,
+        resources: new
+            .resources
+            .map_or_else(JobResources::default, dto::resources_of),
+        time_limit_s: new.time_limit_s,
     };
     let submitted = api.daemon.submit(spec, caller.name, new.word.as_deref());
     let id = submitted.await?;

@@ -1,5 +1,6 @@
 //! The cluster itself: `odeon status`, `drain`, `upgrade`, `forget`, `token`, `key`, `namespace`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -126,7 +127,28 @@ fn show(status: &Status) -> Result<()> {
             print::line(format!("{} {why}", node.name))?;
         }
     }
+    for unlimited in unlimited(&status.nodes, |_| true) {
+        print::line(unlimited)?;
+    }
     Ok(())
+}
+
+/// The nodes that do not hold jobs to what they have reserved, and why: one sentence for each reason.
+pub(crate) fn unlimited(nodes: &[Node], of: impl Fn(&Node) -> bool) -> Vec<String> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let up = |node: &&Node| ["up", "drained"].contains(&node.state.as_str());
+    for node in nodes.iter().filter(up).filter(|node| of(node)) {
+        if let Some(why) = &node.unlimited {
+            reasons.entry(why).or_default().push(&node.name);
+        }
+    }
+    let sentence = |(why, names): (&str, Vec<&str>)| {
+        let names = names.join(", ");
+        format!(
+            "jobs are not held to the processors and memory that they reserve on {names}: {why}"
+        )
+    };
+    reasons.into_iter().map(sentence).collect()
 }
 
 pub(crate) fn voters(args: &VotersArgs) -> Result<()> {

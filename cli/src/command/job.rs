@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::trace::{SpanContext, TRACEPARENT};
@@ -116,7 +117,7 @@ fn what(args: &SubmitArgs) -> Result<What> {
     Ok(What {
         program: this_program()?,
         name: stem.map(|stem| plain(&stem.to_string_lossy())),
-        words: gang_words(ranks, &args.each, &args.args),
+        words: gang_words(ranks, &args.each, args.resources.gpus, &args.args),
         files: files
             .into_iter()
             .map(|file| (file.clone(), here.join(file)))
@@ -149,13 +150,13 @@ fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String>
 }
 
 /// The words by which this program runs a gang.
-fn gang_words(ranks: u32, each: &RankArgs, program: &[String]) -> Vec<String> {
+fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]) -> Vec<String> {
     let mut words = vec!["gang".to_owned(), ranks.to_string()];
     let mut say = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| format!("--{name}={value}")));
     };
     say("max-restarts", Some(each.max_restarts.to_string()));
-    let devices = each.devices_per_rank;
+    let devices = each.devices_per_rank.or(gpus);
     say("devices-per-rank", devices.map(|count| count.to_string()));
     say("cpus", each.cpus.map(|cores| cores.to_string()));
     say("grace", Some(each.grace.to_string()));
@@ -165,6 +166,7 @@ fn gang_words(ranks: u32, each: &RankArgs, program: &[String]) -> Vec<String> {
 }
 
 fn submission(args: &SubmitArgs) -> Result<Submission> {
+    let resources = args.resources.asked(args.gang, &args.each)?;
     let what = what(args)?;
     let mut files = what.files;
     let mut named = BTreeSet::new();
@@ -214,6 +216,8 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
         job.priority = args.priority;
         job.retries = args.retries;
         job.node.clone_from(&args.node);
+        job.resources = resources;
+        job.time_limit_s = args.resources.time_limit.map(|limit| limit.as_secs());
     }))
 }
 
@@ -332,7 +336,10 @@ pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
         return Ok(());
     }
     let now = odeon_cluster::unix::Unix::now().0;
-    let mut table = print::Table::new(["job", "name", "state", "node", "since", "tries", "by"]);
+    let head = [
+        "job", "name", "state", "node", "since", "tries", "asks for", "by",
+    ];
+    let mut table = print::Table::new(head);
     for job in &jobs {
         table.row([
             job.id.clone(),
@@ -341,6 +348,7 @@ pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
             job.node.clone().unwrap_or_else(|| "-".to_owned()),
             print::ago(now.saturating_sub(job.since_ms)),
             job.tries.to_string(),
+            job.asks.clone().unwrap_or_else(|| "-".to_owned()),
             job.by.clone(),
         ]);
     }
@@ -396,6 +404,10 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         },
     ));
     rows.push(("priority", job.priority.to_string()));
+    rows.extend(job.asks.clone().map(|asks| ("asks for", asks)));
+    rows.extend(held(&job).map(|held| ("holds", held)));
+    let limit = job.time_limit_s.map(Duration::from_secs);
+    rows.extend(limit.map(|limit| ("time limit", print::ago(limit.as_millis() as u64))));
     if !job.args.is_empty() {
         let words: Vec<String> = job.args.iter().map(|word| print::quoted(word)).collect();
         rows.push(("arguments", words.join(" ")));
@@ -414,6 +426,24 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The parts of nodes that a job has to itself, by node: `2 cpu + 4 GiB memory on a; 2 x (1 gpu) on b`.
+fn held(job: &Job) -> Option<String> {
+    let mut parts: Vec<(String, u32)> = vec![];
+    for it in &job.reserved {
+        let part = format!("{} on {}", it.in_words, it.node);
+        match parts.iter_mut().find(|(known, _)| *known == part) {
+            Some((_, count)) => *count += 1,
+            None => parts.push((part, 1)),
+        }
+    }
+    let told = parts.into_iter().map(|(part, count)| match count {
+        1 => part,
+        count => format!("{count} x {part}"),
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
@@ -550,7 +580,7 @@ mod tests {
             cpus: Some(0.5),
             grace: 5,
         };
-        let line = gang_words(4, &each, &words("python3 train.py --max-restarts 9"));
+        let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
         let expect =
             "gang 4 --max-restarts=2 --cpus=0.5 --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);

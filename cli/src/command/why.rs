@@ -7,11 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::{NodeView, Why};
+use odeon_client::types::Node;
 use odeon_client::{Asked, Page, View};
 use serde::{Deserialize, Serialize};
 
 use super::processes::{self, replace};
 use super::watched::Watched;
+use super::{cluster, job};
 use crate::args::WhyArgs;
 use crate::figures;
 use crate::print;
@@ -126,7 +128,7 @@ const ACTORS_MAX: usize = 200;
 /// The job itself, then its actors.
 fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
     let inspector = Watched::Cluster(args.cluster.dir.clone()).inspector()?;
-    let runtime = Waiter::alone()?;
+    let (client, runtime) = job::cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
         let Page::Jobs(page) = inspector.page(&Asked::all(View::Jobs)).await?.data else {
             return Ok(vec![]);
@@ -137,7 +139,15 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
                 "there is no job {job}, nor a folder of that name: `odeon jobs --all` lists jobs"
             )
         })?;
+        let reserves = known.state == "running" && !known.needs.is_empty();
         let mut told = vec![of_whole(known)];
+        if reserves {
+            let row = client.job(job).await?;
+            let of = |node: &Node| row.reserved.iter().any(|it| it.node == node.name);
+            for sentence in cluster::unlimited(&client.status().await?.nodes, of) {
+                told[0].why += &format!("; {sentence}");
+            }
+        }
         let asked = Asked {
             filter: format!("job:{job} -state:stopped -state:failed"),
             limit: Some(ACTORS_MAX),
@@ -172,7 +182,12 @@ fn of_whole(job: odeon_client::inspect::Job) -> Told {
     let mut why = match (&job.refusal, &job.exit, &job.node) {
         (Some(refusal), ..) => format!("{}: {}", job.state, refusal.sentence),
         (None, Some(exit), _) => format!("{}: {}", job.state, exit.sentence),
-        (None, None, Some(node)) => format!("{}, with its main on {node}", job.state),
+        (None, None, Some(node)) if job.needs.is_empty() => {
+            format!("{}, with its main on {node}", job.state)
+        }
+        (None, None, Some(node)) => {
+            format!("{}, with its main on {node}; {}", job.state, job.needs)
+        }
         (None, None, None) => job.state.clone(),
     };
     for row in job.refusal.into_iter().flat_map(|it| it.rows) {

@@ -8,5 +8,6 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod reservations;
 mod upgrade;
 mod voters;

@@ -22,12 +22,14 @@ use self::driving::with_env;
 pub(crate) use self::handoff::{AttemptHandoff, Hold};
 use crate::attempts::{AttemptStep, Attempts};
 use crate::catalog::{Catalog, WriteError};
+use crate::cgroups::Cgroups;
 use crate::fact::{Fact, RefusalKind, Written};
 use crate::forward::Forward;
 use crate::job::{Event, Hosted, Job, JobId, JobSpec, Outcome, State};
 use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::orphan_processes;
+use crate::resources::{Allotment, JobResources};
 use crate::staging::{Staging, StagingError};
 use crate::stale_drivers::StaleDrivers;
 use crate::tables::NodeState;
@@ -49,6 +51,7 @@ struct Inner {
     staging: Staging,
     forward: Forward,
     stale_drivers: StaleDrivers,
+    cgroups: Cgroups,
     book: Mutex<Book>,
     /// The specs of jobs with processes here.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
@@ -99,12 +102,6 @@ fn name_of(node: &str) -> String {
     format!("agent@{node}")
 }
 
-/// The name by which the engines know a try: the processes and names of each try are apart from all
-/// others.
-fn tag(job: &Job, attempt: u32) -> String {
-    format!("{}/{}.{attempt}", job.spec.namespace, job.id)
-}
-
 /// The try of a tag.
 fn try_of(tag: &str) -> Option<(JobId, u32)> {
     let (_, name) = tag.rsplit_once('/')?;
@@ -136,6 +133,7 @@ impl Agent {
         staging: Staging,
         forward: Forward,
         stale_drivers: StaleDrivers,
+        cgroups: Cgroups,
     ) -> Result<Self, Failure> {
         let (orders, ordered) = mpsc::channel(1);
         let inner = Inner {
@@ -145,6 +143,7 @@ impl Agent {
             staging,
             forward,
             stale_drivers,
+            cgroups,
             book: Mutex::new(Book {
                 attempts: Attempts::new(node, system.process().0),
                 stops: BTreeMap::new(),
@@ -195,13 +194,15 @@ impl Agent {
 
     /// The driver of a try is over: so is the rest of it, and the catalog hears how.
     async fn settle(&self, job: &Job, attempt: u32, outcome: Outcome) {
-        let (id, tag) = (job.id, tag(job, attempt));
+        let (id, tag) = (job.id, job.tag(attempt));
         let of = (id, attempt);
         // From here on no other node begins anything of it.
         let places = self.inner.book.lock().seal(of);
         self.clear_everywhere(&tag, &places).await;
         self.inner.forward.flush(of).await;
         self.inner.staging.clear(id, attempt).await;
+        self.inner.cgroups.remove(of);
+        self.inner.system.admin().reserve(&tag, vec![]);
         let tells = {
             let mut book = self.inner.book.lock();
             book.stops.remove(&of);
@@ -405,9 +406,25 @@ impl Agent {
         let staged = staged.map_err(words)?;
         let folder = self.inner.staging.folder_for(job, attempt, &staged);
         let folder = folder.map_err(words)?;
-        let command = with_env(WorkerCommand::new(&staged.program), &spec);
+        let reserved = match spec.resources.is_empty() {
+            true => Allotment::default(),
+            false => {
+                let row = self.inner.catalog.job(job).await;
+                let row = row.map_err(|error| error.to_string())?;
+                row.map_or_else(Allotment::default, |row| self.reserved_here(&row))
+            }
+        };
+        let command = self.inner.cgroups.command(known, reserved, &staged.program);
+        let command = with_env(command, &spec);
         let command = command.env(orphan_processes::VARIABLE, self.mark(tag));
         Ok(self.with_place(command).folder(folder))
+    }
+
+    /// All that the present try of a job has reserved on this node.
+    fn reserved_here(&self, job: &Job) -> Allotment {
+        let reserved = job.attempt().into_iter().flat_map(|it| &it.reserved);
+        let here = reserved.filter(|it| it.node == self.inner.node);
+        here.fold(Allotment::default(), |sum, it| sum.plus(it.allotment))
     }
 
     /// Takes in the job that hosts a detached actor of another job, and waits until that has started.
@@ -445,6 +462,8 @@ impl Agent {
                 kept: actor.is_kept(),
                 order: actor.to_text().map_err(refused)?,
             }),
+            resources: JobResources::default(),
+            time_limit_s: None,
         };
         let by = known.0.to_string();
         let job = match self

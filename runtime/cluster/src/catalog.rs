@@ -23,6 +23,7 @@ use crate::local_only::LocalOnly;
 use crate::node_directory::{self, Unreached};
 use crate::raft::TRY_PATIENCE;
 use crate::raft::disk::DiskError;
+use crate::resources::Reservation;
 use crate::tables::{NodeRow, Tables};
 use picture::{Changes, Seen};
 use vote::{Vote, is_alone};
@@ -165,6 +166,16 @@ impl Catalog {
             _ => Some(tables.namespaces.clone()),
         });
         let known = || self.inner.picture.borrow().namespaces.clone();
+        read.flatten().unwrap_or_else(known)
+    }
+
+    /// The reservations of the present tries, by their tags.
+    pub(crate) fn reserved(&self) -> Vec<(String, Reservation)> {
+        let read = self.read(|tables| match tables.version {
+            0 => None,
+            _ => Some(tables.reserved()),
+        });
+        let known = || self.inner.picture.borrow().reserved.clone();
         read.flatten().unwrap_or_else(known)
     }
 
@@ -346,6 +357,7 @@ impl Catalog {
                 nodes: nodes.cloned().collect(),
                 whole: true,
                 namespaces: picture.namespaces.clone(),
+                reserved: picture.reserved.clone(),
                 revoked: picture.revoked.clone(),
                 anew: false,
             })

@@ -1,6 +1,7 @@
 //! The leader's part: it sees which nodes are silent and which jobs need something, and has done what
 //! [`plan`] says; who votes, [`voters`] says. Every node runs one; it acts while the node leads.
 
+mod admission;
 pub mod plan;
 pub mod silence;
 pub mod voters;
@@ -21,7 +22,7 @@ use crate::tables::NodeState;
 use crate::unix::Unix;
 use crate::voting;
 
-pub use plan::{Offer, Order, Rules, offers};
+pub use plan::{Offer, Order, Rules, offers, waits};
 use silence::{Known, Silence};
 
 /// The pause between two looks at the tables when nothing changes.
@@ -205,8 +206,18 @@ impl Controller {
                 let why = format!("nothing was heard from it for {} s", silent.as_secs());
                 self.write(Fact::NodeLost { node, boot, why }).await
             }
-            Order::Assign { job, node, boot } => {
-                self.happened(job, Event::Assigned { node, boot }).await
+            Order::Assign {
+                job,
+                node,
+                boot,
+                reserved,
+            } => {
+                let event = Event::Assigned {
+                    node,
+                    boot,
+                    reserved,
+                };
+                self.happened(job, event).await
             }
             Order::Hold { job, why } => self.happened(job, Event::Held { why }).await,
             Order::Start { job, node, .. } => {

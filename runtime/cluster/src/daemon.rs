@@ -4,6 +4,7 @@ mod late_programs;
 mod mesh;
 mod start;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,16 +19,17 @@ use self::late_programs::LatePrograms;
 use crate::admit::gate::Gatekeeper;
 use crate::agent::{self, Agent};
 use crate::catalog::{Catalog, CatalogError, WriteError};
-use crate::controller::{Offer, Rules, offers};
+use crate::controller::{Offer, Rules, offers, waits};
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError};
 use crate::forward::Forward;
-use crate::job::Job;
+use crate::job::{Job, JobId};
 use crate::logs::LogLimits;
 use crate::logs::archive::Archive;
 use crate::observer;
 use crate::presence::Presence;
 use crate::staging::demand::OnDemand;
+use crate::unix::Unix;
 use crate::upgrade::{self, Heritage, Own, Upgrade, UpgradeError, UpgradeOrder};
 
 /// The settings that a daemon is started with.
@@ -160,6 +162,15 @@ impl Daemon {
     pub fn offers(&self, job: &Job) -> Vec<Offer> {
         let offers = self.catalog.read(|tables| offers(tables, job, &self.rules));
         offers.unwrap_or_default()
+    }
+
+    /// Why each job waits that does, in words of this moment; nothing at a node that does not vote.
+    #[must_use]
+    pub fn waits(&self) -> BTreeMap<JobId, String> {
+        let waits = self
+            .catalog
+            .read(|tables| waits(tables, &self.rules, Unix::now()));
+        waits.unwrap_or_default()
     }
 
     /// The view that it has of the cluster.

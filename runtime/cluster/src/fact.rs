@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use odeon_placement::{Quota, Resources};
+use odeon_placement::{Device, Quota, Resources};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -81,6 +81,13 @@ pub struct NodeSpec {
     /// Number of times that it has become another program in this life.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub upgrades: u32,
+    /// Its devices as they are placed on, each by its number; an older release names models alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inventory: Vec<Device>,
+    /// Why it does not hold jobs to the processors and the memory that they have reserved; none where
+    /// it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlimited: Option<String>,
 }
 
 /// A change that the catalog is told of, as its writer states it.

@@ -13,6 +13,7 @@ use crate::catalog::{Catalog, Picture, WriteError};
 use crate::daemon::{DaemonError, JOB};
 use crate::fact::{Fact, NodeSpec, RefusalKind, Written};
 use crate::job::{DEFAULT_NAMESPACE, Event, Hosted, JobId, JobSpec};
+use crate::resources::JobResources;
 
 /// The pause between two looks of a node, as a real one has it.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -62,6 +63,8 @@ impl Hollow {
             follows: None,
             certificate: None,
             upgrades: 0,
+            inventory: vec![],
+            unlimited: None,
         };
         system.scope(catalog.write_own(Fact::NodeUp(spec))).await?;
         // Any node looks at what the others do.
@@ -104,6 +107,8 @@ impl Hollow {
                 kept: true,
                 order: String::new(),
             }),
+            resources: JobResources::default(),
+            time_limit_s: None,
         };
         let by = self.name.clone();
         let written = self.catalog.write_for(Fact::JobSubmitted { spec, by });
@@ -111,7 +116,11 @@ impl Hollow {
             unreachable!("the catalog numbers what is submitted");
         };
         let (node, boot) = (self.name.clone(), self.system.process().0);
-        let event = Event::Assigned { node, boot };
+        let event = Event::Assigned {
+            node,
+            boot,
+            reserved: vec![],
+        };
         match self.catalog.write_for(Fact::Job { job, event }).await {
             Ok(_) => {}
             // The leader's controller was quicker.

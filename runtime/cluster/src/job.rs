@@ -25,6 +25,7 @@ use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::resources::{Bytes, JobResources, JobResourcesError, Reservation};
 use crate::unix::Unix;
 
 /// The number of a job in its cluster; written `j17`.
@@ -78,6 +79,12 @@ pub struct JobSpec {
     /// The detached actor that it is there for, in place of the `main` of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Hosted>,
+    /// The resources that it asks for; it does not begin before it has all of them.
+    #[serde(default, skip_serializing_if = "JobResources::is_empty")]
+    pub resources: JobResources,
+    /// The longest time that a try of it may run, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_s: Option<u64>,
 }
 
 /// A detached actor, whose life a job is.
@@ -107,6 +114,8 @@ const NAME_BYTES_MAX: usize = 100;
 const ARGS_BYTES_MAX: usize = 128 << 10;
 /// Most retries.
 const RETRIES_MAX: u32 = 1000;
+/// The longest time limit, in seconds: a year.
+const TIME_LIMIT_MAX_S: u64 = 366 * 86_400;
 
 impl JobSpec {
     /// Checks that it can be meant.
@@ -145,7 +154,19 @@ impl JobSpec {
         if self.retries > RETRIES_MAX {
             return Err(JobSpecError::Retries(self.retries));
         }
+        if let Some(limit) = self.time_limit_s
+            && !(1..=TIME_LIMIT_MAX_S).contains(&limit)
+        {
+            return Err(JobSpecError::TimeLimit(limit));
+        }
+        self.resources.check()?;
         Ok(())
+    }
+
+    /// The longest time that a try may run.
+    #[must_use]
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.time_limit_s.map(Duration::from_secs)
     }
 }
 
@@ -182,6 +203,12 @@ pub enum JobSpecError {
     /// More retries than there may be.
     #[error("{0} retries, at most {RETRIES_MAX} are possible")]
     Retries(u32),
+    /// No time at all, or more than there may be.
+    #[error("a time limit of {0} s: it is at least one second and at most {TIME_LIMIT_MAX_S} s")]
+    TimeLimit(u64),
+    /// Resources that nobody can mean.
+    #[error(transparent)]
+    Resources(#[from] JobResourcesError),
 }
 
 /// One try to run a job.
@@ -195,6 +222,10 @@ pub struct Attempt {
     pub boot: u64,
     /// When it was assigned.
     pub since: Unix,
+    /// The parts of nodes that it has to itself until it is over: that of its driver first, then
+    /// those of its ranks. None for a job that asks for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<Reservation>,
 }
 
 /// Where a job is in its life.
@@ -208,6 +239,9 @@ pub enum State {
         /// It is not begun anew before that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Unix>,
+        /// Since when; an older release has not written it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Unix>,
     },
     /// Its files are brought to the node and checked.
     Staging {
@@ -258,6 +292,17 @@ pub enum Outcome {
         /// In words.
         why: String,
     },
+    /// It had not ended when its time was over.
+    TimedOut {
+        /// Its time limit, in seconds.
+        limit_s: u64,
+    },
+    /// The kernel has killed a process of it that needed more memory than it may have on the node of
+    /// its driver.
+    OutOfMemory {
+        /// The memory that it may have there, in bytes.
+        limit_bytes: u64,
+    },
     /// It was stopped while it ran.
     Stopped {
         /// By whom.
@@ -284,7 +329,8 @@ pub enum Outcome {
 
 impl Outcome {
     /// The exit code of whoever waits for the job: the driver's own; 128 + 15 when it was stopped;
-    /// 125 for what never ran, or was lost.
+    /// 125 for what never ran, or was lost; 124 where its time was over, as `timeout` gives, and
+    /// 128 + 9 where it was killed for its memory.
     #[must_use]
     pub const fn exit_code(&self) -> i32 {
         match self {
@@ -293,6 +339,8 @@ impl Outcome {
                 code: Some(code), ..
             } => *code,
             Self::Failed { code: None, .. } => 1,
+            Self::TimedOut { .. } => 124,
+            Self::OutOfMemory { .. } => 137,
             Self::Stopped { .. } => 143,
             Self::Cancelled { .. } | Self::Refused { .. } | Self::Lost { .. } => 125,
         }
@@ -304,6 +352,18 @@ impl fmt::Display for Outcome {
         match self {
             Self::Succeeded => f.write_str("succeeded"),
             Self::Failed { why, .. } => write!(f, "failed: {why}"),
+            Self::TimedOut { limit_s } => {
+                write!(
+                    f,
+                    "ended after {limit_s} s, its time limit: give it more (--time-limit)"
+                )
+            }
+            Self::OutOfMemory { limit_bytes } => write!(
+                f,
+                "failed: it was killed when it needed more than its {} of memory: ask for more \
+                 (--memory)",
+                Bytes(*limit_bytes)
+            ),
             Self::Stopped { by } => write!(f, "stopped by {by}"),
             Self::Cancelled { by } => write!(f, "cancelled by {by}"),
             Self::Refused { why } => write!(f, "refused: {why}"),
@@ -356,6 +416,9 @@ pub enum Event {
         node: String,
         /// Which life of it.
         boot: u64,
+        /// The parts of nodes that it has to itself, where it asks for some.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reserved: Vec<Reservation>,
     },
     /// Its driver runs.
     Started {
@@ -445,6 +508,7 @@ impl Job {
             state: State::Waiting {
                 why: "it was just submitted".to_owned(),
                 not_before: None,
+                since: Some(at),
             },
             tries: 0,
             tries_before: 0,
@@ -465,6 +529,13 @@ impl Job {
         }
     }
 
+    /// The name by which the engines know a try: the processes and names of each try are apart from
+    /// all others.
+    #[must_use]
+    pub fn tag(&self, attempt: u32) -> String {
+        format!("{}/{}.{attempt}", self.spec.namespace, self.id)
+    }
+
     /// Returns true once it is over.
     #[must_use]
     pub const fn is_over(&self) -> bool {
@@ -481,7 +552,9 @@ impl Job {
             State::Stopping { .. } => "stopping",
             State::Ended { outcome, .. } => match outcome {
                 Outcome::Succeeded => "succeeded",
-                Outcome::Failed { .. } => "failed",
+                Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::OutOfMemory { .. } => {
+                    "failed"
+                }
                 Outcome::Stopped { .. } => "stopped",
                 Outcome::Cancelled { .. } => "cancelled",
                 Outcome::Refused { .. } => "refused",
@@ -514,6 +587,7 @@ impl Job {
             self.state = State::Waiting {
                 why: format!("it is to be run again, by {by}"),
                 not_before: None,
+                since: Some(at),
             };
             return Ok(());
         }
@@ -523,7 +597,11 @@ impl Job {
                 State::Waiting { why: known, .. } => *known = why,
                 _ => return Err(disorder(self.word(), "waiting")),
             },
-            Event::Assigned { node, boot } => {
+            Event::Assigned {
+                node,
+                boot,
+                reserved,
+            } => {
                 let State::Waiting { .. } = self.state else {
                     return Err(disorder(self.word(), "given a node"));
                 };
@@ -533,6 +611,7 @@ impl Job {
                     node,
                     boot,
                     since: at,
+                    reserved,
                 };
                 self.state = State::Staging { attempt };
             }
@@ -608,6 +687,7 @@ impl Job {
             self.state = State::Waiting {
                 why: format!("try {} {outcome}; it is begun anew{when}", attempt.number),
                 not_before: (!pause.is_zero()).then(|| at.after(pause)),
+                since: Some(at),
             };
             self.remember(attempt, outcome);
         } else {
@@ -625,7 +705,9 @@ impl Job {
             Outcome::Lost { .. } => left,
             // An actor that has never come to life would not the next time either, and whoever
             // spawns it hears why.
-            Outcome::Failed { .. } => left && (self.has_run || self.spec.hosts.is_none()),
+            Outcome::Failed { .. } | Outcome::OutOfMemory { .. } => {
+                left && (self.has_run || self.spec.hosts.is_none())
+            }
             _ => false,
         }
     }
@@ -633,7 +715,10 @@ impl Job {
     /// The pause after a try that has ended so: after the first failure none, then twice as long
     /// after each that follows quickly.
     fn pause_after(&mut self, outcome: &Outcome, at: Unix) -> Duration {
-        if !matches!(outcome, Outcome::Failed { .. }) {
+        if !matches!(
+            outcome,
+            Outcome::Failed { .. } | Outcome::OutOfMemory { .. }
+        ) {
             return Duration::ZERO;
         }
         if let State::Running { since, .. } = self.state

@@ -25,9 +25,10 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
+//! | `resources` | what a job asks for, what a try of it has reserved, and what that leaves of a node. Pure |
 //! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
-//! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), who votes (`voters`), all three pure |
+//! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all four pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
 //! | `submit` | taking a job in: its files, then its row |
 //! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
@@ -40,6 +41,7 @@
 //! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
 //! | `daemon`, `daemon/*` | a node with all of that: its start, step by step (`start`), links to all others (`mesh`), programs of jobs before there is an agent (`late_programs`) |
 //! | `folder`, `stale_drivers` | what a node keeps between two starts; drivers that a killed daemon has left |
+//! | `cgroups` | groups that hold a try to the processors and the memory that it has reserved |
 //! | `orphan_processes` | processes of a try that have left its process groups |
 //! | `hollow` | nodes without a machine, to measure a head with |
 //! | `node_directory`, `json`, `local_only`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
@@ -51,6 +53,7 @@ pub mod admit;
 mod agent;
 pub mod attempts;
 pub mod catalog;
+mod cgroups;
 pub mod controller;
 pub mod daemon;
 pub mod fact;
@@ -67,6 +70,7 @@ mod observer;
 mod orphan_processes;
 mod presence;
 mod raft;
+pub mod resources;
 mod staging;
 mod stale_drivers;
 pub mod submit;

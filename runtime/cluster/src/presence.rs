@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::{Clock, System};
+use odeon_placement::{Device, Health};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, WriteError};
@@ -33,10 +34,12 @@ impl Presence {
         address: String,
         certificate: String,
         upgrades: u32,
+        unlimited: Option<String>,
     ) -> Self {
         let views = system.nodes().await.into_iter();
         let own = views.filter(|view| view.process == system.process());
-        let devices = own.flat_map(|view| view.node.devices);
+        let inventory: Vec<Device> = own.flat_map(|view| view.node.devices).collect();
+        let models = inventory.iter().map(|device| device.model.clone());
         let spec = NodeSpec {
             name: node.name.clone(),
             boot: system.process().0,
@@ -44,12 +47,21 @@ impl Presence {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             memory: memory(),
-            devices: devices.map(|device| device.model).collect(),
+            devices: models.collect(),
             votes: false,
             api: None,
             follows: None,
             certificate: Some(certificate),
             upgrades,
+            // Which of them rest changes, and the node itself grants them or not.
+            inventory: inventory
+                .into_iter()
+                .map(|device| Device {
+                    health: Health::Good,
+                    ..device
+                })
+                .collect(),
+            unlimited,
         };
         Self {
             catalog: catalog.clone(),

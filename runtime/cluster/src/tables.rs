@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::KeyRole;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
+use crate::resources::{NodeRoom, Reservation};
 use crate::unix::Unix;
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
@@ -163,6 +164,24 @@ impl Tables {
     /// Jobs that are not over.
     pub fn living_jobs(&self) -> impl Iterator<Item = &Job> {
         self.jobs.values().filter(|job| !job.is_over())
+    }
+
+    /// The reservations of the present tries on nodes that live, by their tags.
+    pub(crate) fn reserved(&self) -> Vec<(String, Reservation)> {
+        let lives = |it: &&Reservation| {
+            let row = self.nodes.get(&it.node);
+            row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == it.boot)
+        };
+        let jobs = self
+            .living_jobs()
+            .filter_map(|job| Some((job, job.attempt()?)));
+        let all = jobs.flat_map(|(job, attempt)| {
+            let of = attempt.reserved.iter().filter(lives);
+            let of: Vec<&Reservation> = of.filter(|it| !it.allotment.is_empty()).collect();
+            of.into_iter()
+                .map(|it| (job.tag(attempt.number), it.clone()))
+        });
+        all.collect()
     }
 
     /// Nodes that run.
@@ -511,8 +530,14 @@ impl Tables {
         if let Some(owner) = owner {
             only(writer, &owner)?;
         }
-        if let Event::Assigned { node, boot } = &event {
+        if let Event::Assigned {
+            node,
+            boot,
+            reserved,
+        } = &event
+        {
             let fits = self.may_assign(job, node, *boot);
+            let fits = fits.and_then(|()| self.may_reserve(job, node, reserved));
             fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
         }
         if let Event::Retry { .. } = &event
@@ -549,6 +574,35 @@ impl Tables {
         Ok(())
     }
 
+    /// Checks that what a job is to have to itself is what it asks for, and that nobody has it.
+    fn may_reserve(&self, job: &Job, node: &str, reserved: &[Reservation]) -> Result<(), String> {
+        let id = job.id;
+        let asked = &job.spec.resources;
+        if !asked.is_met_by(reserved, node) {
+            return Err(format!(
+                "{id} asks for {asked}, and was to be given something else"
+            ));
+        }
+        if reserved.is_empty() {
+            return Ok(());
+        }
+        let mut room = NodeRoom::of(self);
+        for it in reserved {
+            let node = &it.node;
+            let fits = room
+                .get_mut(node.as_str())
+                .filter(|room| room.boot == it.boot);
+            let fits = fits.ok_or_else(|| format!("node `{node}` is not up any more"))?;
+            if !fits.take(it) {
+                return Err(format!(
+                    "node `{node}` has no room for {} of {id}",
+                    it.allotment
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn running_in(&self, namespace: &str) -> usize {
         let running = self.jobs.values().filter(|job| job.attempt().is_some());
         running
@@ -562,6 +616,8 @@ impl Tables {
             return Ok(());
         };
         let before = job.word();
+        let reserves = |job: &Job| job.attempt().is_some_and(|it| !it.reserved.is_empty());
+        let reserved = reserves(job);
         let conflict = |error| Refusal::new(RefusalKind::Conflict, error);
         job.apply(event, now).map_err(conflict)?;
         let what = match &job.state {
@@ -574,11 +630,14 @@ impl Tables {
             State::Ended { outcome, .. } => outcome.to_string(),
         };
         let has_ended = job.is_over();
+        // Every node has to know what is not to be given to others.
+        let changes = reserved != reserves(job);
         let name = job.spec.hosts.as_ref();
         let name = name.map(|hosted| format!("{}/{}", job.spec.namespace, hosted.name));
         if job.word() != before {
             self.note(id.to_string(), what);
         }
+        self.nodes_version += u64::from(changes);
         if has_ended {
             if let Some(name) = name {
                 self.detached.remove(&name);

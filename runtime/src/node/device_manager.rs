@@ -16,6 +16,7 @@ mod devices;
 mod leases;
 pub(crate) mod protocol;
 mod queue;
+mod reservations;
 mod schedule;
 mod service;
 mod standby;
@@ -51,6 +52,8 @@ use leases::Stage;
 pub use protocol::Waiting;
 use protocol::{HandOver, NodeSnapshot, RoomChanged};
 use queue::Queue;
+pub use reservations::JobReservation;
+use reservations::Reservations;
 use standby::Pools;
 pub use standby::Standby;
 
@@ -77,6 +80,8 @@ pub(crate) struct DeviceManager {
     offer: Offer,
     /// The most that jobs may hold whose actors this node places.
     quotas: Mutex<BTreeMap<String, Quota>>,
+    /// Parts of nodes that whole jobs have reserved.
+    reservations: Mutex<Reservations>,
     devices: Arc<Mutex<Box<dyn Devices>>>,
     /// Set if a look at them may take long.
     may_block: bool,
@@ -115,6 +120,7 @@ impl DeviceManager {
         Self {
             quotas: Mutex::new(std::mem::take(&mut config.offer.quotas)),
             offer: config.offer,
+            reservations: Mutex::default(),
             may_block: devices.may_block(),
             devices: Arc::new(Mutex::new(devices)),
             parts: tokio::sync::OnceCell::new(),
@@ -140,6 +146,25 @@ impl DeviceManager {
             drop(known);
             self.stir();
         }
+    }
+
+    /// These are the parts of nodes that whole jobs have reserved, as far as is known. Who waits looks
+    /// again.
+    pub(crate) fn set_reservations(&self, all: Vec<JobReservation>) {
+        if self.reservations.lock().hear(all) {
+            self.stir();
+        }
+    }
+
+    /// A job whose driver runs here has these parts of nodes from now on; none when it is over.
+    pub(crate) fn reserve(&self, job: &str, reserved: Vec<JobReservation>) {
+        self.reservations.lock().set_own(job, reserved);
+        self.stir();
+    }
+
+    /// A node as the actors of a job see it.
+    fn seen_by(&self, job: &str, node: Node) -> Node {
+        self.reservations.lock().seen_by(job, node)
     }
 
     /// Somebody else's room has changed.

@@ -16,6 +16,7 @@ use crate::base::id::{ActorId, ProcessId, Ref};
 use crate::base::trace::Span;
 use crate::net::link;
 use crate::node::detached::protocol::DetachedActor;
+use crate::node::device_manager::JobReservation;
 use crate::node::driver::Driver;
 use crate::node::inspect::{
     self, ActorView, LinkView, MethodCounts, MethodView, ProcessView, Watch,
@@ -187,6 +188,19 @@ impl Admin {
     #[must_use]
     pub fn quotas(&self) -> BTreeMap<String, Quota> {
         self.engine.device_manager().quotas().clone()
+    }
+
+    /// Tells this node which parts of nodes whole jobs have reserved. It places actors of a job that has
+    /// reserved devices, processor time or memory on these alone, and those of others on the rest. What
+    /// they hold already they keep; a node that has not heard yet may give away what is reserved.
+    pub fn set_reservations(&self, all: Vec<JobReservation>) {
+        self.engine.device_manager().set_reservations(all);
+    }
+
+    /// Tells this node what a job has reserved whose driver runs here, before it begins; nothing, when
+    /// it is over. That counts until [`Admin::set_reservations`] says something of the job.
+    pub fn reserve(&self, job: &str, reserved: Vec<JobReservation>) {
+        self.engine.device_manager().reserve(job, reserved);
     }
 
     /// Puts a device of this node back into service after somebody has seen to it. Returns true if

@@ -23,6 +23,12 @@ impl Place {
         std::process::id()
     }
 
+    /// The numbers of its devices.
+    #[handler]
+    fn devices(&mut self, cx: &mut Context<Self>) -> Vec<u32> {
+        cx.devices().iter().map(|device| device.index).collect()
+    }
+
     /// Does not come back.
     #[handler]
     async fn linger(&mut self) {
@@ -122,6 +128,8 @@ fn main() -> ExitCode {
         "deaf" => return run_deaf(),
         // Actors on these nodes, and where they are.
         "places" => return run(async |system| places(system, &args[1..]).await),
+        // Actors with a device each, and which these are.
+        "sees" => return run(async |system| sees(system, number(1), &text(2)).await),
         "holds" => return run(async |system| holds(system, &text(1), &text(2)).await),
         "counts" => return run(async |system| counts(system, &text(1), &args[2..]).await),
         "lingers" => return run(async |system| lingers(system, &args[1..]).await),
@@ -295,6 +303,29 @@ async fn places(system: &System, nodes: &[String]) -> Result<(), String> {
     let known: Vec<ProcessId> = system.nodes().await.iter().map(|it| it.process).collect();
     println!("{} nodes", known.len());
     Ok(())
+}
+
+/// Holds so many devices until it is stopped. It waits for each for so many seconds.
+async fn sees(system: &System, count: u64, patience: &str) -> Result<(), String> {
+    let seconds = patience
+        .parse()
+        .map_err(|_| format!("`{patience}` is no number"))?;
+    let patience = Duration::from_secs_f64(seconds);
+    let mut seen = vec![];
+    for _ in 0..count {
+        let place = system.spawn::<Place>(()).isolated();
+        let place = place.needs(|needs| needs.gpus(1).wait_for_room(patience));
+        let place = place.await.map_err(|error| error.to_string())?;
+        seen.extend(
+            place
+                .ask(Devices)
+                .await
+                .map_err(|error| error.to_string())?,
+        );
+    }
+    seen.sort_unstable();
+    println!("seeing {seen:?}");
+    std::future::pending().await
 }
 
 /// Holds so much processor time until it is stopped. It waits for that for so many seconds, or as

@@ -11,6 +11,7 @@ use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::logs::{Cursor, LogLimits};
+use odeon_cluster::resources::JobResources;
 use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -138,6 +139,8 @@ pub(crate) async fn upload_files(
         retries: 0,
         node: None,
         hosts: None,
+        resources: JobResources::default(),
+        time_limit_s: None,
     }
 }
 

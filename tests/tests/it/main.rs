@@ -21,6 +21,7 @@ mod lives;
 mod macros;
 mod mishaps;
 mod on_demand;
+mod reserved;
 mod semantics;
 mod signals;
 mod simulation;

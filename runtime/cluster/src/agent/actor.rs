@@ -76,6 +76,7 @@ impl AgentActor {
             self.agent.inner.guests.lock().remove(&(job, attempt));
             self.agent.inner.specs.lock().remove(&job);
             self.agent.inner.staging.clear(job, attempt).await;
+            self.agent.inner.cgroups.remove((job, attempt));
         }
         left as u64
     }

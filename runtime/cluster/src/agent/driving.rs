@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use odeon::{DetachedActor, Driver, ProcessExit, WorkerCommand};
+use odeon::{Clock, DetachedActor, Driver, ProcessExit, WorkerCommand};
 use tokio::sync::{oneshot, watch};
 
+use super::Agent;
 use super::handoff::AttemptHandoff;
-use super::{Agent, tag};
 use crate::job::{Event, Job, JobId, JobSpec, Outcome};
 use crate::orphan_processes;
 use crate::staging::StagingError;
+use crate::unix::Unix;
 
 /// The time that a driver has to end in order.
 const GRACE: Duration = Duration::from_secs(10);
@@ -51,15 +52,19 @@ impl Agent {
             Ok(ready) => ready,
             Err(error) => return refused(&error),
         };
-        let command = with_env(WorkerCommand::new(&staged.program), &job.spec);
-        let command = command.env(orphan_processes::VARIABLE, self.mark(&tag(job, attempt)));
+        let reserved = self.reserved_here(job);
+        let of = (job.id, attempt);
+        let command = self.inner.cgroups.command(of, reserved, &staged.program);
+        let command = with_env(command, &job.spec);
+        let command = command.env(orphan_processes::VARIABLE, self.mark(&job.tag(attempt)));
         let mut command = self.with_place(command).folder(folder);
         for arg in &job.spec.args {
             command = command.arg(arg);
         }
-        let tag = tag(job, attempt);
+        let tag = job.tag(attempt);
         self.inner.specs.lock().insert(job.id, job.spec.clone());
         let system = &self.inner.system;
+        self.reserve(job, attempt);
         let driver = match &job.spec.hosts {
             None => system.admin().start_driver(&tag, &command),
             Some(hosted) => match DetachedActor::from_text(&hosted.order) {
@@ -84,11 +89,22 @@ impl Agent {
             attempt,
             driver: driver.process(),
             pid,
+            started: Unix::now(),
             end: None,
             exit: None,
+            timed_out: false,
             places: BTreeSet::new(),
         };
         self.drive(handoff, driver, stop).await
+    }
+
+    /// Has the engine know what a try has reserved before its driver asks for any of it.
+    pub(super) fn reserve(&self, job: &Job, attempt: u32) {
+        let tag = job.tag(attempt);
+        let reserved = job.attempt().into_iter().flat_map(|it| &it.reserved);
+        let reserved = reserved.filter(|it| !it.allotment.is_empty());
+        let reserved = reserved.map(|it| it.of_job(tag.clone())).collect();
+        self.inner.system.admin().reserve(&tag, reserved);
     }
 
     /// Follows the driver of a try to its end.
@@ -99,8 +115,10 @@ impl Agent {
         stop: watch::Receiver<Option<bool>>,
     ) -> Outcome {
         let (of, pid, process) = (handoff.of(), handoff.pid, handoff.driver);
+        let limit = handoff.job.spec.time_limit();
+        let over_at = limit.map(|limit| handoff.started.after(limit));
         let (job, attempt) = (handoff.job.clone(), handoff.attempt);
-        let tag = tag(&job, attempt);
+        let tag = job.tag(attempt);
         let system = &self.inner.system;
         self.inner.book.lock().driven.insert(of, handoff);
         let (over, is_over) = oneshot::channel::<()>();
@@ -115,18 +133,23 @@ impl Agent {
             self.tell(job.id, Event::Started { attempt, pid }).await;
         };
         let exit = async {
-            let end = follow(&mut driver, stop).await;
+            let (end, timed_out) = match over_at {
+                Some(over) => follow_until(&mut driver, stop, over).await,
+                None => (follow(&mut driver, stop).await, false),
+            };
             drop(over);
             if let Some(handoff) = self.inner.book.lock().driven.get_mut(&of) {
                 handoff.exit = Some(end.clone());
+                handoff.timed_out = timed_out;
             }
             if *self.inner.passes.borrow() {
                 std::future::pending::<()>().await;
             }
-            end
+            (end, timed_out)
         };
-        let ((), (exit, was_asked)) = tokio::join!(started, exit);
-        self.outcome(of, pid, &exit, was_asked).await
+        let ((), ((exit, was_asked), timed_out)) = tokio::join!(started, exit);
+        let outcome = self.outcome(of, pid, &exit, was_asked).await;
+        timed_out_or(outcome, limit.filter(|_| timed_out))
     }
 
     /// The outcome of a try whose driver is gone, once what it has left behind is, too.
@@ -144,8 +167,58 @@ impl Agent {
         let said = said.map(|said| format!("it said last: {said}"));
         // What it could not read is the reason for what it says about that.
         let lacked = self.inner.staging.trouble(of);
-        outcome_of(exit, was_asked, lacked, said)
+        let outcome = outcome_of(exit, was_asked, lacked, said);
+        match (outcome, self.inner.cgroups.killed_at(of)) {
+            (Outcome::Failed { .. }, Some(limit_bytes)) => Outcome::OutOfMemory { limit_bytes },
+            (outcome, _) => outcome,
+        }
     }
+}
+
+/// The outcome of a try whose time was over: that is the reason for its end, however its driver took
+/// that.
+pub(super) fn timed_out_or(outcome: Outcome, limit: Option<Duration>) -> Outcome {
+    match limit {
+        Some(limit) => Outcome::TimedOut {
+            limit_s: limit.as_secs(),
+        },
+        None => outcome,
+    }
+}
+
+/// Follows a driver to its end, which it is asked for when its time is over, if nobody has before.
+/// Returns true at last where it was.
+async fn follow_until(
+    driver: &mut Driver,
+    mut stop: watch::Receiver<Option<bool>>,
+    over: Unix,
+) -> ((ProcessExit, bool), bool) {
+    let (ask, asked) = watch::channel(*stop.borrow_and_update());
+    let mut timed_out = false;
+    let asking = async {
+        let left = over.since(Unix::now());
+        let asked_before = asked.borrow().is_some();
+        let in_time = Clock::timeout(left, stop.wait_for(Option::is_some));
+        let in_time = in_time.await.is_some();
+        if !asked_before && !in_time {
+            timed_out = true;
+            ask.send_replace(Some(true));
+        }
+        loop {
+            if let Some(in_order) = *stop.borrow_and_update() {
+                ask.send_replace(Some(in_order));
+            }
+            if stop.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = follow(driver, asked.clone()) => ended,
+        () = asking => unreachable!("it asks for as long as the driver runs"),
+    };
+    (ended, timed_out)
 }
 
 /// Follows a driver to its end, and brings that about when it is asked for. Returns its exit, and

@@ -8,8 +8,10 @@ use odeon::{Clock, ProcessExit, ProcessId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::driving::timed_out_or;
 use super::{Agent, CLEAR_PAUSE};
 use crate::job::{Job, JobId, Outcome};
+use crate::unix::Unix;
 
 /// A try as the next program of this process has to know it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,10 +20,16 @@ pub(crate) struct AttemptHandoff {
     pub(super) attempt: u32,
     pub(super) driver: ProcessId,
     pub(super) pid: u32,
+    /// When its driver was started; a program before time limits has not written it.
+    #[serde(default)]
+    pub(super) started: Unix,
     /// Set once its driver was asked to end; true for in order.
     pub(super) end: Option<bool>,
     /// The driver's exit, with true where it was asked to end.
     pub(super) exit: Option<(ProcessExit, bool)>,
+    /// Set where it was asked to end because its time was over.
+    #[serde(default)]
+    pub(super) timed_out: bool,
     /// The other nodes on which processes of it may be.
     pub(super) places: BTreeSet<String>,
 }
@@ -64,6 +72,7 @@ impl Agent {
             let mut specs = self.inner.specs.lock();
             specs.insert(job, handoff.job.spec.clone());
             drop(specs);
+            self.reserve(&handoff.job, attempt);
             let agent = self.clone();
             tokio::spawn(async move {
                 let job = handoff.job.clone();
@@ -73,7 +82,9 @@ impl Agent {
                 ) {
                     (Some((exit, was_asked)), _) => {
                         let of = (job.id, attempt);
-                        agent.outcome(of, handoff.pid, exit, *was_asked).await
+                        let outcome = agent.outcome(of, handoff.pid, exit, *was_asked).await;
+                        let limit = job.spec.time_limit();
+                        timed_out_or(outcome, limit.filter(|_| handoff.timed_out))
                     }
                     (None, Some(driver)) => agent.drive(handoff, driver, stopped).await,
                     (None, None) => Outcome::Failed {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::{Event, JobSpec, Outcome};
+use crate::resources::JobResources;
 use crate::unix::Unix;
 
 const BOOT: u64 = 7;
@@ -24,11 +25,21 @@ fn job(id: u64, attempt: u32, boot: u64) -> Job {
         retries: 1000,
         node: None,
         hosts: None,
+        resources: JobResources::default(),
+        time_limit_s: None,
     };
     let mut job = Job::new(JobId(id), spec, "ann".to_owned(), Unix(0));
     for number in 1..=attempt {
         let node = "a".to_owned();
-        job.apply(Event::Assigned { node, boot }, Unix(0)).unwrap();
+        job.apply(
+            Event::Assigned {
+                node,
+                boot,
+                reserved: vec![],
+            },
+            Unix(0),
+        )
+        .unwrap();
         if number < attempt {
             let outcome = Outcome::Failed {
                 code: None,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::NamespaceQuota;
+use crate::resources::Reservation;
 use crate::tables::{NodeRow, Tables};
 
 /// The knowledge of a node that is no voter.
@@ -14,6 +15,7 @@ pub(crate) struct Picture {
     pub(crate) seen: Seen,
     pub(crate) nodes: BTreeMap<String, NodeRow>,
     pub(crate) namespaces: BTreeMap<String, NamespaceQuota>,
+    pub(crate) reserved: Vec<(String, Reservation)>,
     pub(crate) revoked: BTreeSet<String>,
 }
 
@@ -36,6 +38,9 @@ pub(crate) struct Changes {
     pub(super) nodes: Vec<NodeRow>,
     pub(super) whole: bool,
     pub(super) namespaces: BTreeMap<String, NamespaceQuota>,
+    /// The reservations of tries, by their tags.
+    #[serde(default)]
+    pub(super) reserved: Vec<(String, Reservation)>,
     #[serde(default)]
     pub(super) revoked: BTreeSet<String>,
     /// Set where it holds though more was known: the leader has lost that with the other voters.
@@ -58,6 +63,7 @@ impl Changes {
             nodes: changed.cloned().collect(),
             whole,
             namespaces: tables.namespaces.clone(),
+            reserved: tables.reserved(),
             revoked: tables.revoked.clone(),
             anew,
         })
@@ -81,6 +87,7 @@ impl Picture {
             .extend(rows.map(|row| (row.spec.name.clone(), row)));
         self.seen = news.seen;
         self.namespaces = news.namespaces;
+        self.reserved = news.reserved;
         self.revoked = news.revoked;
     }
 }
@@ -117,6 +124,8 @@ mod tests {
             follows: None,
             certificate: None,
             upgrades: 0,
+            inventory: vec![],
+            unlimited: None,
         };
         say(tables, Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }

@@ -4,7 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use odeon_placement::{Node, Resource};
+
+use super::admission::Room;
 use crate::job::{Job, JobId, LONGEST_PAUSE, State};
+use crate::resources::{Bytes, Reservation};
 use crate::tables::{NodeRow, NodeState, Tables, quota_full};
 use crate::unix::Unix;
 
@@ -56,6 +60,8 @@ pub enum Order {
         node: String,
         /// Which life of it.
         boot: u64,
+        /// The parts of nodes that it has to itself, where it asks for some.
+        reserved: Vec<Reservation>,
     },
     /// A job cannot have one yet.
     Hold {
@@ -110,12 +116,8 @@ pub fn plan(
             });
         }
     }
-    let mut load = Load::of(tables, &doubted);
-    let mut waiting: Vec<&Job> = vec![];
     for job in tables.living_jobs() {
         match &job.state {
-            State::Waiting { not_before, .. } if pauses(*not_before, now) => {}
-            State::Waiting { .. } => waiting.push(job),
             State::Staging { attempt } => orders.push(Order::Start {
                 job: job.id,
                 attempt: attempt.number,
@@ -129,19 +131,20 @@ pub fn plan(
                 node: attempt.node.clone(),
                 in_order: *in_order,
             }),
-            State::Running { .. } | State::Ended { .. } => {}
+            State::Waiting { .. } | State::Running { .. } | State::Ended { .. } => {}
         }
     }
-    // Of equal priority, who came first.
-    waiting.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
-    for job in waiting {
-        match load.place(job, rules) {
-            Ok(row) => orders.push(Order::Assign {
+    let (_, judged) = judge(tables, &doubted, rules, now);
+    for (job, verdict) in judged {
+        match verdict {
+            Ok((row, reserved)) => orders.push(Order::Assign {
                 job: job.id,
                 node: row.spec.name.clone(),
                 boot: row.spec.boot,
+                reserved,
             }),
             Err(why) => {
+                let why = why.kept(job);
                 let known =
                     matches!(&job.state, State::Waiting { why: known, .. } if *known == why);
                 if !known {
@@ -153,6 +156,67 @@ pub fn plan(
     orders
 }
 
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// Its namespace, its node, or that there is none.
+    Other(String),
+    /// Others have what it asks for.
+    Room,
+}
+
+impl Obstacle {
+    /// The words that are kept in the catalog: they change with the obstacle alone, not with each job
+    /// that comes or goes.
+    fn kept(self, job: &Job) -> String {
+        match self {
+            Self::Other(why) => why,
+            Self::Room => format!(
+                "it waits for room: it asks for {}; `odeon why {}` says what is in the way",
+                job.spec.resources, job.id
+            ),
+        }
+    }
+}
+
+/// A job that waits, and where it begins or why it does not.
+type Verdict<'a> = (&'a Job, Result<(&'a NodeRow, Vec<Reservation>), Obstacle>);
+
+/// The jobs that could begin now, in the order in which they do, and what becomes of each; with the
+/// room that is left, where one asks for some.
+fn judge<'a>(
+    tables: &'a Tables,
+    doubted: &BTreeSet<&str>,
+    rules: &Rules,
+    now: Unix,
+) -> (Option<Room<'a>>, Vec<Verdict<'a>>) {
+    let due = |job: &&Job| matches!(&job.state, State::Waiting { not_before, .. } if !pauses(*not_before, now));
+    let mut waiting: Vec<&Job> = tables.living_jobs().filter(due).collect();
+    // Of equal priority, who came first.
+    waiting.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
+    let mut load = Load::of(tables, doubted);
+    let asks = waiting.iter().any(|job| !job.spec.resources.is_empty());
+    let mut room = asks.then(|| Room::of(tables, doubted, now));
+    let judged = waiting.into_iter().map(|job| {
+        let verdict = load.place(job, rules, room.as_mut());
+        (job, verdict)
+    });
+    let judged = judged.collect();
+    (room, judged)
+}
+
+/// Why each job waits that does, in words of this moment. Who is silent only the leader knows.
+#[must_use]
+pub fn waits(tables: &Tables, rules: &Rules, now: Unix) -> BTreeMap<JobId, String> {
+    let (room, judged) = judge(tables, &BTreeSet::new(), rules, now);
+    let told = |(job, verdict): Verdict<'_>| match (verdict.err()?, &room) {
+        (Obstacle::Other(why), _) => Some((job.id, why)),
+        (Obstacle::Room, Some(room)) => Some((job.id, room.told(job))),
+        (Obstacle::Room, None) => None,
+    };
+    judged.into_iter().filter_map(told).collect()
+}
+
 /// The offer of a node to a job that waits for a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -162,6 +226,8 @@ pub struct Offer {
     pub free: usize,
     /// Number of drivers that it may run.
     pub most: usize,
+    /// The part of it that no job has reserved, in words; for a job that asks for some.
+    pub room: Option<String>,
     /// Why it does not take the job; `None` where nothing of its own stands in the way.
     pub why: Option<String>,
 }
@@ -171,6 +237,8 @@ pub struct Offer {
 #[must_use]
 pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
     let load = Load::of(tables, &BTreeSet::new());
+    let asks = !job.spec.resources.is_empty();
+    let room = asks.then(|| Room::of(tables, &BTreeSet::new(), Unix::default()));
     let known = tables.nodes.values();
     let rows = known.filter(|row| !matches!(row.state, NodeState::Left));
     let offer = |row: &NodeRow| {
@@ -186,16 +254,36 @@ pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
             (NodeState::Up, None) if free == 0 => {
                 Some("it runs as many drivers as it may".to_owned())
             }
-            (NodeState::Up, None) => None,
+            (NodeState::Up, None) => room.as_ref().and_then(|room| room.obstacle(job, name)),
         };
+        let room = room.as_ref().and_then(|room| room.view().node(name));
         Offer {
             node: name.to_owned(),
             free,
             most: rules.drivers_max,
+            room: room.map(free_of),
             why,
         }
     };
     rows.map(offer).collect()
+}
+
+/// The part of a node that nobody has reserved: `3 of 8 cpu, 2 of 16 GiB, 1 of 2 gpu`.
+fn free_of(node: &Node) -> String {
+    let of = |resource| (node.free().get(&resource), node.capacity.get(&resource));
+    let ((cpu, cpus), (memory, all)) = (of(Resource::Cpu), of(Resource::Memory));
+    let cores = |milli: u64| milli as f64 / 1000.0;
+    let mut free = format!(
+        "{} of {} cpu, {} of {}",
+        cores(cpu),
+        cores(cpus),
+        Bytes(memory),
+        Bytes(all)
+    );
+    if !node.devices.is_empty() {
+        free += &format!(", {} of {} gpu", node.free_devices(), node.devices.len());
+    }
+    free
 }
 
 /// Returns true while a job is not to be begun anew yet. One that waits for longer than any does
@@ -240,8 +328,36 @@ impl<'a> Load<'a> {
         *self.namespaces.entry(&job.spec.namespace).or_default() += 1;
     }
 
-    /// The node of a waiting job: of those that it may run on the one with the fewest drivers.
-    fn place(&mut self, job: &'a Job, rules: &Rules) -> Result<&'a NodeRow, String> {
+    /// The node of a waiting job, and what it has to itself of that and of others: of a job that asks
+    /// for nothing, the one with the fewest drivers of those that it may run on.
+    fn place(
+        &mut self,
+        job: &'a Job,
+        rules: &Rules,
+        room: Option<&mut Room<'_>>,
+    ) -> Result<(&'a NodeRow, Vec<Reservation>), Obstacle> {
+        let least = self.least(job, rules).map_err(Obstacle::Other)?;
+        let Some(room) = room.filter(|_| !job.spec.resources.is_empty()) else {
+            self.count(job, &least.spec.name);
+            return Ok((least, vec![]));
+        };
+        let full = self.nodes.iter();
+        let full = full.filter(|(_, (_, drivers))| *drivers >= rules.drivers_max);
+        let full: Vec<&str> = full.map(|(name, _)| *name).collect();
+        let reserved = room.place(job, &full).ok_or(Obstacle::Room)?;
+        let driver = reserved
+            .first()
+            .and_then(|it| self.nodes.get(it.node.as_str()));
+        let Some(&(row, _)) = driver else {
+            let why = "the node that has room is not up any more".to_owned();
+            return Err(Obstacle::Other(why));
+        };
+        self.count(job, &row.spec.name);
+        Ok((row, reserved))
+    }
+
+    /// Of the nodes that a job may run on, the one with the fewest drivers.
+    fn least(&self, job: &Job, rules: &Rules) -> Result<&'a NodeRow, String> {
         let namespace = &job.spec.namespace;
         let quota = self.tables.namespaces.get(namespace);
         if let Some(most) = quota.and_then(|quota| quota.running_max) {
@@ -269,7 +385,6 @@ impl<'a> Load<'a> {
                 row.spec.name
             ));
         }
-        self.count(job, &row.spec.name);
         Ok(row)
     }
 

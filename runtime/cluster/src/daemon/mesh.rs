@@ -80,7 +80,7 @@ impl Mesh {
         }
     }
 
-    /// Tells the engine what namespaces may hold of the cluster, and who is in it no more.
+    /// Tells the engine what namespaces may hold of the cluster, what jobs have reserved of it, and who is in it no more.
     fn bound(&self) {
         let namespaces = self.catalog.namespaces().into_iter();
         let quotas = namespaces.filter_map(|(name, bounds)| {
@@ -88,6 +88,9 @@ impl Mesh {
             Some((format!("{name}/"), quota))
         });
         self.system.admin().set_quotas(quotas.collect());
+        let reserved = self.catalog.reserved().into_iter();
+        let reserved = reserved.map(|(tag, it)| it.of_job(tag));
+        self.system.admin().set_reservations(reserved.collect());
         self.system.refuse_certificates(self.catalog.revoked());
     }
 

@@ -18,6 +18,7 @@ use crate::admit::gate::Gatekeeper;
 use crate::agent::giving::Agents;
 use crate::agent::{Agent, AttemptHandoff};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
+use crate::cgroups::Cgroups;
 use crate::controller::Controller;
 use crate::folder::{Folder, NodeFile};
 use crate::forward::Forward;
@@ -147,7 +148,9 @@ impl Starting<'_> {
                 (own.tries, own.upgrades)
             }
         };
-        let agent = self.agent(staging, &forward, tries).await?;
+        let cgroups = Cgroups::begin(system.process().0);
+        let unlimited = cgroups.obstacle().map(str::to_owned);
+        let agent = self.agent(staging, &forward, tries, cgroups).await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
         let archive = Archive::begin(system, &node.name, catalog, Arc::new(logs)).await?;
@@ -162,6 +165,7 @@ impl Starting<'_> {
             address.clone(),
             certificate,
             upgrades,
+            unlimited,
         )
         .await;
         let voting = self.voting(&presence);
@@ -233,6 +237,7 @@ impl Starting<'_> {
         staging: Staging,
         forward: &Forward,
         tries: Vec<AttemptHandoff>,
+        cgroups: Cgroups,
     ) -> Result<Agent, DaemonError> {
         let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
         let stale_drivers = StaleDrivers::open(self.folder.part("drivers"), &drivers);
@@ -243,6 +248,7 @@ impl Starting<'_> {
             staging,
             forward.clone(),
             stale_drivers.map_err(DaemonError::Logs)?,
+            cgroups,
         );
         let agent = agent.await?;
         agent.inherit(tries);

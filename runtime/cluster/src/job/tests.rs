@@ -86,6 +86,7 @@ fn event(step: &Step, job: &Job) -> Event {
         Step::Assigned => Event::Assigned {
             node: "a".to_owned(),
             boot: 1,
+            reserved: vec![],
         },
         Step::Started { off } => Event::Started {
             attempt: number(off),
@@ -131,6 +132,8 @@ fn job(retries: u32) -> Job {
         retries,
         node: None,
         hosts: None,
+        resources: JobResources::default(),
+        time_limit_s: None,
     };
     Job::new(JobId(1), spec, "ann".to_owned(), Unix(0))
 }
@@ -380,7 +383,15 @@ fn host(kept: bool) -> Job {
 fn fails_after(job: &mut Job, at: &mut u64, ran: Duration) -> Option<Duration> {
     let apply = |job: &mut Job, event, at| job.apply(event, Unix(at)).expect("it can be");
     let (node, boot) = ("a".to_owned(), 1);
-    apply(job, Event::Assigned { node, boot }, *at);
+    apply(
+        job,
+        Event::Assigned {
+            node,
+            boot,
+            reserved: vec![],
+        },
+        *at,
+    );
     let attempt = job.tries;
     apply(job, Event::Started { attempt, pid: 1 }, *at);
     *at += ran.as_millis() as u64;

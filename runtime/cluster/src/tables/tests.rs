@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::JobSpec;
+use crate::resources::JobResources;
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
@@ -17,6 +18,8 @@ fn spec(name: &str) -> JobSpec {
         retries: 1,
         node: None,
         hosts: None,
+        resources: JobResources::default(),
+        time_limit_s: None,
     }
 }
 
@@ -34,6 +37,8 @@ fn node(name: &str, boot: u64) -> NodeSpec {
         follows: None,
         certificate: None,
         upgrades: 0,
+        inventory: vec![],
+        unlimited: None,
     }
 }
 
@@ -103,7 +108,11 @@ impl Writes {
 
     fn assign(&mut self, job: JobId, node: &str, boot: u64) -> Result<Written, Refusal> {
         let node = node.to_owned();
-        let event = Event::Assigned { node, boot };
+        let event = Event::Assigned {
+            node,
+            boot,
+            reserved: vec![],
+        };
         self.leader(Fact::Job { job, event })
     }
 
@@ -140,7 +149,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
     let boot = || 1u64..4;
     let by = || "ann".to_owned();
     let event = prop_oneof![
-        3 => (name(), boot()).prop_map(|(node, boot)| Event::Assigned { node, boot }),
+        3 => (name(), boot()).prop_map(|(node, boot)| Event::Assigned { node, boot, reserved: vec![] }),
         1 => (1u32..4).prop_map(|attempt| Event::Started { attempt, pid: 1 }),
         2 => (1u32..4, any::<bool>()).prop_map(|(attempt, well)| Event::Over {
             attempt,
@@ -708,6 +717,14 @@ fn a_snapshot_is_on_the_disk_as_it_was() {
     let golden = include_str!("golden/snapshot.json");
     assert_eq!(text, golden);
     assert_eq!(serde_json::from_str::<Tables>(golden).unwrap(), tables);
+    // Of before jobs asked for anything.
+    let before = golden.replace(",\n        \"since\": 1772366425000", "");
+    assert_ne!(before, golden);
+    let before: Tables = serde_json::from_str(&before).unwrap();
+    assert!(matches!(
+        before.jobs[&JobId(2)].state,
+        State::Waiting { since: None, .. }
+    ));
 }
 
 /// SEMANTICS 59.

@@ -125,7 +125,11 @@ impl Engine {
             let snapshots = self.snapshots().await;
             let demands = asks.iter().map(|ask| self.demand(ask, &snapshots));
             let demands: Vec<Demand> = demands.collect::<Result<_, _>>().map_err(Refused::Never)?;
-            let mut view = View::new(snapshots.iter().map(|(_, snapshot)| snapshot.node.clone()));
+            let job = asks.first().map_or("", |ask| &*ask.job);
+            let seen = |(_, it): &(ProcessId, NodeSnapshot)| {
+                self.device_manager().seen_by(job, it.node.clone())
+            };
+            let mut view = View::new(snapshots.iter().map(seen));
             for (job, quota) in &*self.device_manager().quotas() {
                 view.set_quota(job.clone(), quota.clone());
             }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Writer, Written};
 use crate::job::{Event, JobSpec, Outcome};
+use crate::resources::JobResources;
 use crate::unix::Unix;
 
 /// Tables that are written to in order.
@@ -45,6 +46,8 @@ impl Writes {
             follows: None,
             certificate: None,
             upgrades: 0,
+            inventory: vec![],
+            unlimited: None,
         };
         self.by(Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }
@@ -80,6 +83,8 @@ impl Writes {
             retries: 1,
             node: node.map(str::to_owned),
             hosts: None,
+            resources: JobResources::default(),
+            time_limit_s: None,
         };
         let by = "ann".to_owned();
         match self.by(Writer::Leader, Fact::JobSubmitted { spec, by }) {
@@ -101,7 +106,14 @@ impl Writes {
 
     fn assign(&mut self, job: JobId, node: &str) {
         let (node, boot) = (node.to_owned(), 1);
-        self.event(job, Event::Assigned { node, boot });
+        self.event(
+            job,
+            Event::Assigned {
+                node,
+                boot,
+                reserved: vec![],
+            },
+        );
     }
 
     fn stop(&mut self, job: JobId) {
@@ -116,8 +128,20 @@ impl Writes {
             any |= !matches!(order, Order::Start { .. } | Order::Stop { .. });
             match order.clone() {
                 Order::Lose { node, .. } => self.lose(&node),
-                Order::Assign { job, node, boot } => {
-                    self.event(job, Event::Assigned { node, boot });
+                Order::Assign {
+                    job,
+                    node,
+                    boot,
+                    reserved,
+                } => {
+                    self.event(
+                        job,
+                        Event::Assigned {
+                            node,
+                            boot,
+                            reserved,
+                        },
+                    );
                 }
                 Order::Hold { job, why } => self.event(job, Event::Held { why }),
                 Order::Start { .. } | Order::Stop { .. } => {}
@@ -227,7 +251,7 @@ proptest! {
         let mut after = writes.clone();
         let mut assigned = BTreeSet::new();
         for order in &orders {
-            if let Order::Assign { job, node, boot } = order {
+            if let Order::Assign { job, node, boot, .. } = order {
                 let row = &after.tables.nodes[node];
                 prop_assert_eq!(*boot, row.spec.boot);
                 let it = &after.tables.jobs[job];
@@ -371,7 +395,12 @@ fn a_full_node_gets_no_more_until_one_ends() {
     let orders = plan(&writes.tables, &nobody, &rules(), Unix::now());
     let (job, node, boot) = (jobs[2], "n0".to_owned(), 1);
     assert!(
-        orders.contains(&Order::Assign { job, node, boot }),
+        orders.contains(&Order::Assign {
+            job,
+            node,
+            boot,
+            reserved: vec![]
+        }),
         "{orders:?}"
     );
 }
@@ -420,6 +449,7 @@ fn a_job_that_fails_again_and_again_is_begun_anew_with_growing_pauses() {
         job.state = State::Waiting {
             why: "it failed".to_owned(),
             not_before: Some(not_before),
+            since: None,
         };
     }
     assert_eq!(pause(&writes), Some(not_before));

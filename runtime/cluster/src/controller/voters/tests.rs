@@ -44,6 +44,8 @@ fn row(number: u64, how: How, votes: bool) -> NodeRow {
             follows: None,
             certificate: None,
             upgrades: 0,
+            inventory: vec![],
+            unlimited: None,
         },
         state,
         since,

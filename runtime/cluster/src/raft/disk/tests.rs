@@ -62,6 +62,8 @@ fn entry(term: u64, index: u64) -> Entry {
         follows: None,
         certificate: None,
         upgrades: 0,
+        inventory: vec![],
+        unlimited: None,
     };
     let command = Command {
         id: index,

@@ -6,6 +6,8 @@ use odeon_cluster::fact::{Command, Fact, Refusal, Written};
 use odeon_cluster::job::{Event, JobId};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
+use super::world::CPUS;
+
 /// A try: a job and the number of the try.
 pub(crate) type Attempt = (JobId, u32);
 
@@ -141,7 +143,7 @@ impl Oracle {
 
     fn happened(&mut self, id: JobId, event: &Event) {
         match event {
-            Event::Assigned { node, boot } => {
+            Event::Assigned { node, boot, .. } => {
                 let job = &self.truth.jobs[&id];
                 assert!(
                     !self.stopped.contains(&id),
@@ -154,6 +156,10 @@ impl Oracle {
                 );
                 let wanted = job.spec.node.as_ref();
                 assert!(wanted.is_none_or(|wanted| wanted == node), "{id} on {node}");
+                for (node, held) in self.held() {
+                    let all = u64::from(CPUS) * 1000;
+                    assert!(held <= all, "{held} of {all} are reserved on {node}");
+                }
                 let namespace = &job.spec.namespace;
                 if let Some(quota) = self.truth.namespaces.get(namespace) {
                     let jobs = self.truth.living_jobs();
@@ -170,6 +176,19 @@ impl Oracle {
             Event::Retry { .. } => drop(self.stopped.remove(&id)),
             _ => {}
         }
+    }
+
+    /// Processor time that is reserved on nodes that live, in thousandths.
+    fn held(&self) -> BTreeMap<&str, u64> {
+        let mut held = BTreeMap::new();
+        let attempts = self.truth.living_jobs().filter_map(|job| job.attempt());
+        for it in attempts.flat_map(|attempt| &attempt.reserved) {
+            let row = self.truth.nodes.get(&it.node);
+            if row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == it.boot) {
+                *held.entry(it.node.as_str()).or_default() += it.allotment.cpu_milli;
+            }
+        }
+        held
     }
 
     /// A driver begins on a node, in this life of it.

@@ -15,6 +15,7 @@ use odeon_cluster::controller::plan::{Rules, plan};
 use odeon_cluster::controller::silence::{Known, Silence};
 use odeon_cluster::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, Writer, Written};
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
+use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::unix::Unix;
 
@@ -58,6 +59,8 @@ pub(crate) enum Flaw {
 }
 
 const NODES: usize = 5;
+/// Processors of each.
+pub(crate) const CPUS: u32 = 2;
 /// The first nodes vote.
 const VOTERS: usize = 3;
 
@@ -754,8 +757,13 @@ impl World {
                     job,
                     node: name,
                     boot,
+                    reserved,
                 } => {
-                    let event = Event::Assigned { node: name, boot };
+                    let event = Event::Assigned {
+                        node: name,
+                        boot,
+                        reserved,
+                    };
                     Fact::Job { job, event }
                 }
                 Order::Hold { job, why } => {
@@ -849,7 +857,7 @@ impl World {
             boot: self.nodes[node].boot,
             address: String::new(),
             release: String::new(),
-            cpus: 1,
+            cpus: CPUS,
             memory: 1,
             devices: vec![],
             votes: false,
@@ -857,6 +865,8 @@ impl World {
             follows: None,
             certificate: None,
             upgrades: 0,
+            inventory: vec![],
+            unlimited: None,
         }
     }
 
@@ -1171,6 +1181,14 @@ impl World {
             1 => Some("nowhere".to_owned()),
             _ => None,
         };
+        let share = Allotment {
+            cpu_milli: 500 * self.dice.roll(3),
+            ..Allotment::default()
+        };
+        let resources = match self.dice.roll(3) {
+            0 if share.cpu_milli > 0 => JobResources::of_ranks(2, share),
+            _ => JobResources::of_driver(share),
+        };
         JobSpec {
             name: "job".to_owned(),
             namespace: format!("s{}", self.dice.roll(2)),
@@ -1181,6 +1199,11 @@ impl World {
             retries: self.dice.roll(4) as u32,
             node,
             hosts: None,
+            resources,
+            time_limit_s: match self.dice.roll(2) {
+                0 => Some(1 + self.dice.roll(100)),
+                _ => None,
+            },
         }
     }
 
