@@ -4,7 +4,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `args/words`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; the answer to a command that does not exist; the commands, one a file |
+//! | `args`, `args/words`, `args/resources`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for; the answer to a command that does not exist; the commands, one a file |
 //! | `demos` | the recordings in the binary |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |

@@ -1,7 +1,7 @@
 //! The view of a cluster that a file describes, and the links between its devices.
 
 use odeon_topology::{
-    Cluster, ClusterError, ClusterSpec, Level, Link, NodeSpec, Part, TopologyError,
+    Cluster, ClusterError, ClusterPart, ClusterSpec, Level, Link, NodeSpec, TopologyError,
 };
 use odeon_topology::{gib, milli};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ impl View {
         if let Some((index, bare)) = nodes.find(|(_, node)| !lines.contains(&*node.name)) {
             return Err(ClusterError {
                 line: None,
-                part: Some(Part::Element(index)),
+                part: Some(ClusterPart::Element(index)),
                 error: TopologyError::NoCapacity(bare.name.clone()),
             });
         }

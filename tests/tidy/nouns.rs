@@ -64,8 +64,8 @@ const CROWDED: &[(&str, usize, &str)] = &[
     ),
     (
         "Model",
-        4,
-        "to be renamed with the spine of training: as it computes, is placed, is priced; and of a fake device",
+        3,
+        "to be renamed with the spine of training: as it computes, is placed, is priced",
     ),
     (
         "Node",

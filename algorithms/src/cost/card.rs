@@ -12,7 +12,7 @@ use super::{CostError, all_positive};
 pub struct Card {
     /// The name that people know it by.
     pub name: String,
-    /// What it has, by its data sheet.
+    /// Its data sheet.
     pub device: DeviceModel,
     /// Share of a machine's network that relays of weights reach. See [`Card::RELAY_SHARE`].
     pub relay_share: f64,

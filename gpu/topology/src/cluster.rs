@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use crate::{DeviceModel, Element, Level, Link, Links, Topology};
 
-pub use error::{ClusterError, Part, TopologyError};
+pub use error::{ClusterError, ClusterPart, TopologyError};
 
 /// A cluster as a file describes it: models of devices, then zones and racks, then nodes with their
 /// devices, then links.
@@ -152,7 +152,10 @@ impl ClusterSpec {
         for (level, link) in &self.links {
             if let Some((what, value)) = link.flaw() {
                 let of = level.to_string();
-                return wrong(Part::Link(*level), TopologyError::Rate { of, what, value });
+                return wrong(
+                    ClusterPart::Link(*level),
+                    TopologyError::Rate { of, what, value },
+                );
             }
             links = links.level(*level, *link);
         }
@@ -161,7 +164,7 @@ impl ClusterSpec {
             if let Some((what, value)) = link.flaw() {
                 let of = element.name.clone();
                 return wrong(
-                    Part::Element(index),
+                    ClusterPart::Element(index),
                     TopologyError::Rate { of, what, value },
                 );
             }
@@ -170,14 +173,14 @@ impl ClusterSpec {
         let (elements, nodes) = self.laid_out()?;
         let topology = Topology::new(elements).map_err(|(index, kind)| {
             let part = match index < self.elements.len() {
-                true => Part::Element(index),
+                true => ClusterPart::Element(index),
                 false => self.part_of(index, &nodes),
             };
             ClusterError::of(part, kind)
         })?;
         for (index, element) in self.elements.iter().enumerate() {
             self.check_model(element)
-                .map_err(|kind| ClusterError::of(Part::Element(index), kind))?;
+                .map_err(|kind| ClusterError::of(ClusterPart::Element(index), kind))?;
         }
         let nodes = nodes.into_iter().map(|(name, spec, _)| (name, spec));
         Ok(Cluster {

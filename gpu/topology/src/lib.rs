@@ -49,7 +49,7 @@
 //! | `link` | a link: its technology, bandwidth and latency; the links of a cluster by level and group |
 //! | `device_model` | what a model of devices has and can do; data sheets |
 //! | `tree` | the tree of a cluster: which device is in which machine, rack and zone |
-//! | `cluster`, `cluster/*` | the file: models, elements, nodes and links; the elements that nodes stand for (`layout`); quantities in thousandths (`quantity`); what can be wrong (`error`) |
+//! | `cluster`, `cluster/*` | the file: models, elements, nodes and links; the elements that nodes stand for (`layout`); quantities in thousandths (`quantity`); errors in it (`error`) |
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,9 @@ mod link;
 mod tree;
 
 pub use cluster::quantity::{QuantityError, gib, milli};
-pub use cluster::{Cluster, ClusterError, ClusterSpec, GpuSpec, NodeSpec, Part, TopologyError};
+pub use cluster::{
+    Cluster, ClusterError, ClusterPart, ClusterSpec, GpuSpec, NodeSpec, TopologyError,
+};
 pub use device_model::DeviceModel;
 pub use level::Level;
 pub use link::{Link, LinkKind, Links};

@@ -7,13 +7,14 @@ use odeon::FakeDevices;
 use odeon_cluster::job::Outcome;
 use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::{Daemon, NodeEntry};
-use odeon_devices::fake::{Fake, Model, Spec};
+use odeon_devices::fake::{Fake, Spec};
+use odeon_topology::DeviceModel;
 
 use crate::daemons::{config, ended, printed, prints, stop, submit_with, when};
 
 /// A cluster of one node with fake devices, and how many those are.
 async fn head(folder: &Path) -> (Daemon, u32) {
-    let fake = Fake::new(Spec::cluster(1, Model::default())).unwrap();
+    let fake = Fake::new(Spec::cluster(1, DeviceModel::default())).unwrap();
     let mut config = config(folder, "head", NodeEntry::Found);
     config.devices = Some(FakeDevices::new(&fake, "node0").unwrap());
     let daemon = Daemon::start(config).await.unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with the description of a cluster.
+//! Errors in the description of a cluster.
 
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ pub struct ClusterError {
     /// Line of the file, from 1; none when the description is not from a file.
     pub line: Option<usize>,
     /// The part that has it; none when the text could not be read.
-    pub part: Option<Part>,
+    pub part: Option<ClusterPart>,
     /// The error.
     pub error: TopologyError,
 }
@@ -21,7 +21,7 @@ pub struct ClusterError {
 /// A part of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Part {
+pub enum ClusterPart {
     /// An element, by its index.
     Element(usize),
     /// Nodes of one kind, by their index.
@@ -180,7 +180,7 @@ pub enum TopologyError {
 }
 
 impl ClusterError {
-    pub(super) const fn of(part: Part, error: TopologyError) -> Self {
+    pub(super) const fn of(part: ClusterPart, error: TopologyError) -> Self {
         Self {
             line: None,
             part: Some(part),
@@ -203,9 +203,9 @@ impl ClusterError {
         // A text that was read once already is read again.
         let places: Option<Places> = toml::from_str(text).ok();
         let span = places.and_then(|places| match self.part? {
-            Part::Element(index) => Some(places.elements.get(index)?.span()),
-            Part::Node(index) => Some(places.nodes.get(index)?.span()),
-            Part::Link(level) => Some(places.links.get(&level)?.span()),
+            ClusterPart::Element(index) => Some(places.elements.get(index)?.span()),
+            ClusterPart::Node(index) => Some(places.nodes.get(index)?.span()),
+            ClusterPart::Link(level) => Some(places.links.get(&level)?.span()),
         });
         self.line = span.map(|span| line_of(text, span.start)).or(self.line);
         self

@@ -1,7 +1,7 @@
 //! The elements that nodes of one kind stand for.
 
 use super::quantity::{gib, milli};
-use super::{ClusterError, ClusterSpec, GpuSpec, NodeSpec, Part, TopologyError};
+use super::{ClusterError, ClusterPart, ClusterSpec, GpuSpec, NodeSpec, TopologyError};
 use crate::{Element, Level};
 
 /// More are a mistake, or more than the solver's masks have bits for.
@@ -19,7 +19,7 @@ impl ClusterSpec {
         for (index, spec) in self.nodes.iter().enumerate() {
             let names = self
                 .checked(spec)
-                .map_err(|kind| ClusterError::of(Part::Node(index), kind))?;
+                .map_err(|kind| ClusterError::of(ClusterPart::Node(index), kind))?;
             for name in names {
                 nodes.push((name.clone(), index, elements.len()));
                 elements.push(Element::new(Level::Node, &name, spec.parent.as_deref()));
@@ -34,11 +34,11 @@ impl ClusterSpec {
     }
 
     /// The part of the file that an element which it does not name is of.
-    pub(super) fn part_of(&self, element: usize, nodes: &[Laid]) -> Part {
+    pub(super) fn part_of(&self, element: usize, nodes: &[Laid]) -> ClusterPart {
         let before = nodes.partition_point(|(_, _, first)| *first <= element);
         match before.checked_sub(1).and_then(|nth| nodes.get(nth)) {
-            Some((_, spec, _)) => Part::Node(*spec),
-            None => Part::Element(element),
+            Some((_, spec, _)) => ClusterPart::Node(*spec),
+            None => ClusterPart::Element(element),
         }
     }
 

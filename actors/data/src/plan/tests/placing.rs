@@ -76,7 +76,12 @@ proptest! {
     fn every_rank_comes_by_its_samples_once(mesh in trees(), along in prop::sample::subsequence(
         vec![PP, CP, TP], 0..=3,
     )) {
-        let fetch = FetchPlan { mesh: mesh.clone(), axis: Axis::Data, broadcast_at: along.iter().map(|dim| (*dim).to_owned()).collect(), slicing: Slicing::Zigzag };
+        let fetch = FetchPlan {
+            mesh: mesh.clone(),
+            axis: Axis::Data,
+            broadcast_at: along.iter().map(|dim| (*dim).to_owned()).collect(),
+            slicing: Slicing::Zigzag,
+        };
         let mut served = vec![0; mesh.len()];
         for one in fetch.fetches() {
             served[one.rank as usize] += 1;
