@@ -157,17 +157,7 @@ impl Starting<'_> {
         *gate.catalog.lock() = Some(catalog.clone());
         self.begin_voting().await?;
         let address = self.reached().to_string();
-        let certificate = NodeIdentity::load(folder.path())?.fingerprint()?;
-        let presence = Presence::of(
-            system,
-            catalog,
-            node,
-            address.clone(),
-            certificate,
-            upgrades,
-            unlimited,
-        )
-        .await;
+        let presence = self.presence(&address, upgrades, unlimited).await?;
         let voting = self.voting(&presence);
         voting.serve(&node.name).await?;
         let mesh = Mesh::new(system, catalog, folder, node, &presence);
@@ -268,6 +258,28 @@ impl Starting<'_> {
         let authority = ClusterIdentity::load(self.folder.path())?;
         self.system.admit(authority, self.gate.clone())?;
         Ok(())
+    }
+
+    /// The word that this node gives of itself.
+    async fn presence(
+        &self,
+        address: &str,
+        upgrades: u32,
+        unlimited: Option<String>,
+    ) -> Result<Presence, DaemonError> {
+        let certificate = NodeIdentity::load(self.folder.path())?.fingerprint()?;
+        let (system, catalog, node) = (self.system, &self.catalog, self.node);
+        let address = address.to_owned();
+        Ok(Presence::of(
+            system,
+            catalog,
+            node,
+            address,
+            certificate,
+            upgrades,
+            unlimited,
+        )
+        .await)
     }
 
     fn voting(&self, presence: &Presence) -> Voting {
