@@ -1,7 +1,7 @@
 //! Update rules of optimisers that treat each element by itself: arithmetic that is written once, for
 //! every device.
 //!
-//! [`update_rule!`](crate::update_rule) takes a few assignments that are Rust and CUDA C++ alike, and
+//! [`update_rule!`](macro@crate::update_rule) takes a few assignments that are Rust and CUDA C++ alike, and
 //! makes of them a loop for the processor and the text of a kernel, which the CUDA back-end compiles
 //! when it is first needed. Such text consists of `let` and assignments of products, sums, quotients and
 //! the functions [`root`] and [`sign`]; it has no numbers in it, whose types would differ: a rule's
@@ -26,7 +26,7 @@ pub struct RuleText {
     pub body: &'static str,
 }
 
-/// A rule with its numbers for one step; [`update_rule!`](crate::update_rule) implements it.
+/// A rule with its numbers for one step; [`update_rule!`](macro@crate::update_rule) implements it.
 pub trait UpdateRule: Copy + Debug + Send + Sync + 'static {
     /// Its text.
     const TEXT: RuleText;

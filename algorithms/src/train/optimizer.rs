@@ -1,7 +1,7 @@
 //! Optimisers, one file each: settings, what is kept for each parameter, and the update.
 //!
 //! A rule that treats each element by itself ([`ElementRule`]) is text of one
-//! [`update_rule!`](odeon_gpu::update_rule) for every device. Any other is a [`Stepper`] over the
+//! [`update_rule!`](macro@odeon_gpu::update_rule) for every device. Any other is a [`Stepper`] over the
 //! operations of [`Backend`]. The list at the end of this file is the only one that knows all.
 
 mod adamw;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::metrics::{METRICS, reports};
 use crate::command::pages;
@@ -164,7 +164,15 @@ pub(super) fn difference(
         let (before, now) = (&before[name], &now[name]);
         match (before, now) {
             _ if before == now => {}
-            (Value::Object(_), Value::Object(_)) => return difference(before, now, &[]),
+            (Value::Object(old), Value::Object(new)) => {
+                return match (chosen(old), chosen(new)) {
+                    // Another one was chosen, whose settings compare with nothing.
+                    (Some(old), Some(new)) if old != new => {
+                        Some((name.clone(), Value::from(old), Value::from(new)))
+                    }
+                    _ => difference(before, now, &[]),
+                };
+            }
             (Value::Object(_), _) | (_, Value::Object(_)) => {
                 let named = |value: &Value| match value {
                     Value::Null => Value::from("absent"),
@@ -176,6 +184,15 @@ pub(super) fn difference(
         }
     }
     None
+}
+
+/// The word of a table that is a choice: its only key.
+fn chosen(table: &Map<String, Value>) -> Option<&str> {
+    let mut words = table.keys();
+    words
+        .next()
+        .filter(|_| words.next().is_none())
+        .map(String::as_str)
 }
 
 fn now_task(recipe: &Recipe) -> &'static str {
@@ -299,5 +316,25 @@ mod tests {
             difference(&before, &other, &[]).unwrap().0,
             "task.countdown"
         );
+    }
+
+    #[test]
+    fn another_choice_is_told_by_its_word_and_another_setting_by_its_name() {
+        let of = |choice| json!({"steps": 1, "optimizer": choice});
+        let lion = of(json!({"lion": {"beta1": 0.5, "beta2": 0.75}}));
+        let fields = &["optimizer"];
+        let adamw = of(json!({"adamw": {"beta1": 0.5}}));
+        let (field, was, is) = difference(&lion, &adamw, fields).unwrap();
+        assert_eq!(
+            (field.as_str(), was, is),
+            ("optimizer", json!("lion"), json!("adamw"))
+        );
+        let other = of(json!({"lion": {"beta1": 0.5, "beta2": 0.875}}));
+        let (field, was, is) = difference(&lion, &other, fields).unwrap();
+        assert_eq!(
+            (field.as_str(), was, is),
+            ("beta2", json!(0.75), json!(0.875))
+        );
+        assert_eq!(difference(&lion, &lion, fields), None);
     }
 }
