@@ -181,9 +181,10 @@ fn refused_by(job: &Job, offer: Offer) -> seen::NodeRefusal {
             true => "1 driver".to_owned(),
             false => job.spec.resources.to_string(),
         },
-        free: offer
-            .room
-            .map_or(drivers.clone(), |room| format!("{room}, {drivers}")),
+        free: match offer.room {
+            Some(room) => format!("{room}, {drivers}"),
+            None => drivers,
+        },
         fits: offer.why.is_none(),
         why: offer
             .why

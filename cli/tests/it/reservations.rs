@@ -143,7 +143,7 @@ fn many_jobs_on_three_nodes_all_end_and_leave_little_unused() {
             "--cpus={}",
             pick(&mut dice, &[125, 250, 250, 375, 500]) as f64 / 1000.0 * cpus as f64 / 1000.0
         );
-        let part = memory / pick(&mut dice, &[4, 8, 8, 16, 32]) >> 20;
+        let part = (memory / pick(&mut dice, &[4, 8, 8, 16, 32])) >> 20;
         let memory = format!("--memory={part}MiB");
         let priority = format!("--priority={}", pick(&mut dice, &[0, 0, 0, 1, 5]));
         let limit = format!("--time-limit={}", pick(&mut dice, &["20s", "1m", "2h"]));

@@ -237,8 +237,9 @@ mod tests {
         folder
     }
 
-    fn text(path: PathBuf) -> String {
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    fn text(path: impl AsRef<Path>) -> String {
+        let path = path.as_ref();
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
     #[test]
