@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_driver_s_node_knows_from_the_beginning() {
-        let mut all = known(&[]);
+        let mut all = Reservations::default();
         all.set_own("s/j1.1", vec![reserved("s/j1.1", 0, &[3])]);
         let plan = solved(&all, node(), gpus("s/j1.1", 1)).unwrap();
         assert_eq!(devices(&plan), [3]);
