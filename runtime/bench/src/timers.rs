@@ -22,7 +22,7 @@ const FAR_OFF: Duration = Duration::from_secs(3600);
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// Has so many timers of a period.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 struct Timers {
     count: u32,
