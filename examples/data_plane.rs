@@ -103,7 +103,7 @@ async fn run(
             let of_model = [CP, TP];
             if of_model
                 .iter()
-                .all(|it| (mesh.coordinate(rank as usize, *it) as u32) == 0)
+                .all(|it| mesh.coordinate(rank as usize, it) == 0)
             {
                 for id in delivery.microbatches.iter().flatten() {
                     *shares.entry(&names[usize::from(id.source.0)]).or_insert(0) += 1;
