@@ -183,7 +183,7 @@ fn gains(mesh: &Mesh, lengths: Lengths, work: Work, batch: u64) -> Gains {
         let text: Vec<u64> = samples.iter().map(|s| work.text.of(s.tokens)).collect();
         let pictures = samples.iter().flat_map(|s| &s.patches);
         let pictures: Vec<u64> = pictures.map(|n| work.picture.of(*n)).collect();
-        let buckets = Axis::Data.buckets(&mesh) as usize;
+        let buckets = Axis::Data.buckets(mesh) as usize;
         sum.largest_sample += largest_over_mean(&text, buckets) * part;
         sum.largest_picture += largest_over_mean(&pictures, mesh.len()) * part;
         let (text, pictures): (u64, u64) = (text.iter().sum(), pictures.iter().sum());
@@ -209,7 +209,7 @@ fn paper_tree() -> Mesh {
 const MICROBATCHES: u64 = 36;
 
 fn batch(mesh: &Mesh, context: u32) -> u64 {
-    u64::from(Axis::Data.buckets(&mesh)) * MICROBATCHES * u64::from(context)
+    u64::from(Axis::Data.buckets(mesh)) * MICROBATCHES * u64::from(context)
 }
 
 fn gain() {
