@@ -266,6 +266,35 @@ async fn who_holds_room_keeps_it_and_who_waits_for_it_goes_on_waiting() {
     assert_eq!(cluster.job("n1", &next)["tries"], 1);
 }
 
+/// SEMANTICS 116.
+#[test]
+fn a_time_limit_that_one_program_began_is_kept_by_the_next() {
+    let cluster = Cluster::new(1);
+    let submit = [
+        "/bin/sleep",
+        "--time-limit=12s",
+        "--retries=3",
+        "--",
+        "1000",
+    ];
+    let job = cluster.submit("n1", &submit);
+    let runs = || cluster.job("n1", &job)["state"] == "running";
+    eventually("the job", runs);
+    let before = cluster.runs("n1");
+    cluster.release();
+    cluster.ok("n1", &["upgrade"]);
+    assert!(runs() && cluster.runs("n1") != before);
+    let waited = cluster.run("n1", &["wait", &job]);
+    let said = text(&waited.stderr);
+    assert_eq!(waited.status.code(), Some(124), "{said}");
+    let shown = cluster.job("n1", &job);
+    assert_eq!(
+        (&shown["state"], &shown["tries"]),
+        (&"failed".into(), &1.into()),
+        "{shown}"
+    );
+}
+
 /// SEMANTICS 66.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_cannot_take_over_is_refused_and_all_goes_on() {

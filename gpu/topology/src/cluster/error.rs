@@ -165,10 +165,10 @@ pub enum TopologyError {
         error: QuantityError,
     },
     /// Devices cannot be divided as the file says.
-    #[error("{node} has {count} devices, which cannot be divided into {what}")]
+    #[error("{of} has {count} devices, which cannot be divided into {what}")]
     Division {
-        /// The node.
-        node: String,
+        /// The node, or each NUMA node of it.
+        of: String,
         /// The devices.
         count: u32,
         /// Into what.

@@ -80,21 +80,19 @@ impl ClusterSpec {
             return Err(TopologyError::UnknownModel { device, model });
         }
         bounded(&spec.name, "devices on a node", gpus.count, DEVICES_MAX)?;
-        let divided = |among: u32, parts: u32, what: &str| {
-            let whole = parts > 0 && among > 0 && among.is_multiple_of(parts);
-            let division = || TopologyError::Division {
-                node: node(),
-                count: among,
-                what: format!("{parts} {what}"),
-            };
-            whole.then_some(()).ok_or_else(division)
+        let divided = |of: String, count: u32, by: u32, what: String| {
+            let whole = by > 0 && count > 0 && count.is_multiple_of(by);
+            let division = TopologyError::Division { of, count, what };
+            whole.then_some(()).ok_or(division)
         };
         let sockets = gpus.numa.unwrap_or(1);
-        divided(gpus.count, sockets, "NUMA nodes")?;
-        if let Some(switch) = gpus.switch {
-            divided(gpus.count, switch, "a switch")?;
+        divided(node(), gpus.count, sockets, format!("{sockets} NUMA nodes"))?;
+        if let Some(each) = gpus.switch {
+            let switches = || format!("switches of {each}");
+            divided(node(), gpus.count, each, switches())?;
             // A switch is of one socket.
-            divided(gpus.count / sockets, switch, "a switch of a NUMA node")?;
+            let socket = format!("each NUMA node of {}", spec.name);
+            divided(socket, gpus.count / sockets, each, switches())?;
         }
         match gpus.nvlink {
             None | Some(Level::Node | Level::Rack) => Ok(()),

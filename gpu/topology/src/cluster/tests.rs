@@ -158,7 +158,7 @@ fn what_is_wrong_is_named_with_its_line() {
     edited(
         "numa = 2, switch = 2",
         "numa = 4, switch = 4",
-        "line 19: a has 2 devices, which cannot be divided into 4 a switch of a NUMA node",
+        "line 19: each NUMA node of a has 2 devices, which cannot be divided into switches of 4",
     );
     edited(
         "nvlink = \"node\"",
