@@ -27,11 +27,11 @@ use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::run::Watch;
 
 const WARMUP: u64 = 80;
 /// The first versions are whole, and no part of what is counted.

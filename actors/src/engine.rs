@@ -33,21 +33,25 @@ pub enum EngineSpec {
 #[serde(crate = "odeon::serde")]
 pub struct StepStats {
     /// The loss.
+    #[serde(with = "crate::number")]
     pub loss: f64,
     /// Norm of the gradient before clipping.
+    #[serde(with = "crate::number")]
     pub grad_norm: f64,
     /// Tokens trained on.
     pub tokens: u64,
     /// Floating point operations of the model in all of its passes, as its shape asks for them.
     pub flops: f64,
     /// Mean entropy per response token, in nats.
+    #[serde(with = "crate::number")]
     pub entropy: f64,
     /// Mean divergence from the sampling policy, in nats.
+    #[serde(with = "crate::number")]
     pub approximate_kl: f64,
     /// Part of the tokens whose gradient the trust region stopped.
     pub clip_fraction: f64,
     /// Mean weight of a token for the age of its data; 1 without that correction.
-    #[serde(default)]
+    #[serde(default, with = "crate::number")]
     pub importance_mean: f64,
     /// Part of the tokens whose weight was cut off.
     #[serde(default)]

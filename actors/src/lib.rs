@@ -35,7 +35,7 @@
 //! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
 //! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |
 //! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
-//! | `packed`, `trajectory` | rows in shared memory; data that travels between roles |
+//! | `packed`, `trajectory`, `number` | rows in shared memory; data that travels between roles; numbers of reports that may be none |
 //! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), the ranks of one model as one trainer (`peers`), `rows` by reference, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
 //! | `pretrain`, `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
 //! | `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | who encodes which picture and where its features are (pure); the state that is saved; what a run tells |
@@ -49,6 +49,7 @@
 pub mod engine;
 pub mod exec;
 pub mod hybrid;
+mod number;
 pub mod packed;
 pub mod pretrain;
 pub mod recipe;

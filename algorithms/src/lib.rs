@@ -9,7 +9,6 @@
 //! | `generate`, `generate/*` | sampling with continuous batching; `blocks` of keys and values that sequences share, and `slots`: who gets rows and who waits for blocks, both pure |
 //! | `objective`, `objective/*` | losses with their gradients: of the `policy`, by one of the surrogates (`surrogate/*`, each in a file), of the critic (`value`), over pairs of replies (`preference`), and their sum over a step (`reduction`); advantages (`advantage`), rewards as training sees them (`shaping`), the distance from a reference (`divergence`). Pure |
 //! | `setting` | how recipes choose an optimiser or a surrogate, and the values that settings may have |
-//! | `signs` | what steps show of a run that goes wrong. Pure |
 //! | `task`, `task/*` | problems with exact checkers: a `task/source` gives each `task/problem` and its `task/verdict`; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
 //! | `environment` | turns in which a reply calls a tool. Pure |
 //! | `tokenizer`, `tokenizer/*` | text to token ids and back: by byte (`bytes`), by character (`chars`), by pairs of bytes (`bpe`; `bpe/words` looks up words that were met before); a conversation as one text (`chat`) |
@@ -29,7 +28,6 @@ pub mod model;
 pub mod objective;
 pub mod parallel;
 pub mod setting;
-pub mod signs;
 pub mod task;
 pub mod tokenizer;
 pub mod train;

@@ -461,10 +461,11 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Lets the ranks of a data-parallel group make one gradient of theirs: what `reduce` leaves is
-    /// the gradient that [`apply`](Self::apply) takes. It goes through memory of the host.
+    /// the gradient that [`apply`](Self::apply) takes. Where the host can change it in its place it is
+    /// reduced there; else it goes through memory of the host.
     ///
     /// # Errors
-    /// That of `reduce`; the gradient is as it was.
+    /// That of `reduce`; the gradient is what that left, in whole or in part.
     ///
     /// # Panics
     /// Never: one parameter set is always trained.
@@ -472,11 +473,14 @@ impl<B: Backend> Trainer<B> {
         &mut self,
         reduce: impl FnOnce(&mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut gradient = self.gradient();
-        reduce(&mut gradient)?;
         let backend = self.model().backend().clone();
         let grads = self.grads.iter_mut().flatten().next();
         let grads = grads.expect("one parameter set is trained");
+        if let Some(gradient) = B::host_mut(grads) {
+            return reduce(gradient);
+        }
+        let mut gradient = backend.to_vec(grads);
+        reduce(&mut gradient)?;
         backend.write(B::view_mut(grads, 0..gradient.len()), &gradient);
         Ok(())
     }

@@ -235,6 +235,13 @@ impl Backend for Any {
         }
     }
 
+    fn host_mut(buffer: &mut AnyBuffer) -> Option<&mut [f32]> {
+        match buffer {
+            AnyBuffer::Cpu(buffer) => Cpu::host_mut(buffer),
+            AnyBuffer::Cuda(buffer) => Cuda::<Gpu>::host_mut(buffer),
+        }
+    }
+
     fn host(buffer: &AnyBuffer) -> Option<&[f32]> {
         match buffer {
             AnyBuffer::Cpu(buffer) => Cpu::host(buffer),

@@ -293,6 +293,10 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn host(_: &Self::Buffer) -> Option<&[f32]> {
         None
     }
+    /// The elements, if the host can change them where they lie.
+    fn host_mut(_: &mut Self::Buffer) -> Option<&mut [f32]> {
+        None
+    }
     /// Part of a buffer.
     fn view(buffer: &Self::Buffer, range: Range<usize>) -> Self::View<'_>;
     /// Part of a buffer, to write.

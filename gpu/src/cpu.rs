@@ -90,6 +90,10 @@ impl Backend for Cpu {
         Some(buffer.as_slice())
     }
 
+    fn host_mut(buffer: &mut CpuBuffer) -> Option<&mut [f32]> {
+        Some(buffer.as_mut_slice())
+    }
+
     fn view(buffer: &CpuBuffer, range: Range<usize>) -> &[f32] {
         &buffer.as_slice()[range]
     }

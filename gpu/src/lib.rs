@@ -51,7 +51,6 @@
 //! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
 //! | `cuda/nccl/library` | NCCL's functions, loaded at run time; all unsafe code of their use |
 //! | `cuda/nccl/form` | what the ranks compare before NCCL begins |
-//! | `cuda/nccl/log`, `cuda/nccl/verdict` | what a rank has called and how it says so; who is to blame when a call does not end. Pure |
 //! | `cuda/nccl/watch` | the thread that sees calls end, asks the other ranks, tells faults and aborts |
 
 pub mod any;

@@ -34,10 +34,21 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         "odeon-collective",
         &["odeon-simd", "odeon-topology"],
     ),
+    // Below whatever is watched.
+    (
+        "algorithms/diagnosis",
+        "odeon-diagnosis",
+        &["odeon-collective", "odeon-devices", "odeon-topology"],
+    ),
     (
         "gpu",
         "odeon-gpu",
-        &["odeon-collective", "odeon-devices", "odeon-simd"],
+        &[
+            "odeon-collective",
+            "odeon-devices",
+            "odeon-diagnosis",
+            "odeon-simd",
+        ],
     ),
     ("placement/mesh", "odeon-mesh", &[]),
     (
@@ -59,6 +70,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         &[
             "odeon-collective",
             "odeon-devices",
+            "odeon-diagnosis",
             "odeon-placement",
             "odeon-shm",
             "odeon-macros",
@@ -67,7 +79,11 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("runtime/bench", "odeon-bench", &["odeon"]),
-    ("runtime/observe", "odeon-observe", &["odeon"]),
+    (
+        "runtime/observe",
+        "odeon-observe",
+        &["odeon", "odeon-diagnosis"],
+    ),
     // Reads what is seen and sends it elsewhere, so that nobody else knows of those formats.
     (
         "runtime/observe/otel",
@@ -80,6 +96,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         &[
             "odeon",
             "odeon-artifacts",
+            "odeon-diagnosis",
             "odeon-observe",
             "odeon-placement",
         ],
@@ -93,6 +110,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-checkpoint",
             "odeon-data",
             "odeon-devices",
+            "odeon-diagnosis",
             "odeon-gpu",
             "odeon-mesh",
             "odeon-topology",
@@ -128,6 +146,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-cluster",
             "odeon-data",
             "odeon-devices",
+            "odeon-diagnosis",
             "odeon-gpu",
             "odeon-mesh",
             "odeon-observe",
@@ -146,6 +165,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-checkpoint",
             "odeon-data",
             "odeon-devices",
+            "odeon-diagnosis",
             "odeon-mesh",
             "odeon-placement",
             "odeon-topology",
@@ -159,6 +179,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-artifacts",
             "odeon-cluster",
             "odeon-devices",
+            "odeon-diagnosis",
             "odeon-observe",
             "odeon-placement",
             "odeon-topology",

@@ -9,7 +9,7 @@
 //!
 //! [`Planning`] decides in two parts. First the *sample set* of a step is drawn: it follows from the
 //! mixture, the budget and the lengths alone. Then [`Graph`] places the set on the ranks of a
-//! [`Mesh`]. Neither the mesh, nor costs, nor the order in which cells are heard have any part
+//! [`Mesh`](odeon_mesh::Mesh). Neither the mesh, nor costs, nor the order in which cells are heard have any part
 //! in the first, so a run that goes on with another number of ranks sees the same samples in the
 //! same steps, and balancing moves work without changing gradients beyond rounding: a loss is
 //! summed over tokens and divided by [`StepPlan::predicted`].
@@ -20,6 +20,7 @@
 //!     SourceShape, Waiting,
 //! };
 //! use odeon_data::sample::{SampleId, SampleMeta};
+//! use odeon_mesh::{DP, Mesh, TP};
 //!
 //! let spec = PlanSpec::mix(Mixture::even(["web", "books"]), Budget::Samples(4))
 //!     .distribute(Axis::Data, None)

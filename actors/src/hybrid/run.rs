@@ -11,7 +11,7 @@ use odeon::{
     System, Timestamp, mesh,
 };
 use odeon_algorithms::objective::Lagrangian;
-use odeon_algorithms::signs::Watch;
+use odeon_diagnosis::run::Watch;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
@@ -24,7 +24,7 @@ use super::workers::{
 };
 use crate::engine::compute::ComputeSpec;
 use crate::engine::{Progress, RunState};
-use crate::rl::report::{Report, StepReport, signs};
+use crate::rl::report::{Report, StepReport, findings};
 use crate::rl::trainer::TrainPlan;
 use crate::trajectory::Used;
 
@@ -51,7 +51,7 @@ pub struct HybridPlan {
     pub reference: bool,
     /// Number of steps, and the steps at which the run evaluates and saves.
     pub train: TrainPlan,
-    /// The watch for signs that the run goes wrong; it has seen what the run told before.
+    /// The detectors of the run; they have seen what the run told before.
     pub watch: Watch,
 }
 
@@ -205,8 +205,8 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, report: Report) {
-        let signs = signs(&mut self.watch, &report);
-        for report in std::iter::once(report).chain(signs) {
+        let found = findings(&mut self.watch, &report);
+        for report in std::iter::once(report).chain(found) {
             // A run goes on when nobody listens.
             let _ = self.desk.reports.send(report);
         }

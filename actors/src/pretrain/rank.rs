@@ -188,6 +188,8 @@ pub struct Train {
 pub struct Trained {
     /// The loss of the whole step: nats per predicted token.
     pub loss: f64,
+    /// The same over the part of this rank; `None` where that predicts nothing.
+    pub own_loss: Option<f64>,
     /// Norm of the whole gradient before clipping.
     pub grad_norm: f64,
     /// Learning rate.
@@ -217,6 +219,7 @@ pub struct SourcePart {
     /// Tokens.
     pub tokens: u64,
     /// Nats of its predicted tokens, added up.
+    #[serde(with = "crate::number")]
     pub nats: f64,
     /// Predicted tokens.
     pub predicted: u64,
@@ -621,6 +624,7 @@ impl PretrainRank {
         }
         drop(optimizer);
         done.compute_seconds = Clock::now().since(begun).as_secs_f64();
+        done.own_loss = (own > 0).then(|| nats / own as f64);
         let mut sum = [(nats / predicted[0].max(1) as f64) as f32];
         if let Some(peers) = &mut peers {
             peers.sum(&mut sum)?;

@@ -30,9 +30,22 @@ pub enum Report {
         /// Steps that were done then.
         steps: u64,
         /// Nats per predicted token over all sources.
+        #[serde(with = "crate::number")]
         loss: f64,
         /// The same of each source.
+        #[serde(with = "crate::number::each")]
         sources: BTreeMap<String, f64>,
+    },
+    /// A detector has found something. Nothing is done about it.
+    Finding {
+        /// The step that shows it.
+        step: u64,
+        /// The rule that found it: see [`odeon_diagnosis::run`].
+        rule: String,
+        /// The ranks that are to blame; none where it is the run as a whole.
+        ranks: Vec<u32>,
+        /// The finding, in words.
+        why: String,
     },
     /// A checkpoint is durable.
     Saved {
@@ -81,8 +94,10 @@ pub struct StepReport {
     /// Steps that are done with it: the first is 1.
     pub step: u64,
     /// Nats per predicted token.
+    #[serde(with = "crate::number")]
     pub loss: f64,
     /// Norm of the gradient before clipping.
+    #[serde(with = "crate::number")]
     pub grad_norm: f64,
     /// Learning rate.
     pub lr: f64,

@@ -12,6 +12,8 @@ use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Tim
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
 use odeon_data::plane::{DataPlan, DataPlane};
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::Device;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -125,20 +127,22 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     };
     let mut tries = Tries::default();
     let mut before = Before::default();
+    let mut watch = Watch::new(plan.steps);
     let ended = loop {
         tries.life += 1;
-        let life = Life::start(
+        let run = RunParts {
             system,
             plan,
-            &desk,
-            &mut plane,
-            held_out.as_ref(),
-            ranks,
-            Before {
-                lives: tries.life - 1,
-                ..std::mem::take(&mut before)
-            },
-        );
+            desk: &desk,
+            plane: &mut plane,
+            held_out: held_out.as_ref(),
+            watch: &mut watch,
+        };
+        let last = Before {
+            lives: tries.life - 1,
+            ..std::mem::take(&mut before)
+        };
+        let life = Life::start(run, ranks, last);
         let mut life = match life.await {
             Ok(life) => life,
             Err(failure) => match tries.again(&failure, None) {
@@ -227,13 +231,19 @@ impl Tries {
     }
 }
 
-/// The ranks, from their start to their end.
-struct Life<'a> {
+/// Parts of a run that outlive its ranks.
+struct RunParts<'a> {
+    system: &'a System,
     plan: &'a PretrainPlan,
     desk: &'a Desk,
     plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
-    system: &'a System,
+    watch: &'a mut Watch,
+}
+
+/// The ranks, from their start to their end.
+struct Life<'a> {
+    run: RunParts<'a>,
     ranks: u32,
     group: Group<PretrainRank>,
     /// Ranks can talk to each other while this is there.
@@ -247,15 +257,8 @@ struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    async fn start(
-        system: &'a System,
-        plan: &'a PretrainPlan,
-        desk: &'a Desk,
-        plane: &'a mut DataPlane,
-        held_out: Option<&'a DataPlane>,
-        ranks: u32,
-        before: Before,
-    ) -> Result<Self, Failure> {
+    async fn start(run: RunParts<'a>, ranks: u32, before: Before) -> Result<Self, Failure> {
+        let RunParts { system, plan, .. } = run;
         let args = RankArgs {
             rank: 0,
             ranks,
@@ -314,11 +317,7 @@ impl<'a> Life<'a> {
         }
         let formation = group.form().await.map_err(Failure::error)?;
         let mut begun = Self {
-            plan,
-            desk,
-            plane,
-            held_out,
-            system,
+            run,
             ranks,
             group,
             _formation: formation,
@@ -343,7 +342,7 @@ impl<'a> Life<'a> {
         let restore = Restore {
             life,
             joined,
-            supply: self.plane.supply(),
+            supply: self.run.plane.supply(),
         };
         let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
         let Restored { steps, from } = agreed(restored)?;
@@ -372,17 +371,17 @@ impl<'a> Life<'a> {
         let members = self.group.members().iter().enumerate();
         let mut all: Vec<Member> = members
             .map(|(rank, member)| {
-                let process = self.system.admin().process_of(*member);
+                let process = self.run.system.admin().process_of(*member);
                 (format!("rank-{rank}"), member.id(), process)
             })
             .collect();
-        all.extend(self.plane.roles());
-        self.desk.members.send_replace(all);
+        all.extend(self.run.plane.roles());
+        self.run.desk.members.send_replace(all);
     }
 
     /// Has loaders follow what the mixture asks for.
     async fn tend(&mut self) -> Result<(), Failure> {
-        let rescaled = self.plane.tend().await.map_err(Failure::error)?;
+        let rescaled = self.run.plane.tend().await.map_err(Failure::error)?;
         if rescaled.is_empty() {
             return Ok(());
         }
@@ -399,7 +398,7 @@ impl<'a> Life<'a> {
 
     /// All steps that are left.
     async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
-        let plan = self.plan;
+        let plan = self.run.plan;
         self.evaluate().await?;
         while self.steps < plan.steps {
             self.step().await?;
@@ -413,7 +412,7 @@ impl<'a> Life<'a> {
                 self.copy().await?;
             }
             self.evaluate().await?;
-            if *self.desk.halt.borrow() && self.steps < plan.steps {
+            if *self.run.desk.halt.borrow() && self.steps < plan.steps {
                 self.save().await?;
                 self.settle().await?;
                 self.report(Report::Halted { steps: self.steps });
@@ -437,13 +436,26 @@ impl<'a> Life<'a> {
         let parts = answers(self.group.gather(Train { step }).timeout(LONG).await)?;
         self.steps += 1;
         let seconds = Clock::now().since(begun).as_secs_f64();
-        let names = &self.plan.data.sources;
+        let names = &self.run.plan.data.sources;
         self.report(Report::Step(report(
             self.steps,
             &parts,
             seconds,
             |source| names[usize::from(source)].name.clone(),
         )));
+        let losses = parts.iter().map(|part| part.own_loss).collect();
+        for found in self
+            .run
+            .watch
+            .observe(&RunEvent::Losses(losses), self.steps)
+        {
+            self.report(Report::Finding {
+                step: self.steps,
+                rule: found.cause.rule.to_owned(),
+                ranks: found.who,
+                why: found.cause.sentence,
+            });
+        }
         Ok(())
     }
 
@@ -485,7 +497,7 @@ impl<'a> Life<'a> {
 
     /// Answers for how many seconds the ranks stood still.
     async fn snapshot(&mut self, durable: bool) -> Result<f64, Failure> {
-        let state = self.plane.state_before(self.steps).await;
+        let state = self.run.plane.state_before(self.steps).await;
         let state = state.map_err(Failure::error)?;
         let save = Save {
             steps: self.steps,
@@ -505,7 +517,7 @@ impl<'a> Life<'a> {
         let report = saving.await.map_err(Failure::error)??;
         if let Report::Saved { steps, .. } = report {
             self.saved = Some(steps);
-            self.plane.commit(steps).await.map_err(Failure::error)?;
+            self.run.plane.commit(steps).await.map_err(Failure::error)?;
         }
         self.report(report);
         Ok(())
@@ -513,10 +525,10 @@ impl<'a> Life<'a> {
 
     /// Rates what nobody learns from.
     async fn evaluate(&mut self) -> Result<(), Failure> {
-        let (Some(held_out), Some(plane)) = (&self.plan.held_out, self.held_out) else {
+        let (Some(held_out), Some(plane)) = (&self.run.plan.held_out, self.run.held_out) else {
             return Ok(());
         };
-        let ends = self.steps == 0 || self.steps == self.plan.steps;
+        let ends = self.steps == 0 || self.steps == self.run.plan.steps;
         if !ends && !self.steps.is_multiple_of(held_out.every.max(1)) {
             return Ok(());
         }
@@ -541,7 +553,7 @@ impl<'a> Life<'a> {
 
     fn report(&self, report: Report) {
         // A run goes on when nobody listens.
-        let _ = self.desk.reports.send(report);
+        let _ = self.run.desk.reports.send(report);
     }
 
     /// Ends the life, and looks who is left.

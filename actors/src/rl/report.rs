@@ -7,7 +7,8 @@ use std::time::Duration;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Clock, Failure, Timestamp, actor, message};
-use odeon_algorithms::signs::{Facts, Sign, Watch};
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::run::{RunEvent, Step, Watch};
 use tokio::sync::mpsc;
 
 use crate::engine::{EvalStats, Learnt, Progress, StepStats};
@@ -35,13 +36,15 @@ pub enum Report {
     },
     /// A reward model has learnt, or has been read.
     RewardModel(Learnt),
-    /// Something may go wrong. Nothing is done about it.
-    Sign {
+    /// A detector has found something. Nothing is done about it.
+    #[serde(alias = "Sign")]
+    Finding {
         /// The step that shows it.
         version: Version,
-        /// The name of what it is: see [`Sign::name`].
-        sign: String,
-        /// The sign, in words.
+        /// The rule that found it: see [`odeon_diagnosis::run`].
+        #[serde(alias = "sign")]
+        rule: String,
+        /// The finding, in words.
         why: String,
     },
     /// A checkpoint is safe.
@@ -193,16 +196,19 @@ impl Stages {
 }
 
 impl StepReport {
-    /// Facts for the watch, which looks for signs that the run goes wrong.
-    fn facts(&self) -> Facts {
-        Facts {
-            step: self.version,
+    /// Events for the detectors.
+    fn events(&self) -> [RunEvent; 2] {
+        // In a step of the critic alone the policy does nothing.
+        let learns = self.stats.tokens > 0;
+        let step = Step {
             reward: self.reward,
             right: self.accuracy,
             length: self.response_mean,
-            // In a step of the critic alone the policy does nothing.
-            entropy: (self.stats.tokens > 0).then_some(self.stats.entropy),
-        }
+            entropy: learns.then_some(self.stats.entropy),
+        };
+        // What trains is one, whatever it is spread over.
+        let losses = vec![learns.then_some(self.stats.loss)];
+        [RunEvent::Step(step), RunEvent::Losses(losses)]
     }
 
     /// Tells those who look on.
@@ -286,35 +292,40 @@ pub fn watch(steps: u64, before: &[Report]) -> Watch {
     let mut watch = Watch::new(steps);
     for report in before {
         // These were told when they began.
-        let _ = signs(&mut watch, report);
+        let _ = findings(&mut watch, report);
     }
     watch
 }
 
-/// The signs that begin with a report, and are to be told after it.
-pub(crate) fn signs(watch: &mut Watch, report: &Report) -> Vec<Report> {
-    let (version, signs) = match report {
-        Report::Step(step) => (step.version, watch.step(&step.facts())),
+/// Findings that begin with a report, and are to be told after it.
+pub(crate) fn findings(watch: &mut Watch, report: &Report) -> Vec<Report> {
+    let (version, events) = match report {
+        Report::Step(step) => (step.version, step.events().to_vec()),
         Report::Evaluated { version, stats } => {
-            (*version, watch.held_out(stats.correct, stats.problems))
+            let evaluated = RunEvent::Evaluated {
+                correct: stats.correct,
+                problems: stats.problems,
+            };
+            (*version, vec![evaluated])
         }
         _ => return vec![],
     };
-    let report = |sign: Sign| Report::Sign {
+    let found = events.iter().flat_map(|it| watch.observe(it, version));
+    let told = found.map(|found| Report::Finding {
         version,
-        sign: sign.name().to_owned(),
-        why: sign.to_string(),
-    };
-    signs.into_iter().map(report).collect()
+        rule: found.cause.rule.to_owned(),
+        why: found.cause.sentence,
+    });
+    told.collect()
 }
 
-/// The listener, and the watch that adds signs to the reports.
+/// The listener, and the watch that adds findings to the reports.
 #[derive(Debug)]
 struct Desk {
     listener: mpsc::UnboundedSender<Report>,
     watch: Watch,
-    /// Signs that were told of.
-    signs: u64,
+    /// Findings that were told of.
+    findings: u64,
 }
 
 /// Listeners in this process, by the number that a [`Monitor`] is made from. A channel cannot be an
@@ -329,7 +340,7 @@ pub fn open_desk(number: u64, watch: Watch) -> mpsc::UnboundedReceiver<Report> {
     let desk = Desk {
         listener,
         watch,
-        signs: 0,
+        findings: 0,
     };
     DESKS
         .lock()
@@ -338,7 +349,7 @@ pub fn open_desk(number: u64, watch: Watch) -> mpsc::UnboundedReceiver<Report> {
     receiver
 }
 
-/// Passes reports on to the driver's desk, and the signs that they show. Lives in the driver.
+/// Passes reports on to the driver's desk, and what detectors find in them. Lives in the driver.
 #[derive(Debug)]
 pub struct Monitor {
     desk: u64,
@@ -354,12 +365,12 @@ impl Monitor {
     fn report(&mut self, report: Report) {
         let mut desks = DESKS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = desks.get_mut(&self.desk) {
-            let signs = signs(&mut desk.watch, &report);
-            if let Some(Report::Sign { version, .. }) = signs.last() {
-                desk.signs += signs.len() as u64;
-                told("rl.signs", *version, desk.signs as f64, "");
+            let found = findings(&mut desk.watch, &report);
+            if let Some(Report::Finding { version, .. }) = found.last() {
+                desk.findings += found.len() as u64;
+                told("rl.findings", *version, desk.findings as f64, "");
             }
-            for report in std::iter::once(report).chain(signs) {
+            for report in std::iter::once(report).chain(found) {
                 // A driver that listens no more has ended the run.
                 let _ = desk.listener.send(report);
             }
@@ -424,12 +435,12 @@ mod tests {
                     stats: EvalStats::default(),
                 }),
                 Report::Evaluated { .. } => Some(Report::RewardModel(Learnt::default())),
-                Report::RewardModel(_) => Some(Report::Sign {
+                Report::RewardModel(_) => Some(Report::Finding {
                     version: 1,
-                    sign: String::new(),
+                    rule: String::new(),
                     why: String::new(),
                 }),
-                Report::Sign { .. } => Some(Report::Saved(progress)),
+                Report::Finding { .. } => Some(Report::Saved(progress)),
                 Report::Saved(_) => Some(Report::Resumed {
                     incarnation: 1,
                     progress,
@@ -445,7 +456,7 @@ mod tests {
 
     /// SEMANTICS 92.
     #[test]
-    fn a_run_that_goes_on_knows_the_signs_that_it_told_before() {
+    fn a_run_that_goes_on_knows_the_findings_that_it_told_before() {
         const STEPS: u64 = 400;
         let Some(Report::Step(first)) = all().into_iter().find(|it| matches!(it, Report::Step(_)))
         else {
@@ -465,21 +476,35 @@ mod tests {
         let mut told = vec![];
         for version in 1..=STEPS {
             let report = step(version);
-            let signs = signs(&mut plain, &report);
+            let found = findings(&mut plain, &report);
             told.push(report);
-            told.extend(signs);
+            told.extend(found);
         }
-        let sign = told.iter().position(|it| matches!(it, Report::Sign { .. }));
-        let sign = sign.expect("it is told once");
+        let found = told
+            .iter()
+            .position(|it| matches!(it, Report::Finding { .. }));
+        let found = found.expect("it is told once");
         // A run that is stopped at any later step, or just then, tells nothing more.
-        for stop in [sign + 1, sign + 20, told.len() - 20] {
+        for stop in [found + 1, found + 20, told.len() - 20] {
             let mut goes_on = watch(STEPS, &told[..stop]);
             for report in &told[stop..] {
-                let again = signs(&mut goes_on, report);
+                let again = findings(&mut goes_on, report);
                 assert!(again.is_empty(), "{again:?}");
             }
-            assert_eq!(goes_on, plain);
+            assert_eq!(format!("{goes_on:?}"), format!("{plain:?}"));
         }
+    }
+
+    #[test]
+    fn reports_that_call_a_finding_a_sign_are_read() {
+        let told = r#"{"Sign": {"version": 7, "sign": "hockey_stick", "why": "it fell"}}"#;
+        let read: Report = serde_json::from_str(told).unwrap();
+        let expected = Report::Finding {
+            version: 7,
+            rule: "hockey_stick".to_owned(),
+            why: "it fell".to_owned(),
+        };
+        assert_eq!(read, expected);
     }
 
     fn fields(value: &Value, before: &str, into: &mut BTreeSet<String>) {

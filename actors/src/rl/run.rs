@@ -22,7 +22,7 @@ use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Spawn, SpawnError, System,
 };
 use odeon_algorithms::environment::{EnvironmentConfig, Latency};
-use odeon_algorithms::signs::Watch;
+use odeon_diagnosis::run::Watch;
 use tokio::sync::mpsc;
 
 use self::roles::Roles;
@@ -82,7 +82,7 @@ pub struct RunPlan {
     pub harm: Option<Harm>,
     /// Steps of the trainer, checkpoints, and evaluations.
     pub train: TrainPlan,
-    /// The watch for signs that the run goes wrong; it has seen what the run told before.
+    /// The detectors of the run; they have seen what the run told before.
     pub watch: Watch,
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use odeon::Failure;
 use odeon_algorithms::cost::{Replica, Trainer};
 use odeon_algorithms::objective::Baseline;
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::Workload;
+use odeon_diagnosis::run::Watch;
 
 use super::mode::Mode;
 use super::scenario::{FailureSection, ModelSection, Scenario};

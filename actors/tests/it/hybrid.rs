@@ -18,11 +18,11 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Blend, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
 };
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 use tokio::sync::{mpsc, watch};
 

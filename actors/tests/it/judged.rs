@@ -25,10 +25,10 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::sandbox::{Isolation, Sandbox, SandboxError, SandboxSpec};
 use odeon_actors::trajectory::Batch;
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{PromptStyle, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_diagnosis::run::Watch;
 use odeon_skip::{Need, skip};
 use odeon_tests::again;
 

@@ -19,11 +19,11 @@ use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{Baseline, Blend, GroupBaseline, PolicyObjective};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{Split, SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
 #[test]
@@ -164,7 +164,7 @@ async fn system() -> System {
 struct Told {
     learnt: Vec<Learnt>,
     steps: Vec<StepReport>,
-    signs: Vec<(u64, String)>,
+    findings: Vec<(u64, String)>,
 }
 
 impl Told {
@@ -172,7 +172,7 @@ impl Told {
         match report {
             Report::RewardModel(learnt) => self.learnt.push(learnt),
             Report::Step(step) => self.steps.push(step),
-            Report::Sign { version, sign, .. } => self.signs.push((version, sign)),
+            Report::Finding { version, rule, .. } => self.findings.push((version, rule)),
             _ => {}
         }
     }
@@ -254,7 +254,7 @@ async fn a_reward_that_is_followed_too_far_is_hacked_and_that_is_told() {
     assert!(reward.1 > reward.0 + 0.05, "{reward:?}");
     assert!(right.1 < right.0 + 0.05, "{right:?}");
     let hacked = |(_, sign): &(u64, String)| sign == "reward_hacking";
-    assert!(told.signs.iter().any(hacked), "{told:?}");
+    assert!(told.findings.iter().any(hacked), "{told:?}");
 }
 
 /// SEMANTICS 91.

@@ -15,9 +15,9 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
 #[test]

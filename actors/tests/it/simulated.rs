@@ -20,10 +20,10 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::simulate::{Mode as Way, Outcome as Simulated, Scenario};
 use odeon_algorithms::cost::{Card, ModelSize};
 use odeon_algorithms::objective::{Baseline, GroupBaseline};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::WorkloadSpec;
+use odeon_diagnosis::run::Watch;
 
 const STEPS: u64 = 12;
 const SLOTS: usize = 32;

@@ -24,11 +24,11 @@ use odeon_actors::trajectory::{Batch, Observed, Trajectory};
 use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
 #[test]

@@ -34,11 +34,11 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
 };
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::run::Watch;
 use odeon_gpu::Cpu;
 
 const STEPS: u64 = 12;

@@ -210,7 +210,7 @@ records! {
     /// A problem at the moment.
     Problem {
         /// By which rule.
-        lint: String,
+        rule: String,
         /// `error` or `warning`.
         severity: String,
         /// Things that it is about.

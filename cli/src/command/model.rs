@@ -25,9 +25,9 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::environment::{Environment, EnvironmentConfig};
 use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_diagnosis::run::Watch;
 use odeon_gpu::{Any, Cpu, Device};
 use odeon_placement::mapping::Mapping;
 

@@ -153,7 +153,7 @@ async fn look(inspector: &Inspector, id: &str) -> Result<Stack, ClientError> {
         Page::Now(now) => now.problems.iter().any(|problem| {
             let has = |id: &str| problem.subjects.iter().any(|subject| subject.id == id);
             let chain = first.data.chain.iter();
-            problem.lint == "deadlock" && chain.map(|link| &link.subject.id).any(|id| has(id))
+            problem.rule == "deadlock" && chain.map(|link| &link.subject.id).any(|id| has(id))
         }),
         _ => false,
     };

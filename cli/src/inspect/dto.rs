@@ -11,7 +11,7 @@ use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_devices::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
-use odeon_observe::alert::Problem;
+use odeon_observe::detectors::Finding;
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::node::{Node, Process};
 use odeon_observe::series::Short;
@@ -42,6 +42,8 @@ pub(super) struct Shown<'a> {
 const FAILS_WITHIN: Duration = Duration::from_secs(1);
 /// From here on somebody who waits is worth a line.
 const WAITS_LONG: Duration = Duration::from_secs(1);
+/// Subjects of a problem that are named.
+const SUBJECTS_MAX: usize = 8;
 /// Lines of those who wait.
 const WAITING_MAX: usize = 8;
 
@@ -217,14 +219,15 @@ impl Shown<'_> {
         }
     }
 
-    pub(super) fn problem(&self, problem: &Problem) -> told::Problem {
+    pub(super) fn problem(&self, found: &Finding) -> told::Problem {
+        let told = found.who.iter().take(SUBJECTS_MAX);
         told::Problem {
-            lint: problem.lint.name().to_owned(),
-            severity: severity_word(problem.severity).to_owned(),
-            count: problem.count as u64,
-            sentence: problem.sentence.clone(),
-            since: problem.since.as_ms(),
-            subjects: problem.subjects.iter().map(|it| self.subject(it)).collect(),
+            rule: found.cause.rule.to_owned(),
+            severity: severity_word(found.cause.severity).to_owned(),
+            count: found.who.len().max(1) as u64,
+            sentence: found.cause.sentence.clone(),
+            since: found.since.as_ms(),
+            subjects: told.map(|it| self.subject(it)).collect(),
         }
     }
 

@@ -116,7 +116,7 @@ mod tests {
             severity: Severity::Info,
             subject: None,
             name: None,
-            lint: None,
+            rule: None,
             sentence: format!("happening {n}"),
             chain: vec![],
         }

@@ -132,9 +132,9 @@ fn head(it: &Shown<'_>, name: &str) -> told::Head {
     };
     let devices = nodes().filter_map(|node| node.hardware.as_ref());
     let problems = |severity| {
-        let problems = it.seen.problems().iter();
+        let problems = it.seen.findings().iter();
         problems
-            .filter(|problem| problem.severity == severity)
+            .filter(|problem| problem.cause.severity == severity)
             .count() as u64
     };
     told::Head {

@@ -92,7 +92,7 @@ impl Shown<'_> {
         told::Now {
             problems: self
                 .seen
-                .problems()
+                .findings()
                 .iter()
                 .map(|it| self.problem(it))
                 .collect(),

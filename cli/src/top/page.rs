@@ -148,7 +148,7 @@ fn waiting(of: &[Waiting], now: f64) -> Section {
 fn problem(of: &Problem, now: f64) -> Row {
     let key = format!(
         "problem {} {:?}",
-        of.lint,
+        of.rule,
         of.subjects.first().map(|it| &it.id)
     );
     let cells = vec![

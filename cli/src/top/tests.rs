@@ -131,10 +131,10 @@ fn page(view: View) -> Page {
     match view {
         View::Now => Page::Now(of(json!({
             "problems": [
-                {"lint": "actor_failed", "severity": "error", "count": 1, "since": NOW - 12_000.0,
+                {"rule": "actor_failed", "severity": "error", "count": 1, "since": NOW - 12_000.0,
                  "sentence": "rl.Rollout 12 failed: out of device memory",
                  "subjects": [{"kind": "actor", "id": "1.12", "name": "rl.Rollout 12"}]},
-                {"lint": "mailbox_full", "severity": "warning", "count": 1, "since": NOW - 2_000.0,
+                {"rule": "mailbox_full", "severity": "warning", "count": 1, "since": NOW - 2_000.0,
                  "sentence": "the mailbox of trainer is full to 91 %", "subjects": []},
             ],
             "waiting": [{

@@ -218,7 +218,7 @@ async fn a_cluster_is_seen_from_any_node_and_a_lost_one_stays() {
     cluster.kill("node-3");
     let down = |page: &Value| {
         let problems = page["data"]["problems"].as_array().unwrap().iter();
-        let mut down = problems.filter(|it| it["lint"] == "node_down");
+        let mut down = problems.filter(|it| it["rule"] == "node_down");
         down.find(|it| it["sentence"].as_str().unwrap().contains("node-3"))
             .map(|_| ())
     };

@@ -67,7 +67,7 @@ function Run({ at }) {
 function Problems({ of }) {
   const order = [...of].sort((a, b) => Number(b.severity === 'error') - Number(a.severity === 'error') || b.since - a.since);
   return html`<${Section} title="Problems" note=${of.length ? plural(of.length, 'problem') : ''}>
-    ${of.length ? html`<ul class="problems">${order.map((p) => html`<${Problem} key=${`${p.lint}${p.sentence}`} of=${p} />`)}</ul>`
+    ${of.length ? html`<ul class="problems">${order.map((p) => html`<${Problem} key=${`${p.rule}${p.sentence}`} of=${p} />`)}</ul>`
       : html`<p class="calm"><${State} of="ok" word="Nothing is wrong." /></p>`}<//>`;
 }
 
@@ -76,7 +76,7 @@ function Problem({ of: p }) {
   const first = p.subjects[0];
   return html`<li class="problem ${first ? 'opens' : ''}" onClick=${opens(first)}><${State} of=${p.severity} />
     <span class="what"><span class="sentence">${p.sentence}</span> <span class="subjects">${p.subjects.map((s) => html`<${Link} key=${s.kind + s.id} to=${s} /> `)}${more > 0 && p.subjects.length ? html`<span class="dim">and ${more} more</span>` : null}</span></span>
-    <span class="dim num lint">${p.lint.replaceAll('_', ' ')}</span><span class="dim since"><${Age} since=${p.since} /></span></li>`;
+    <span class="dim num lint">${p.rule.replaceAll('_', ' ')}</span><span class="dim since"><${Age} since=${p.since} /></span></li>`;
 }
 
 /** A click beside links and selected text opens the drawer. @param {import('../types').Subject | undefined} subject */

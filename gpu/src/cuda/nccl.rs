@@ -51,13 +51,10 @@
 //! | --- | --- |
 //! | `nccl/library` | NCCL's functions, loaded at run time; all unsafe code of their use |
 //! | `nccl/form` | the comparison of all ranks before NCCL begins |
-//! | `nccl/log`, `nccl/verdict` | the calls of a rank and how it says them; the blame when a call does not end. Pure |
 //! | `nccl/watch` | the thread that sees calls end, asks the other ranks, tells faults and aborts |
 
 mod form;
 mod library;
-mod log;
-mod verdict;
 mod watch;
 
 use std::sync::Arc;
@@ -70,7 +67,7 @@ pub use form::NcclError;
 use form::agree;
 pub use library::NcclLibrary;
 use library::{Comm, Refusal, Span};
-use log::Log;
+use odeon_diagnosis::collective::Log;
 use watch::{Flight, Held, Shared, Watch};
 
 use crate::cuda::card::Card;

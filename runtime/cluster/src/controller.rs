@@ -3,7 +3,6 @@
 
 mod admission;
 pub mod plan;
-pub mod silence;
 pub mod voters;
 
 use std::collections::BTreeMap;
@@ -11,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::{Clock, System, Timestamp};
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::node::{Node, Silence};
 use tokio::task::JoinHandle;
 
 use crate::agent;
@@ -23,7 +24,6 @@ use crate::unix::Unix;
 use crate::voting;
 
 pub use plan::{Offer, Order, Rules, offers, waits};
-use silence::{Known, Silence};
 
 /// The pause between two looks at the tables when nothing changes.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -174,8 +174,7 @@ impl Controller {
         }
     }
 
-    /// The time that each node has been silent; `None` when this one did not run for a while, so
-    /// that it has to listen first.
+    /// The nodes that are silent, see [`silent`].
     fn look(&mut self, now: Timestamp) -> Option<BTreeMap<String, Duration>> {
         let links = self.system.admin().links().into_iter();
         let links = links.filter(|link| !link.is_worker);
@@ -184,17 +183,16 @@ impl Controller {
         heard.insert(self.node.clone(), Duration::ZERO);
         let nodes = self.catalog.nodes();
         let up = nodes.iter().filter(|row| row.state == NodeState::Up);
-        let up = up.map(|row| Known {
+        let up = up.map(|row| Node {
             name: row.spec.name.clone(),
-            life: (row.spec.boot, row.since),
+            life: (row.spec.boot, row.since.0),
             silent_for: heard.get(&row.spec.name).copied(),
         });
-        let up: Vec<Known> = up.collect();
-        let pause_max = self.rules.lost_after / 2;
+        let up: Vec<Node> = up.collect();
         let silence = self
             .silence
-            .get_or_insert_with(|| Silence::new(now, pause_max));
-        silence.look(&up, self.rules.doubted_after + PAUSE, now)
+            .get_or_insert_with(|| self.rules.silence(PAUSE, now));
+        silent(silence, &up, now)
     }
 
     /// Facts are written one after the other; orders to nodes do not wait for each other.
@@ -261,6 +259,21 @@ impl Controller {
     async fn write(&self, fact: Fact) -> Result<(), WriteError> {
         self.catalog.write_leading(fact).await.map(drop)
     }
+}
+
+/// The nodes that are silent for too long to get work, and for how long; `None` when this one did not run
+/// for a while, so that it has to listen first.
+pub fn silent(
+    silence: &mut Silence,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Option<BTreeMap<String, Duration>> {
+    let found = silence.observe(nodes, Duration::from_nanos(now.0));
+    let silent = found.into_iter().flat_map(|found| {
+        let silent_for = found.cause.silent_for;
+        found.who.into_iter().map(move |name| (name, silent_for))
+    });
+    (!silence.is_deaf()).then(|| silent.collect())
 }
 
 /// The next act of the controller after an order.

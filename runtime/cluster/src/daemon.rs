@@ -183,7 +183,8 @@ impl Daemon {
     #[odeon::boxed]
     pub async fn follow(&self, observer: Observer) {
         let (system, catalog) = (self.system.clone(), self.catalog.clone());
-        observer::follow(observer, system, catalog, self.name.clone(), None).await;
+        let (name, rules) = (self.name.clone(), self.rules.clone());
+        observer::follow(observer, system, catalog, name, rules, None).await;
     }
 
     /// Returns true where it has begun the cluster in this life.

@@ -215,7 +215,7 @@ mod tests {
             severity: Severity::Info,
             subject: None,
             name: None,
-            lint: None,
+            rule: None,
             sentence: format!("happening {seq}"),
             chain: vec![],
         };

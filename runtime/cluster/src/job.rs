@@ -132,6 +132,10 @@ impl JobSpec {
                 });
             }
         }
+        if let Some(name) = self.node.as_ref().filter(|name| name.is_empty()) {
+            let (what, name) = ("node", name.clone());
+            return Err(JobSpecError::Name { what, name });
+        }
         let env = self
             .env
             .iter()

@@ -28,7 +28,7 @@
 //! | `resources` | what a job asks for, what a try of it has reserved, and what that leaves of a node. Pure |
 //! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
-//! | `controller`, `controller/*` | the leader's part; how long nodes have been silent (`silence`), what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all four pure |
+//! | `controller`, `controller/*` | the leader's part; what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all three pure |
 //! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
 //! | `submit` | taking a job in: its files, then its row |
 //! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |

@@ -12,16 +12,19 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
+use odeon_observe::cluster_view::WaitingJob;
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::{Date, Observer, here};
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
+use crate::controller::{Rules, waits};
 use crate::history::History;
-use crate::job::JobId;
+use crate::job::{JobId, State};
 use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::tables::{CatalogNews, NodeState};
+use crate::unix::Unix;
 
 /// The longest time that processes of a node may take to show themselves.
 const PROCESS_PATIENCE: Duration = Duration::from_millis(700);
@@ -35,6 +38,8 @@ const ABSENCE_MAX: Duration = Duration::from_secs(60);
 const ROUNDS_MAX: usize = 16;
 /// The pause before a node that does not vote asks again whether somebody looks on.
 const REST: Duration = Duration::from_millis(250);
+/// The pause between two looks at why jobs wait: in a long queue that takes a while to work out.
+const QUEUE_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes of one answer; a message has room for a little more.
 const SIGHT_BYTES_MAX: usize = 3 << 20;
 
@@ -140,10 +145,12 @@ pub(crate) async fn follow(
     system: System,
     catalog: Catalog,
     node: String,
+    rules: Rules,
     mut history: Option<History>,
 ) {
     let mut own = system.admin().watch();
     let mut jobs = JobNews::new(&observer);
+    let mut queue_seen = None;
     let mut others = Others {
         subscriber: rand::random(),
         seen: BTreeMap::new(),
@@ -172,6 +179,11 @@ pub(crate) async fn follow(
             }
         }
         jobs.note(&observer, &catalog);
+        let now = Clock::now();
+        if queue_seen.is_none_or(|seen| now.since(seen) >= QUEUE_PAUSE) {
+            queue_seen = Some(now);
+            observer.jobs_waiting(&jobs_waiting(&catalog, &rules));
+        }
         let known = catalog.nodes();
         let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
         let gone = known
@@ -194,6 +206,25 @@ pub(crate) async fn follow(
         }
         Clock::sleep(observer.pause()).await;
     }
+}
+
+/// Jobs that wait for their place, and why.
+fn jobs_waiting(catalog: &Catalog, rules: &Rules) -> Vec<WaitingJob> {
+    let waiting = catalog.read(|tables| {
+        let why = waits(tables, rules, Unix::now());
+        let jobs = tables.living_jobs().filter_map(|job| {
+            let State::Waiting { since, .. } = &job.state else {
+                return None;
+            };
+            Some(WaitingJob {
+                job: job.id.to_string(),
+                since: Date::from_ms(since.unwrap_or(job.submitted).0 as f64),
+                why: why.get(&job.id)?.clone(),
+            })
+        });
+        jobs.collect()
+    });
+    waiting.unwrap_or_default()
 }
 
 /// The events of jobs in the catalog, as far as they were noted.
@@ -257,7 +288,7 @@ fn event_of(news: &CatalogNews) -> Event {
         sentence: format!("job {}: {}", news.about, news.what),
         subject: Some(Subject::Job(news.about.clone())),
         name: None,
-        lint: None,
+        rule: None,
         chain: vec![],
     }
 }

@@ -9,14 +9,16 @@ use std::time::Duration;
 use odeon::inspect::ProcessKind;
 use odeon::telemetry::Labels;
 use odeon::{ActorId, ProcessId, Waiting};
+use odeon_diagnosis::Detector;
+use serde::{Deserialize, Serialize};
 
 use self::look::Heard;
 pub use self::numbers::{Recorded, Total};
 use self::numbers::{RecordedKey, Totals};
 use crate::actor::{Actor, Actors, End};
-use crate::alert::{self, Alert, Problem};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
 use crate::date::Date;
+use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
@@ -36,13 +38,15 @@ pub struct ClusterView {
     all_waits: Waits,
     spans: Spans,
     events: Events,
-    problems: Vec<Problem>,
-    /// When problems were last found, those that have passed a moment ago too.
-    episodes: BTreeMap<(Alert, Vec<Subject>), Date>,
+    detectors: Detectors,
+    findings: Vec<Finding>,
+    /// When each was last found, those that have passed a moment ago too.
+    episodes: BTreeMap<(&'static str, Vec<Subject>), Date>,
     totals: Totals,
     recorded: BTreeMap<RecordedKey, Recorded>,
     /// Copies of blobs that have ended of late.
     copies: VecDeque<Copied>,
+    jobs_waiting: Vec<WaitingJob>,
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
@@ -126,10 +130,10 @@ impl ClusterView {
         &self.events
     }
 
-    /// The problems, as of the last tick.
+    /// All that is wrong as of the last tick, the worst first.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
     }
 
     /// n of "one trace in n is kept", over all processes.
@@ -286,7 +290,7 @@ impl ClusterView {
             severity,
             subject,
             name: None,
-            lint: None,
+            rule: None,
             sentence,
             chain: vec![],
         });
@@ -296,6 +300,17 @@ impl ClusterView {
     pub fn note(&mut self, event: Event) {
         self.seq += 1;
         self.put(event);
+    }
+
+    /// These jobs wait for their place, and no others, as whoever observes knows from elsewhere.
+    pub fn jobs_waiting(&mut self, jobs: Vec<WaitingJob>) {
+        self.jobs_waiting = jobs;
+    }
+
+    /// Jobs that wait for their place.
+    #[must_use]
+    pub fn waiting_jobs(&self) -> &[WaitingJob] {
+        &self.jobs_waiting
     }
 
     /// A node is known to be gone; `lost` unless it left in order.
@@ -337,11 +352,12 @@ impl ClusterView {
         self.recalled.is_some() && self.events.iter().any(is)
     }
 
-    /// Returns true where the observer from which this one goes on has told of such a problem,
+    /// Returns true where the observer from which this one goes on has told of such a finding,
     /// which then lasts.
-    fn has_lasted(&self, problem: &Problem) -> bool {
-        let subject = problem.subjects.first();
-        let told = |it: &Event| it.lint == Some(problem.lint) && it.subject.as_ref() == subject;
+    fn has_lasted(&self, found: &Finding) -> bool {
+        let subject = found.who.first();
+        let rule = Some(found.cause.rule);
+        let told = |it: &Event| it.rule.as_deref() == rule && it.subject.as_ref() == subject;
         self.recalled.is_some() && self.events.iter().any(told)
     }
 
@@ -355,7 +371,7 @@ impl ClusterView {
             severity: Severity::Info,
             subject: Some(Subject::Process(process)),
             name: None,
-            lint: None,
+            rule: None,
             sentence,
             chain: vec![],
         });
@@ -383,7 +399,7 @@ impl ClusterView {
         }
     }
 
-    /// Works out what follows from all that was taken in: states, rates, problems.
+    /// Works out what follows from all that was taken in: states, rates, findings.
     pub fn tick(&mut self, now: Date) {
         self.seq += 1;
         self.ticked = now;
@@ -414,39 +430,45 @@ impl ClusterView {
         {
             self.lost.pop_front();
         }
-        let mut found = alert::problems(self, now);
-        for problem in &mut found {
-            let same = |it: &&Problem| it.lint == problem.lint && it.subjects == problem.subjects;
-            match self.problems.iter().find(same) {
+        self.detect(now);
+    }
+
+    /// Has the detectors look, and tells what begins.
+    fn detect(&mut self, now: Date) {
+        let mut detectors = std::mem::take(&mut self.detectors);
+        let mut found = detectors.observe(self, now);
+        self.detectors = detectors;
+        for finding in &mut found {
+            let rule = finding.cause.rule;
+            let same = |it: &&Finding| it.cause.rule == rule && it.who == finding.who;
+            if let Some(before) = self.findings.iter().find(same) {
                 // One that is measured only now began when it was first found.
-                Some(before) => problem.since = before.since.min(problem.since),
-                None => {
-                    let kind = EventKind::Problem;
-                    let known = matches!(problem.lint, Alert::ActorFailed | Alert::NodeDown);
-                    let episode = (problem.lint, problem.subjects.clone());
-                    let lasts = self.episodes.contains_key(&episode) || self.has_lasted(problem);
-                    if !known && !lasts {
-                        self.put(Event {
-                            seq: 0,
-                            at: now,
-                            kind,
-                            severity: problem.severity,
-                            subject: problem.subjects.first().cloned(),
-                            name: None,
-                            lint: Some(problem.lint),
-                            sentence: problem.sentence.clone(),
-                            chain: vec![],
-                        });
-                    }
-                }
+                finding.since = before.since.min(finding.since);
+                continue;
             }
+            let episode = (rule, finding.who.clone());
+            let lasts = self.episodes.contains_key(&episode) || self.has_lasted(finding);
+            if lasts || [ACTOR_FAILED, NODE_DOWN].contains(&rule) {
+                continue;
+            }
+            self.put(Event {
+                seq: 0,
+                at: now,
+                kind: EventKind::Problem,
+                severity: finding.cause.severity,
+                subject: finding.who.first().cloned(),
+                name: None,
+                rule: Some(rule.to_owned()),
+                sentence: finding.cause.sentence.clone(),
+                chain: vec![],
+            });
         }
-        for problem in &found {
-            let episode = (problem.lint, problem.subjects.clone());
+        for finding in &found {
+            let episode = (finding.cause.rule, finding.who.clone());
             self.episodes.insert(episode, now);
         }
         self.episodes.retain(|_, last| now.since(*last) < EPISODE);
-        self.problems = found;
+        self.findings = found;
     }
 
     fn note_mailboxes(&mut self, now: Date) {
@@ -466,6 +488,17 @@ impl ClusterView {
             }
         }
     }
+}
+
+/// A job that waits for its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitingJob {
+    /// Its number, such as `j17`.
+    pub job: String,
+    /// Since when it waits.
+    pub since: Date,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// A blob that was copied to another node.

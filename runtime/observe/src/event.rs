@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use odeon::{ActorId, ProcessId};
+pub use odeon_diagnosis::Severity;
 use serde::{Deserialize, Serialize};
 
-use crate::alert::Alert;
 use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
 
@@ -41,7 +41,7 @@ pub enum EventKind {
     Node,
     /// A device went out of service, or came back.
     Device,
-    /// A problem was found, or is over.
+    /// A detector found something.
     Problem,
     /// Of a job, as its cluster tells it.
     Job,
@@ -64,17 +64,6 @@ impl EventKind {
     }
 }
 
-/// The severity of an event or a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Severity {
-    /// Good to know.
-    Info,
-    /// Worth a look.
-    Warning,
-    /// Something does not work.
-    Error,
-}
-
 /// One thing that has happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
@@ -91,9 +80,9 @@ pub struct Event {
     /// The name of that thing for people, as it was then.
     #[serde(default)]
     pub name: Option<String>,
-    /// The rule that found it, if it is a problem.
-    #[serde(default)]
-    pub lint: Option<Alert>,
+    /// The rule that found it, if it is a finding.
+    #[serde(default, alias = "lint")]
+    pub rule: Option<String>,
     /// The event, in words.
     pub sentence: String,
     /// Why, outermost first.
@@ -159,7 +148,7 @@ mod tests {
                 severity: Severity::Info,
                 subject: None,
                 name: None,
-                lint: None,
+                rule: None,
                 sentence: String::new(),
                 chain: vec![],
             });

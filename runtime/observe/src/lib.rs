@@ -19,17 +19,18 @@
 //! | `observer` | a picture that is shared, with those who look on |
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
 //! | `actor`, `node`, `spans`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
-//! | `waits`, `alert`, `trace`, `timeline`, `filter` | chains and circles of waits; problems; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
+//! | `detectors`, `detectors/*` | findings of what is wrong, each rule in a file. Pure |
+//! | `waits`, `trace`, `timeline`, `filter` | chains and circles of waits; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
 //! | `recording`, `recording/*` | all that a cluster view is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
 //! | `date`, `bounds` | moments of different clocks on one axis; how much is kept, and from when on something is a problem |
 
 #![forbid(unsafe_code)]
 
 pub mod actor;
-pub mod alert;
 pub mod bounds;
 pub mod cluster_view;
 mod date;
+pub mod detectors;
 pub mod event;
 pub mod filter;
 pub mod node;

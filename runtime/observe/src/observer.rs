@@ -11,7 +11,7 @@ use odeon::{Clock, System, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::cluster_view::ClusterView;
+use crate::cluster_view::{ClusterView, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 use crate::recording::{Frame, Recorder, RecordingError};
@@ -190,6 +190,14 @@ impl Observer {
             date,
             event: Cow::Owned(event),
         });
+    }
+
+    /// These jobs wait for their place, and no others; see [`ClusterView::jobs_waiting`].
+    pub fn jobs_waiting(&self, jobs: &[WaitingJob]) {
+        if self.read(|seen| seen.waiting_jobs() != jobs) {
+            let (date, jobs) = (self.now(), jobs.into());
+            self.tell(Frame::JobsWaiting { date, jobs });
+        }
     }
 
     /// Works out what follows from what was taken in.

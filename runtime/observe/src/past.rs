@@ -178,7 +178,7 @@ mod tests {
             severity: Severity::Error,
             subject: Some(Subject::Node("n2".to_owned())),
             name: Some("n2".to_owned()),
-            lint: None,
+            rule: None,
             sentence: format!("happening {seq}"),
             chain: vec!["why".to_owned()],
         }
@@ -201,8 +201,11 @@ mod tests {
         assert_eq!((row.state, row.handled), (State::Failed, 40));
         assert_eq!(row.title(), "worker-1");
         assert_eq!(row.lives, past.actors[0].lives);
-        let problem = next.problems().iter().find(|it| it.count == 2).unwrap();
-        assert!(problem.sentence.contains("out of memory"), "{problem:?}");
+        let finding = next.findings().iter().find(|it| it.who.len() == 2).unwrap();
+        assert!(
+            finding.cause.sentence.contains("out of memory"),
+            "{finding:?}"
+        );
         // What was recalled is not told again, but that the actors are failed now was noted here.
         let lines = next.lines_since(&mut mark);
         assert!(lines.events.iter().all(|it| it.seq > 42), "{lines:?}");

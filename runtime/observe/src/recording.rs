@@ -22,7 +22,7 @@ use odeon::Timestamp;
 use odeon::inspect::NodeSight;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster_view::ClusterView;
+use crate::cluster_view::{ClusterView, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 
@@ -32,7 +32,7 @@ pub use write::Recorder;
 /// The bytes that each file begins with.
 const MAGIC: [u8; 8] = *b"odeonrec";
 /// The version of the layout above and of what the frames mean.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 /// Bytes of a block's own head.
 const BLOCK_HEAD: usize = 24;
 /// Bytes of a file: hours of a small system. What does not fit is not recorded, and that is said.
@@ -85,6 +85,13 @@ pub enum Frame<'a> {
         /// The event.
         event: Cow<'a, Event>,
     },
+    /// [`ClusterView::jobs_waiting`].
+    JobsWaiting {
+        /// When.
+        date: Date,
+        /// All of them.
+        jobs: Cow<'a, [WaitingJob]>,
+    },
     /// A note of what a face shows beside what is observed, in words of its own.
     Note {
         /// When.
@@ -106,6 +113,7 @@ impl Frame<'_> {
             | Self::Forgotten { date, .. }
             | Self::Tick { date }
             | Self::Happened { date, .. }
+            | Self::JobsWaiting { date, .. }
             | Self::Note { date, .. } => *date,
         }
     }
@@ -123,6 +131,7 @@ impl Frame<'_> {
             Self::Forgotten { name, .. } => seen.forget_node(&name),
             Self::Tick { date } => seen.tick(date),
             Self::Happened { event, .. } => seen.note(event.into_owned()),
+            Self::JobsWaiting { jobs, .. } => seen.jobs_waiting(jobs.into_owned()),
             Self::Note { about, json, .. } => note(&about, &json),
         }
     }

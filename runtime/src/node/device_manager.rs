@@ -24,11 +24,14 @@ mod standby;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use odeon_devices::driver::DriverError;
 use odeon_devices::fault::{GpuFault, Remedy};
 use odeon_devices::inventory::{Inventory, Nvml};
+use odeon_diagnosis::device::DeviceFaults;
+use odeon_diagnosis::{Action, Cause, Detector, Finding};
 use odeon_placement::{Lease, Node, Quota, Resources};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -103,6 +106,7 @@ pub(crate) struct DeviceManager {
 struct Parts {
     leases: Mutex<Leases>,
     inventory: Mutex<Inventory>,
+    faults: Mutex<DeviceFaults>,
     /// The processors of each NUMA node that has devices.
     cpus: BTreeMap<u32, Vec<u32>>,
 }
@@ -257,6 +261,7 @@ impl Engine {
             self.begin_watch();
             Parts {
                 leases: Mutex::new(leases),
+                faults: Mutex::new(DeviceFaults::since(inventory.clone())),
                 inventory: Mutex::new(inventory),
                 cpus,
             }
@@ -614,7 +619,7 @@ impl Engine {
     async fn attend_devices(self: &Arc<Self>, parts: &Parts) {
         let looked = Clock::now();
         let (now, _) = self.look().await;
-        let before = std::mem::replace(&mut *parts.inventory.lock(), now.clone());
+        *parts.inventory.lock() = now.clone();
         let seen = devices::of_inventory(&self.node, &now);
         let (version, unused) = {
             let mut book = parts.leases.lock();
@@ -624,24 +629,34 @@ impl Engine {
             (version, book.settle(&now, looked, Clock::now(), patience))
         };
         self.end_unused(unused);
-        for fault in devices::faults_between(&before, &now) {
-            self.attend_fault(fault).await;
-            if fault.remedy() == Remedy::FreeMemory {
-                continue;
-            }
-            let processes = parts.leases.lock().processes_on(fault.device);
-            for process in processes {
-                // A process may take its time to die, and other devices need attention meanwhile.
-                let engine = Arc::clone(self);
-                self.spawn_task(async move {
-                    let why = format!("device {}: {}", fault.device, fault.kind);
-                    engine.retire_here(process, Some(fault), &why).await;
-                });
+        let at = Duration::from_nanos(looked.0);
+        let found = parts.faults.lock().observe(&now, at);
+        for Finding { who, cause, .. } in found {
+            for device in who {
+                self.attend_device(parts, GpuFault::new(device, cause))
+                    .await;
             }
         }
         self.attend_orphans(parts);
         if parts.leases.lock().version() != version {
             self.room_changed();
+        }
+    }
+
+    /// Has a fault of a device told, and its processes ended where that is the action.
+    async fn attend_device(self: &Arc<Self>, parts: &Parts, fault: GpuFault) {
+        self.attend_fault(fault).await;
+        if fault.kind.action() == Action::Tell {
+            return;
+        }
+        let processes = parts.leases.lock().processes_on(fault.device);
+        for process in processes {
+            // A process may take its time to die, and other devices need attention meanwhile.
+            let engine = Arc::clone(self);
+            self.spawn_task(async move {
+                let why = format!("device {}: {}", fault.device, fault.kind);
+                engine.retire_here(process, Some(fault), &why).await;
+            });
         }
     }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Result;
 use odeon::{AskError, Clock, Job, Ref};
 use odeon_observe::Observer;
-use odeon_observe::alert::Alert;
 
 use super::{followed, linger, seen, system};
 
@@ -81,7 +80,7 @@ pub(crate) async fn story(job: Job, observer: &Observer) -> Result<()> {
         });
         let stuck = tokio::spawn(stuck.timeout(PATIENCE).into_future());
         let found = |it: &odeon_observe::ClusterView| {
-            it.problems().iter().any(|it| it.lint == Alert::Deadlock)
+            it.findings().iter().any(|it| it.cause.rule == "deadlock")
         };
         seen(observer, "the deadlock", found).await?;
         // Others run into it.

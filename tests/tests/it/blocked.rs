@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use odeon::prelude::*;
 use odeon::{ActorId, WorkerMode};
-use odeon_observe::alert::Alert;
 use odeon_observe::event::Subject;
 use odeon_tests::again;
 use tempfile::TempDir;
@@ -99,11 +98,11 @@ async fn blocked_for_long(system: &System, actor: ActorId) -> (String, String) {
         let mut rows = nodes.filter(|(it, _)| it.actor == actor);
         let (row, since) = rows.next()?;
         let node = seen.nodes().next()?;
-        let problems = seen.problems().iter();
+        let problems = seen.findings().iter();
         let mut own = problems.filter(|it| {
-            it.lint == Alert::BlockedThread && it.subjects.contains(&Subject::Actor(actor))
+            it.cause.rule == "blocked_thread" && it.who.contains(&Subject::Actor(actor))
         });
-        let sentence = own.next()?.sentence.clone();
+        let sentence = own.next()?.cause.sentence.clone();
         (node.seen.since(*since) > 3 * IDLE).then(|| (row.message.clone(), sentence))
     })
     .await

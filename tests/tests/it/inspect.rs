@@ -10,8 +10,9 @@ use odeon::{
     Ref, Supervision, System, WorkerMode, telemetry,
 };
 use odeon_devices::fake::{Fake, Spec};
+use odeon_diagnosis::Detector;
 use odeon_observe::actor::State;
-use odeon_observe::alert::{self, Alert};
+use odeon_observe::detectors::Detectors;
 use odeon_observe::event::{EventKind, Subject};
 use odeon_observe::past::{Mark, Past};
 use odeon_observe::{ClusterView, Date, Observer, here, today};
@@ -148,7 +149,7 @@ async fn seen_by<T>(
             Some(found) => found,
             None => observer.read(|seen| {
                 let events: Vec<_> = seen.events().iter().collect();
-                panic!("not seen in time: {:?}, {events:#?}", seen.problems())
+                panic!("not seen in time: {:?}, {events:#?}", seen.findings())
             }),
         },
         () = observer.follow(system) => unreachable!("it looks until it is dropped"),
@@ -174,9 +175,9 @@ async fn a_deadlock_over_two_processes_is_found_and_named() {
     let asking = tokio::spawn(asking.into_future());
     let (problem, chain) = seen(&system, |seen| {
         let found = seen
-            .problems()
+            .findings()
             .iter()
-            .find(|it| it.lint == Alert::Deadlock)?;
+            .find(|it| it.cause.rule == "deadlock")?;
         let (chain, circle) = seen.waits().chain(near.id());
         let on: Vec<_> = chain
             .iter()
@@ -185,15 +186,15 @@ async fn a_deadlock_over_two_processes_is_found_and_named() {
         Some((found.clone(), (on, circle, state_of(seen, far.id()))))
     })
     .await;
-    let mut about: Vec<_> = problem.subjects;
+    let mut about: Vec<_> = problem.who;
     about.sort();
     let mut parties = [Subject::Actor(near.id()), Subject::Actor(far.id())];
     parties.sort();
     assert_eq!(about, parties);
     assert!(
-        problem.sentence.contains("limit 1 s"),
+        problem.cause.sentence.contains("limit 1 s"),
         "{}",
-        problem.sentence
+        problem.cause.sentence
     );
     let expected = vec![
         (far.id(), "Back".to_owned()),
@@ -223,9 +224,11 @@ async fn looking_waits_for_no_handler_and_sees_what_runs() {
     let sentence = seen(&system, |seen| {
         let row = seen.actors().get(actor.id())?;
         let later = Date(since.0).after(Duration::from_secs(41));
-        let found = alert::problems(seen, later);
-        let stuck = found.into_iter().find(|it| it.lint == Alert::StuckHandler);
-        (row.view.queued == 3 && row.view.handled == 1).then(|| stuck.unwrap().sentence)
+        let found = Detectors::default().observe(seen, later);
+        let stuck = found
+            .into_iter()
+            .find(|it| it.cause.rule == "stuck_handler");
+        (row.view.queued == 3 && row.view.handled == 1).then(|| stuck.unwrap().cause.sentence)
     })
     .await;
     assert!(
@@ -254,9 +257,9 @@ async fn what_failed_says_why_and_how_often_it_began_anew() {
     let (lives, problem, events) = seen(&system, |seen| {
         let row = seen.actors().get(actor.id())?;
         let problem = seen
-            .problems()
+            .findings()
             .iter()
-            .find(|it| it.lint == Alert::RestartLoop)?;
+            .find(|it| it.cause.rule == "restart_loop")?;
         let failures = seen
             .events()
             .iter()
@@ -269,7 +272,11 @@ async fn what_failed_says_why_and_how_often_it_began_anew() {
         .iter()
         .filter(|life| life.cause.as_ref().is_some_and(|it| it.contains("boom")));
     assert_eq!(caused.count(), 3, "{lives:?}");
-    assert!(problem.sentence.contains("boom"), "{}", problem.sentence);
+    assert!(
+        problem.cause.sentence.contains("boom"),
+        "{}",
+        problem.cause.sentence
+    );
     system.shutdown().await;
 }
 
@@ -307,8 +314,8 @@ async fn those_of_a_process_that_was_killed_are_remembered() {
             assert!(seen.process(process).unwrap().ended.is_some());
         });
         let told = |seen: &ClusterView| {
-            let mut problems = seen.problems().iter();
-            problems.any(|it| it.lint == Alert::ActorFailed)
+            let mut problems = seen.findings().iter();
+            problems.any(|it| it.cause.rule == "actor_failed")
         };
         until(&told).await;
     };
@@ -395,14 +402,17 @@ async fn spans_that_were_lost_are_counted_and_states_stay_true() {
         seen.spans_lost()
     );
     let dropped = seen
-        .problems()
+        .findings()
         .iter()
-        .find(|it| it.lint == Alert::EventsDropped)
+        .find(|it| it.cause.rule == "events_dropped")
         .unwrap();
     assert!(
-        dropped.sentence.contains(&seen.spans_lost().to_string()),
+        dropped
+            .cause
+            .sentence
+            .contains(&seen.spans_lost().to_string()),
         "{}",
-        dropped.sentence
+        dropped.cause.sentence
     );
     let row = seen.actors().get(actor.id()).unwrap();
     assert_eq!((row.handled, row.state), (1_000, State::Idle));
@@ -578,18 +588,22 @@ async fn a_rank_that_takes_much_longer_than_the_others_is_named() {
         ranks.push(party);
     }
     let problem = seen(&system, |seen| {
-        let mut problems = seen.problems().iter();
-        problems.find(|it| it.lint == Alert::Straggler).cloned()
+        let mut problems = seen.findings().iter();
+        problems.find(|it| it.cause.rule == "straggler").cloned()
     })
     .await;
-    assert_eq!(problem.subjects, [Subject::Actor(ranks[2].id())]);
+    assert_eq!(problem.who, [Subject::Actor(ranks[2].id())]);
     for part in [
         "rank 2",
         "430 ms for forward",
         "of 4 ranks",
         "limit 2 times",
     ] {
-        assert!(problem.sentence.contains(part), "{}", problem.sentence);
+        assert!(
+            problem.cause.sentence.contains(part),
+            "{}",
+            problem.cause.sentence
+        );
     }
     system.shutdown().await;
 }
@@ -614,8 +628,8 @@ async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
         .unwrap();
     let process = system.admin().process_of(party).unwrap();
     let (reading, problem) = seen(&system, |seen| {
-        let mut problems = seen.problems().iter();
-        let problem = problems.find(|it| it.lint == Alert::DeviceMemory)?;
+        let mut problems = seen.findings().iter();
+        let problem = problems.find(|it| it.cause.rule == "device_memory")?;
         let row = seen.actors().get(party.id())?;
         let view = seen.nodes().next()?.hardware.as_ref()?;
         let own = |it: &&odeon::inspect::DeviceReading| row.view.devices.contains(&it.index);
@@ -639,7 +653,11 @@ async fn a_device_shows_what_its_driver_says_and_who_fills_it() {
     let busy = &reading.busy;
     assert!(busy.value().is_some() || told(busy.why()), "{busy:?}");
     for part in ["GiB in use", "limit 95 %"] {
-        assert!(problem.sentence.contains(part), "{}", problem.sentence);
+        assert!(
+            problem.cause.sentence.contains(part),
+            "{}",
+            problem.cause.sentence
+        );
     }
     system.shutdown().await;
 }

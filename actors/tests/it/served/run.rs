@@ -15,8 +15,8 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::Baseline;
-use odeon_algorithms::signs::Watch;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_diagnosis::run::Watch;
 
 use super::server::{Fault, Server, Setup};
 use super::{BOTH, CONTEXT, compute, config, patience};

@@ -362,6 +362,7 @@ impl Display {
                 };
                 print::say(format!("step {steps}: {source} has {loaders} from now on"));
             }
+            Report::Finding { step, why, .. } => print::say(format!("step {step}: {why}")),
             _ => {}
         }
     }

@@ -143,7 +143,7 @@ impl Display {
                     100.0 * learnt.accuracy()
                 ));
             }
-            Report::Sign { version, why, .. } => print::say(format!("step {version}: {why}")),
+            Report::Finding { version, why, .. } => print::say(format!("step {version}: {why}")),
             Report::Resumed {
                 incarnation,
                 progress,

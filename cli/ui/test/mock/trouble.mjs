@@ -1,13 +1,13 @@
 // What is wrong in a mock world: the problems it shows, the actors it breaks, the events it left.
 import { subject } from './actors.mjs';
 
-const problem = (over) => ({ lint: 'pending', severity: 'warning', count: 1, sentence: '', since: 0, subjects: [], ...over });
+const problem = (over) => ({ rule: 'pending', severity: 'warning', count: 1, sentence: '', since: 0, subjects: [], ...over });
 
 /** Breaks actors as the script says and returns the problems. */
 export function problemsFor(world, at, wait) {
   const out = [];
   for (const kind of world.trouble) out.push(...troubles[kind](world, at, wait));
-  if (world.full) out.push(problem({ lint: 'device_memory', sentence: 'n1/2 uses 78.4 of 80 GiB, more than 95 %.', since: at - 90_000, subjects: [{ kind: 'device', id: 'n1/2', name: 'n1/2' }] }));
+  if (world.full) out.push(problem({ rule: 'device_memory', sentence: 'n1/2 uses 78.4 of 80 GiB, more than 95 %.', since: at - 90_000, subjects: [{ kind: 'device', id: 'n1/2', name: 'n1/2' }] }));
   return out;
 }
 
@@ -17,24 +17,24 @@ const troubles = {
     for (const a of some) Object.assign(a, { state: 'failed', since: at - 12_000, incarnation: 4, restarts: 3, failed: 4, busy: 0, rate: 0, current: null, ended: { at: at - 12_000, sentence: 'out of device memory: asked 12.0 GiB, free 3.1 GiB' } });
     const again = world.actors.filter((a) => a.name?.startsWith('rollout/worker')).slice(19, 21);
     for (const a of again) Object.assign(a, { state: 'restarting', since: at - 700, incarnation: 3, restarts: 2, rate: 0, busy: 0, current: null });
-    return [problem({ lint: 'actor_failed', severity: 'error', count: some.length, sentence: '3 actors failed in the last minute: out of device memory.', since: at - 12_000, subjects: some.map(subject) }), problem({ lint: 'restart_loop', severity: 'error', count: 2, sentence: '2 actors restarted 3 times in 60 s; after 5 their supervisor gives up.', since: at - 30_000, subjects: again.map(subject) })];
+    return [problem({ rule: 'actor_failed', severity: 'error', count: some.length, sentence: '3 actors failed in the last minute: out of device memory.', since: at - 12_000, subjects: some.map(subject) }), problem({ rule: 'restart_loop', severity: 'error', count: 2, sentence: '2 actors restarted 3 times in 60 s; after 5 their supervisor gives up.', since: at - 30_000, subjects: again.map(subject) })];
   },
   wait: (world, at, wait) => {
     wait(world.actors, 'trainer', 'rollout/pool-n1', 'ask', 'Collect', at - 41_000);
     wait(world.actors, 'rollout/pool-n1', 'rollout/worker-4', 'room', 'Collect', at - 40_200);
-    return [problem({ lint: 'stuck_handler', sentence: 'trainer has waited 41 s on rollout/pool-n1 (more than 10 s in one message).', since: at - 31_000, subjects: [subject(world.actors[0])] })];
+    return [problem({ rule: 'stuck_handler', sentence: 'trainer has waited 41 s on rollout/pool-n1 (more than 10 s in one message).', since: at - 31_000, subjects: [subject(world.actors[0])] })];
   },
   deadlock: (world, at, wait) => {
     wait(world.actors, 'trainer', 'store', 'ask', 'Take', at - 73_000);
     wait(world.actors, 'store', 'relay', 'ask', 'Fetch', at - 72_400);
     wait(world.actors, 'relay', 'trainer', 'ask', 'Publish', at - 72_100);
-    return [problem({ lint: 'deadlock', severity: 'error', count: 3, sentence: 'trainer, store and relay wait for each other; none can go on.', since: at - 72_100, subjects: world.actors.slice(0, 3).map(subject) })];
+    return [problem({ rule: 'deadlock', severity: 'error', count: 3, sentence: 'trainer, store and relay wait for each other; none can go on.', since: at - 72_100, subjects: world.actors.slice(0, 3).map(subject) })];
   },
-  pending: (world, at) => [problem({ lint: 'pending', sentence: 'pretrain-8b has been pending for 5 m: 32 GPUs with 60 GiB were asked, at most 17 fit.', since: at - 312_000, subjects: [{ kind: 'job', id: 'j9', name: 'pretrain-8b' }] })],
-  straggler: (world, at) => [problem({ lint: 'straggler', sentence: `rollout/worker-${world.straggler} takes weights at 0.9 GB/s, the median is 10 GB/s (less than half).`, since: at - 61_000, subjects: [{ kind: 'actor', id: `a${7 + world.straggler}`, name: `rollout/worker-${world.straggler}` }] })],
+  pending: (world, at) => [problem({ rule: 'pending', sentence: 'pretrain-8b has been pending for 5 m: 32 GPUs with 60 GiB were asked, at most 17 fit.', since: at - 312_000, subjects: [{ kind: 'job', id: 'j9', name: 'pretrain-8b' }] })],
+  straggler: (world, at) => [problem({ rule: 'straggler', sentence: `rollout/worker-${world.straggler} takes weights at 0.9 GB/s, the median is 10 GB/s (less than half).`, since: at - 61_000, subjects: [{ kind: 'actor', id: `a${7 + world.straggler}`, name: `rollout/worker-${world.straggler}` }] })],
   lost: (world, at) => {
     for (const a of world.actors.filter((x) => x.node === 'n2')) Object.assign(a, { state: 'failed', since: at - 41_000, rate: 0, busy: 0, waiting: 0, current: null, ended: { at: at - 41_000, sentence: 'its node n2 was lost' } });
-    return [problem({ lint: 'node_down', severity: 'error', sentence: 'n2 has been silent for 41 s; it was taken for lost after 10 s.', since: at - 41_000, subjects: [{ kind: 'node', id: 'n2', name: 'n2' }] })];
+    return [problem({ rule: 'node_down', severity: 'error', sentence: 'n2 has been silent for 41 s; it was taken for lost after 10 s.', since: at - 41_000, subjects: [{ kind: 'node', id: 'n2', name: 'n2' }] })];
   },
 };
 

@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::library::Comm;
-use super::log::{Kind, Log, Record, WORD_BYTES_MAX, Word, is_pair};
 use super::now;
-use super::verdict::{differs, mismatch, verdict};
 use crate::cuda::card::Card;
 use odeon_collective::{
     CollectiveCall, CollectiveError, Failed, Fault, Membership, Operation, Report, Transport,
     Trouble,
+};
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::collective::{
+    Differences, Heard, Kind, Log, Record, Stuck, Verdict, WORD_BYTES_MAX, Word, is_pair,
 };
 
 /// The longest that the thread sleeps while a call is under way.
@@ -197,6 +199,18 @@ struct Inquiry {
     again: Instant,
 }
 
+/// The fault when this rank and another one have called different things.
+fn difference(rank: usize, log: &Log, other: usize, word: &Word) -> Option<Fault> {
+    let seen = Heard {
+        rank,
+        log,
+        other,
+        word,
+    };
+    let found = Differences.observe(&seen, now()).pop();
+    found.map(|found| found.cause)
+}
+
 impl<X: Transport, C: Card> Watch<X, C> {
     pub(super) fn new(
         transport: X,
@@ -328,8 +342,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
         let held = self.shared.held.lock();
         let waiting = held.flights.front().map(|flight| &flight.record);
         let ours = held.log.word(other, waiting, held.closing);
-        let fault =
-            mismatch(&ours, rank, &word, other).or_else(|| differs(&held.log, rank, &word, other));
+        let fault = difference(rank, &held.log, other, &word);
         let is_ahead = word.begun > held.log.begun;
         drop(held);
         let wire = &mut self.wires[other];
@@ -349,7 +362,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
         for other in self.others() {
             let ahead = &mut self.wires[other].ahead;
             let reached = ahead.take_if(|word| word.begun <= held.log.begun);
-            let fault = reached.and_then(|word| differs(&held.log, self.rank, &word, other));
+            let fault = reached.and_then(|word| difference(self.rank, &held.log, other, &word));
             if let Some(fault) = fault {
                 return Err(Trouble::Found(fault));
             }
@@ -430,7 +443,15 @@ impl<X: Transport, C: Card> Watch<X, C> {
             .collect();
         let waited = now.duration_since(flight.since);
         let stuck = flight.record.for_rank(rank);
-        let fault = verdict(rank, &held.log, &stuck, &heard, waited);
+        let seen = Stuck {
+            rank,
+            log: &held.log,
+            call: &stuck,
+            heard: &heard,
+            waited,
+        };
+        let found = Verdict.observe(&seen, now).pop();
+        let fault = found.map(|found| found.cause);
         Some(fault.unwrap_or_else(|| Fault::Device {
             rank,
             why: format!("all ranks have called it, and it has not ended within {waited:?}"),

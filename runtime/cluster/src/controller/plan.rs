@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use odeon::Timestamp;
+use odeon_diagnosis::node::{Patience, Silence};
 use odeon_placement::{Node, Resource};
 
 use super::admission::Room;
@@ -24,6 +26,19 @@ pub struct Rules {
     pub replaced_after: Duration,
     /// Drivers that run on one node at the same time.
     pub drivers_max: usize,
+}
+
+impl Rules {
+    /// The detector of silent nodes of a leader that looks at least so often and begins now.
+    #[must_use]
+    pub const fn silence(&self, pause: Duration, now: Timestamp) -> Silence {
+        let patience = Patience {
+            doubted_after: self.doubted_after,
+            unheard: self.doubted_after.saturating_add(pause),
+            lost_after: self.lost_after,
+        };
+        Silence::new(Duration::from_nanos(now.0), patience)
+    }
 }
 
 impl Default for Rules {

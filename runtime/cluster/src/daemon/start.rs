@@ -312,10 +312,11 @@ impl Starting<'_> {
     fn observe(&self, tasks: &mut JoinSet<()>, observer: Observer) {
         let (memory, name) = (self.catalog.clone(), self.node.name.clone());
         let (own, home) = (self.system.clone(), Arc::clone(self.folder));
+        let rules = self.config.rules.clone();
         tasks.spawn(async move {
             // Not before the node is up: nobody waits for what was long ago.
             let history = History::open(home.path(), &observer).await;
-            observer::follow(observer, own, memory, name, Some(history)).await;
+            observer::follow(observer, own, memory, name, rules, Some(history)).await;
         });
     }
 }

@@ -339,8 +339,12 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
         Ok(())
     );
     type Change = fn(&mut JobSpec);
-    let refused: [(Change, &str); 8] = [
+    let refused: [(Change, &str); 9] = [
         (|spec| spec.name.clear(), "a job's name has 1 to 100"),
+        (
+            |spec| spec.node = Some(String::new()),
+            "a job's node has 1 to 100",
+        ),
         (|spec| spec.name = "../up".to_owned(), "`../up` does not"),
         (
             |spec| spec.namespace = "a b".to_owned(),

@@ -390,7 +390,7 @@ impl ClusterView {
             severity,
             subject,
             name: None,
-            lint: None,
+            rule: None,
             sentence,
             chain: news.chain,
         });

@@ -73,6 +73,14 @@ fn any_frame() -> impl Strategy<Value = Frame<'static>> {
         }),
         (text(), date()).prop_map(|(name, date)| Frame::Forgotten { name, date }),
         date().prop_map(|date| Frame::Tick { date }),
+        (text(), text(), date()).prop_map(|(job, why, date)| Frame::JobsWaiting {
+            date,
+            jobs: Cow::Owned(vec![WaitingJob {
+                job: job.into_owned(),
+                since: date,
+                why: why.into_owned()
+            }]),
+        }),
         (text(), text(), date()).prop_map(|(about, json, date)| Frame::Note { date, about, json }),
     ]
 }

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use odeon_devices::fault::{FaultKind, GpuFault};
+use odeon_devices::fault::GpuFault;
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::handler::{Hang, Hangs, Running};
 use parking_lot::Mutex;
 
 use crate::actor::blocked::BlockedThreads;
@@ -17,25 +19,17 @@ use crate::base::clock::{Clock, Timestamp};
 /// The hosted actors whose handlers must not take for ever, and the thread that looks at them.
 #[derive(Default)]
 pub(crate) struct Watchdogs {
-    watched: Mutex<Vec<Watched>>,
+    watched: Mutex<Watched>,
     /// Until the engine is closed.
     pulse: Mutex<Option<IoWatchdog>>,
 }
 
-/// An actor with a limit.
+/// Actors with a limit, each life with a number of its own.
+#[derive(Default)]
 struct Watched {
-    cell: Weak<ActorCell>,
-    limit: Duration,
-    /// Set once a handler has hung. Its process is then ended.
-    is_reported: bool,
-}
-
-/// A handler that has run for too long.
-struct Hung {
-    cell: Arc<ActorCell>,
-    limit: Duration,
-    message: &'static str,
-    waited: Duration,
+    count: u64,
+    lives: Vec<(u64, Weak<ActorCell>, Duration)>,
+    hangs: Hangs<u64>,
 }
 
 impl Component for Watchdogs {
@@ -65,50 +59,47 @@ impl Watchdogs {
     /// Looks at an actor from now on, if it has a watchdog.
     pub(super) fn watch(&self, cell: &Arc<ActorCell>) {
         if let Some(limit) = cell.hang_after {
-            self.watched.lock().push(Watched {
-                cell: Arc::downgrade(cell),
-                limit,
-                is_reported: false,
-            });
+            let mut watched = self.watched.lock();
+            watched.count += 1;
+            let life = (watched.count, Arc::downgrade(cell), limit);
+            watched.lives.push(life);
         }
     }
 
-    fn hung(&self) -> Vec<Hung> {
-        let now = Clock::now();
+    /// Cells whose handlers run for too long, each once.
+    fn hung(&self) -> Vec<(Arc<ActorCell>, Hang)> {
         let mut watched = self.watched.lock();
-        watched.retain(|watched| watched.cell.strong_count() > 0);
-        let hung = watched.iter_mut().filter_map(|watched| {
-            let (cell, limit) = (watched.cell.upgrade()?, watched.limit);
+        watched.lives.retain(|(_, cell, _)| cell.strong_count() > 0);
+        let lives = watched.lives.iter();
+        let running = lives.filter_map(|(life, cell, limit)| {
+            let cell = cell.upgrade()?;
             let (message, running) = cell.running()?;
-            let waited = now.since(running.since);
-            if waited <= limit || watched.is_reported {
-                return None;
-            }
-            watched.is_reported = true;
-            Some(Hung {
-                cell,
-                limit,
+            let look = Running {
+                actor: *life,
                 message,
-                waited,
-            })
+                since: Duration::from_nanos(running.since.0),
+                limit: *limit,
+            };
+            Some((cell, look))
         });
-        hung.collect()
+        let (cells, looks): (Vec<_>, Vec<_>) = running.unzip();
+        let now = Duration::from_nanos(Clock::now().0);
+        let found = watched.hangs.observe(&looks, now);
+        let found = found.into_iter().filter_map(|found| {
+            let at = looks.iter().position(|it| found.who.contains(&it.actor))?;
+            Some((Arc::clone(&cells[at]), found.cause))
+        });
+        found.collect()
     }
 
     /// Reports handlers that run for too long, so that their processes are ended.
     fn look_for_hangs(&self, engine: &Arc<Engine>) {
-        for hung in self.hung() {
-            let Hung {
-                cell,
-                limit: predicted,
-                message,
-                waited,
-            } = hung;
-            let hang = FaultKind::Hang { waited, predicted };
+        for (cell, hang) in self.hung() {
             // Which of several it is cannot be told from here.
             let device = cell.devices.first();
-            let fault = device.map(|device| GpuFault::new(device.index, hang));
-            let why = format!("{message} of {} hangs: {hang}", cell.actor.name);
+            let kind = hang.fault();
+            let fault = device.map(|device| GpuFault::new(device.index, kind));
+            let why = format!("{} of {} hangs: {kind}", hang.message, cell.actor.name);
             tracing::error!(actor = %cell.id, %why, "this process is to end");
             let ending = Arc::clone(engine);
             // The order leaves at once, also when no thread of the runtime is free.

@@ -5,9 +5,8 @@ use std::fmt::Debug;
 
 use odeon_devices::driver::{Driver, DriverError, Side};
 use odeon_devices::fake::{Fake, Machine};
-use odeon_devices::fault::{FaultKind, GpuFault};
 use odeon_devices::inventory::{
-    DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, Reading, XIDS_MAX,
+    DeviceFacts, Inventory, MemoryFacts, NvLinkEnd, Nvml, Probe, ProcessFacts, Reading,
 };
 use odeon_placement::{Device, DeviceGrant};
 
@@ -326,54 +325,10 @@ fn domains(inventory: &Inventory) -> Vec<Option<usize>> {
     (0..count).map(number).collect()
 }
 
-/// Faults that have befallen the devices between two looks. A driver that cannot be asked tells
-/// nothing of them: whatever runs on them goes on.
-pub(super) fn faults_between(before: &Inventory, now: &Inventory) -> Vec<GpuFault> {
-    let mut faults = vec![];
-    if before.driver.value().is_none() || now.driver.value().is_none() {
-        return faults;
-    }
-    for facts in &now.devices {
-        let same = |other: &&DeviceFacts| other.index == facts.index;
-        let Some(old) = before.devices.iter().find(same) else {
-            continue;
-        };
-        let mut fault = |kind| faults.push(GpuFault::new(facts.index, kind));
-        if let (Some(old), Some(new)) = (old.xids.value(), facts.xids.value()) {
-            // A full list has dropped its oldest, so the old one ends somewhere in the new one.
-            let kept = if new.len() < XIDS_MAX {
-                old.len().min(new.len())
-            } else {
-                let ends = |skip: &usize| new.starts_with(&old[*skip..]);
-                (0..=old.len())
-                    .find(ends)
-                    .map_or(0, |skip| old.len() - skip)
-            };
-            for xid in &new[kept..] {
-                // An event without a number is one that nobody knows: the device rests.
-                let code = xid.code.unwrap_or(u64::MAX);
-                fault(FaultKind::Xid { code });
-            }
-        }
-        let uncorrected = |facts: &DeviceFacts| facts.ecc.value().map(|ecc| ecc.uncorrected);
-        if let (Some(old), Some(new)) = (uncorrected(old), uncorrected(facts))
-            && new > old
-        {
-            fault(FaultKind::Ecc);
-        }
-        // Once may be a hiccup of the driver.
-        let unreadable = |facts: &DeviceFacts| facts.memory.value().is_none();
-        if unreadable(old) && unreadable(facts) && facts.utilisation.value().is_none() {
-            fault(FaultKind::Lost);
-        }
-    }
-    faults
-}
-
 #[cfg(test)]
 mod tests {
     use odeon_devices::fake::{Spec, Strike};
-    use odeon_devices::inventory::{Mig, MigSlice, Xid};
+    use odeon_devices::inventory::{Mig, MigSlice};
     use odeon_placement::Health;
     use odeon_topology::DeviceModel;
 
@@ -430,37 +385,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_between_two_looks_is_a_fault() {
-        let (fake, mut machine) = eight();
-        let before = machine.inventory();
-        assert_eq!(faults_between(&before, &before), []);
-        assert!(fake.strike("node0/gpu1", Strike::Xid(31)));
-        assert!(fake.strike("node0/gpu4", Strike::Ecc));
-        assert!(fake.strike("node0/gpu6", Strike::Lost));
-        let now = machine.inventory();
-        let faults = faults_between(&before, &now);
-        assert!(faults.contains(&GpuFault::new(1, FaultKind::Xid { code: 31 })));
-        assert!(faults.contains(&GpuFault::new(4, FaultKind::Ecc)));
-        let lost = GpuFault::new(6, FaultKind::Lost);
-        assert!(!faults.contains(&lost), "unreadable once");
-        assert_eq!(faults_between(&now, &now), [lost]);
-    }
-
-    #[test]
-    fn a_driver_that_vanishes_is_no_fault_of_the_devices() {
-        let (_, mut machine) = eight();
-        let before = machine.inventory();
-        let mut now = before.clone();
-        now.driver = Reading::unmeasured("the library does not fit the driver");
-        for facts in &mut now.devices {
-            *facts = facts.vanished("the library does not fit the driver");
-        }
-        assert_eq!(faults_between(&before, &now), []);
-        assert_eq!(faults_between(&now, &now), []);
-        assert_eq!(faults_between(&now, &before), []);
-    }
-
-    #[test]
     fn slices_are_found_by_their_numbers() {
         let (_, mut machine) = eight();
         let mut inventory = machine.inventory();
@@ -493,22 +417,5 @@ mod tests {
         assert_eq!(second.celsius, told[1].celsius, "there is one sensor");
         let card = devices.iter().find(|device| device.index == 1).unwrap();
         assert_ne!(card.health, Health::Good, "its slices are leased instead");
-    }
-
-    #[test]
-    fn a_flood_of_events_tells_only_the_new_ones() {
-        let (_, mut machine) = eight();
-        let mut before = machine.inventory();
-        let xids = |codes: std::ops::Range<u64>| {
-            let xids = codes.map(|code| Xid { code: Some(code) });
-            Reading::Measured(xids.collect::<Vec<_>>())
-        };
-        let full = XIDS_MAX as u64;
-        before.devices[0].xids = xids(0..full);
-        let mut now = before.clone();
-        now.devices[0].xids = xids(2..full + 2);
-        let faults = faults_between(&before, &now);
-        let codes = [full, full + 1].map(|code| GpuFault::new(0, FaultKind::Xid { code }));
-        assert_eq!(faults, codes);
     }
 }

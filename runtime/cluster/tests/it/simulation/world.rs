@@ -10,14 +10,14 @@ use std::time::Duration;
 use odeon::Timestamp;
 use odeon_artifacts::Digest;
 use odeon_cluster::attempts::{AttemptStep, Attempts};
-use odeon_cluster::controller::Order;
 use odeon_cluster::controller::plan::{Rules, plan};
-use odeon_cluster::controller::silence::{Known, Silence};
+use odeon_cluster::controller::{Order, silent};
 use odeon_cluster::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, Writer, Written};
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::unix::Unix;
+use odeon_diagnosis::node::{Node as Known, Silence};
 
 use super::oracle::{Attempt, Oracle, Tally};
 
@@ -716,18 +716,17 @@ impl World {
             let silent_for = now.saturating_sub(contact);
             Known {
                 name: name.clone(),
-                life: (row.spec.boot, row.since),
+                life: (row.spec.boot, row.since.0),
                 silent_for: (silent_for < LINK_IDLE).then(|| Duration::from_millis(silent_for)),
             }
         });
         let known: Vec<Known> = known.collect();
         let looked = Timestamp(now * 1_000_000);
-        let pause_max = self.rules.lost_after / 2;
+        let pause = Duration::from_millis(KEEPER_PAUSE);
         let silence = voter
             .silence
-            .get_or_insert_with(|| Silence::new(looked, pause_max));
-        let doubt = self.rules.doubted_after + Duration::from_millis(KEEPER_PAUSE);
-        let Some(silent) = silence.look(&known, doubt, looked) else {
+            .get_or_insert_with(|| self.rules.silence(pause, looked));
+        let Some(silent) = silent(silence, &known, looked) else {
             return;
         };
         let orders = plan(&voter.tables, &silent, &self.rules, clock);

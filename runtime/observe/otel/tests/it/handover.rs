@@ -212,7 +212,7 @@ fn a_failure_waits_for_the_span_of_its_handler_and_not_for_ever() {
         severity: Severity::Error,
         subject: Some(Subject::Actor(actor)),
         name: None,
-        lint: None,
+        rule: None,
         sentence: "T 9: it has failed".to_owned(),
         chain: vec!["boom".to_owned()],
     });

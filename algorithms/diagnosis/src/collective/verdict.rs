@@ -1,4 +1,4 @@
-//! Verdicts on who is to blame when a call does not end, by what the ranks say of themselves. Pure.
+//! Verdicts on who is to blame, by what the ranks say of themselves.
 
 use std::time::Duration;
 
@@ -150,8 +150,16 @@ fn left(rank: usize) -> Fault {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "moments of what has no clock of its own"
+)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::Detector;
+    use crate::collective::{Stuck, Verdict};
     use odeon_collective::{Algorithm, CollectiveCall, ElementType};
 
     fn call(operation: Operation, peer: u32, count: u64) -> CollectiveCall {
@@ -185,7 +193,19 @@ mod tests {
                 Some(log.word(0, last.filter(|_| waits).as_ref(), leaves))
             })
             .collect();
-        verdict(0, &ours, &stuck.unwrap(), &heard, WAITED)
+        let now = Instant::now();
+        let call = &stuck.unwrap();
+        let seen = Stuck {
+            rank: 0,
+            log: &ours,
+            call,
+            heard: &heard,
+            waited: WAITED,
+        };
+        let found = Verdict.observe(&seen, now).pop()?;
+        assert_eq!(found.who, found.cause.ranks());
+        assert!(now.duration_since(found.since) <= WAITED);
+        Some(found.cause)
     }
 
     fn missing(ranks: &[usize]) -> Option<Fault> {

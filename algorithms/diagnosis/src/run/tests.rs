@@ -14,38 +14,51 @@ fn chance(rng: &mut ChaCha8Rng) -> f64 {
     sum - 6.0
 }
 
-/// The signs of a run that goes as `shape` says at each part of it, from 0 to 1, with this much
+/// The findings of a run that goes as `shape` says at each part of it, from 0 to 1, with this much
 /// noise.
-fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> Facts) -> Vec<(u64, Sign)> {
+fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> Step) -> Vec<Found> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut watch = Watch::new(steps);
-    let mut signs = vec![];
-    for step in 1..=steps {
-        let facts = shape((step - 1) as f64 / steps as f64);
-        let facts = Facts {
-            step,
-            reward: facts.reward + noise * chance(&mut rng),
-            right: facts.right + noise * chance(&mut rng),
-            length: facts.length * (1.0 + noise * chance(&mut rng)),
-            entropy: facts
-                .entropy
-                .map(|it| it * (1.0 + noise * chance(&mut rng))),
+    let mut found = vec![];
+    for at in 1..=steps {
+        let step = shape((at - 1) as f64 / steps as f64);
+        let step = Step {
+            reward: step.reward + noise * chance(&mut rng),
+            right: step.right + noise * chance(&mut rng),
+            length: step.length * (1.0 + noise * chance(&mut rng)),
+            entropy: step.entropy.map(|it| it * (1.0 + noise * chance(&mut rng))),
         };
-        signs.extend(watch.step(&facts).into_iter().map(|sign| (step, sign)));
+        found.extend(told(&mut watch, step, at));
     }
-    signs
+    found
 }
 
-const STILL: Facts = Facts {
-    step: 0,
+/// The step that shows it, and the finding.
+type Found = (u64, Finding<RunEvent>);
+
+fn told(watch: &mut Watch, step: Step, at: u64) -> Vec<Found> {
+    let found = watch.observe(&RunEvent::Step(step), at).into_iter();
+    found.map(|it| (at, it)).collect()
+}
+
+fn evaluated(watch: &mut Watch, correct: u64, problems: u64, at: u64) -> Vec<Finding<RunEvent>> {
+    watch.observe(&RunEvent::Evaluated { correct, problems }, at)
+}
+
+/// All that it remembers.
+fn memory(watch: &Watch) -> String {
+    format!("{watch:?}")
+}
+
+const STILL: Step = Step {
     reward: 0.4,
     right: 0.4,
     length: 100.0,
     entropy: Some(1.0),
 };
 
-fn names(signs: &[(u64, Sign)]) -> Vec<&'static str> {
-    let mut names: Vec<_> = signs.iter().map(|(_, sign)| sign.name()).collect();
+fn names(found: &[Found]) -> Vec<&'static str> {
+    let mut names: Vec<_> = found.iter().map(|(_, it)| it.cause.rule).collect();
     names.dedup();
     names
 }
@@ -65,29 +78,26 @@ fn noise_alone_is_no_sign() {
 
 #[test]
 fn held_out_noise_alone_is_no_sign() {
-    let mut told = 0;
+    let mut alarms = 0;
     for seed in 0..300 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut watch = Watch::new(STEPS);
         for step in 1..=STEPS {
             // The reward rises, and what is held out stays as it is.
             let reward = 0.2 + 0.5 * step as f64 / STEPS as f64;
-            let facts = Facts {
-                step,
+            let facts = Step {
                 reward,
                 right: reward,
                 ..STILL
             };
-            assert_eq!(watch.step(&facts), []);
+            assert_eq!(told(&mut watch, facts, step), []);
             if step.is_multiple_of(10) {
-                let correct = (0..200)
-                    .filter(|_| rng.random_range(0.0..1.0) < 0.5)
-                    .count();
-                told += watch.held_out(correct as u64, 200).len();
+                let right = (0..200).filter(|_| rng.random_range(0.0..1.0) < 0.5);
+                alarms += evaluated(&mut watch, right.count() as u64, 200, step).len();
             }
         }
     }
-    assert!(told <= 3, "{told}");
+    assert!(alarms <= 3, "{alarms}");
 }
 
 proptest! {
@@ -98,11 +108,11 @@ proptest! {
         seed: u64, noise in 0.0_f64..0.04, from in 0.05_f64..0.5, by in 0.0_f64..0.45,
         slope in 0.6_f64..1.6, at_once in 1.0_f64..10.0,
     ) {
-        let signs = run(seed, STEPS, noise, |part| {
+        let found = run(seed, STEPS, noise, |part| {
             let grown = by * (1.0 - (-at_once * part).exp());
-            Facts { reward: 0.3 + slope * grown, right: from + grown, ..STILL }
+            Step { reward: 0.3 + slope * grown, right: from + grown, ..STILL }
         });
-        prop_assert_eq!(signs, vec![]);
+        prop_assert_eq!(found, vec![]);
     }
 
     /// SEMANTICS 92.
@@ -110,24 +120,25 @@ proptest! {
     fn a_reward_that_rises_while_less_is_right_is_hacked(
         seed: u64, noise in 0.0_f64..0.04, turn in 0.2_f64..0.6, fall in 0.15_f64..0.4,
     ) {
-        let signs = run(seed, STEPS, noise, |part| {
+        let found = run(seed, STEPS, noise, |part| {
             let right = match part < turn {
                 true => 0.3 + 0.3 * part / turn,
                 false => 0.6 - fall * (part - turn) / (1.0 - turn),
             };
-            Facts { reward: 0.3 + 0.6 * part, right, ..STILL }
+            Step { reward: 0.3 + 0.6 * part, right, ..STILL }
         });
-        prop_assert_eq!(names(&signs), ["reward_hacking"]);
-        let (step, sign) = signs[0];
-        prop_assert!(step as f64 > turn * STEPS as f64, "{step} {sign}");
+        prop_assert_eq!(names(&found), ["reward_hacking"]);
+        let (step, finding) = &found[0];
+        prop_assert!(*step as f64 > turn * STEPS as f64, "{step} {finding:?}");
+        prop_assert!(finding.since < *step && finding.who.is_empty());
     }
 
     #[test]
     fn a_reward_that_rises_while_nothing_else_does_is_hacked(
         seed: u64, noise in 0.0_f64..0.04, rise in 0.3_f64..0.6,
     ) {
-        let signs = run(seed, STEPS, noise, |part| Facts { reward: 0.3 + rise * part, ..STILL });
-        prop_assert_eq!(names(&signs), ["reward_hacking"]);
+        let found = run(seed, STEPS, noise, |part| Step { reward: 0.3 + rise * part, ..STILL });
+        prop_assert_eq!(names(&found), ["reward_hacking"]);
     }
 
     #[test]
@@ -136,16 +147,16 @@ proptest! {
     ) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut watch = Watch::new(STEPS);
-        let mut signs = vec![];
+        let mut found = vec![];
         for step in 1..=STEPS {
             let part = step as f64 / STEPS as f64;
             let reward = 0.2 + 0.6 * part + noise * chance(&mut rng);
-            watch.step(&Facts { step, reward, right: reward, ..STILL });
+            told(&mut watch, Step { reward, right: reward, ..STILL }, step);
             if step.is_multiple_of(20) {
-                signs.extend(watch.held_out((200.0 * (0.9 - 0.6 * part)) as u64, 200));
+                found.extend(evaluated(&mut watch, (200.0 * (0.9 - 0.6 * part)) as u64, 200, step));
             }
         }
-        let names: Vec<_> = signs.iter().map(Sign::name).collect();
+        let names: Vec<_> = found.iter().map(|it| it.cause.rule).collect();
         prop_assert_eq!(names, ["reward_hacking"], "it is told once");
     }
 
@@ -154,14 +165,14 @@ proptest! {
     fn replies_that_become_short_are_noticed(
         seed: u64, noise in 0.0_f64..0.1, at in 0.1_f64..0.8, to in 0.1_f64..0.5,
     ) {
-        let signs = run(seed, STEPS, noise, |part| Facts {
+        let found = run(seed, STEPS, noise, |part| Step {
             length: if part < at { 100.0 } else { 100.0 * to },
             ..STILL
         });
-        prop_assert_eq!(names(&signs), ["length_collapse"]);
-        prop_assert_eq!(signs.len(), 1, "it is told once");
-        prop_assert!(signs[0].0 as f64 >= at * STEPS as f64);
-        let longer = run(seed, STEPS, noise, |part| Facts {
+        prop_assert_eq!(names(&found), ["length_collapse"]);
+        prop_assert_eq!(found.len(), 1, "it is told once");
+        prop_assert!(found[0].0 as f64 >= at * STEPS as f64);
+        let longer = run(seed, STEPS, noise, |part| Step {
             length: if part < at { 100.0 } else { 80.0 },
             ..STILL
         });
@@ -173,20 +184,20 @@ proptest! {
     fn a_reward_that_falls_at_first_and_comes_back_is_noticed(
         seed: u64, noise in 0.0_f64..0.02, low in 0.02_f64..0.2,
     ) {
-        let signs = run(seed, STEPS, noise, |part| {
+        let found = run(seed, STEPS, noise, |part| {
             let reward = match part < 0.06 {
                 true => 0.4 - (0.4 - low) * part / 0.06,
                 false => low + 0.5 * (part - 0.06),
             };
-            Facts { reward, right: reward, ..STILL }
+            Step { reward, right: reward, ..STILL }
         });
-        prop_assert_eq!(names(&signs), ["hockey_stick"]);
+        prop_assert_eq!(names(&found), ["hockey_stick"]);
         // One that stays down has no handle.
-        let signs = run(seed, STEPS, noise, |part| {
+        let found = run(seed, STEPS, noise, |part| {
             let reward = (0.4 - (0.4 - low) * part / 0.06).max(low);
-            Facts { reward, right: reward, ..STILL }
+            Step { reward, right: reward, ..STILL }
         });
-        prop_assert_eq!(signs, vec![]);
+        prop_assert_eq!(found, vec![]);
     }
 
     /// SEMANTICS 92.
@@ -194,7 +205,7 @@ proptest! {
     fn a_policy_that_is_certain_of_what_is_wrong_is_noticed(
         seed: u64, noise in 0.0_f64..0.04, right in 0.2_f64..0.8,
     ) {
-        let falls = |right: f64| run(seed, STEPS, noise, move |part| Facts {
+        let falls = |right: f64| run(seed, STEPS, noise, move |part| Step {
             entropy: Some((-8.0 * part).exp()),
             reward: right,
             right,
@@ -208,56 +219,53 @@ proptest! {
     #[test]
     fn steps_that_come_again_add_nothing(seed: u64, back in 1_u64..100) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let all: Vec<Facts> = (1..=STEPS).map(|step| Facts {
-            step,
+        let all: Vec<Step> = (1..=STEPS).map(|step| Step {
             reward: 0.3 + 0.001 * step as f64 + 0.01 * chance(&mut rng),
             ..STILL
         }).collect();
         let (mut plain, mut repeated) = (Watch::new(STEPS), Watch::new(STEPS));
-        for facts in &all {
-            let once = plain.step(facts);
-            prop_assert_eq!(&repeated.step(facts), &once);
-            let from = (facts.step as usize).saturating_sub(back as usize);
-            for again in &all[from..facts.step as usize] {
-                prop_assert_eq!(repeated.step(again), vec![]);
+        for (step, at) in all.iter().zip(1_u64..) {
+            let once = told(&mut plain, *step, at);
+            prop_assert_eq!(&told(&mut repeated, *step, at), &once);
+            for before in at.saturating_sub(back)..at {
+                let again = all[before as usize];
+                prop_assert_eq!(told(&mut repeated, again, before + 1), vec![]);
             }
         }
-        prop_assert_eq!(plain, repeated);
+        prop_assert_eq!(memory(&plain), memory(&repeated));
     }
 }
 
 #[test]
 fn a_sign_that_was_gone_is_told_again() {
     let short = |part: f64| (0.2..0.4).contains(&part) || (0.6..0.8).contains(&part);
-    let signs = run(1, STEPS, 0.01, |part| Facts {
+    let found = run(1, STEPS, 0.01, |part| Step {
         length: if short(part) { 20.0 } else { 100.0 },
         ..STILL
     });
-    assert_eq!(signs.len(), 2, "{signs:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
 }
 
 #[test]
 fn numbers_that_are_none_add_nothing() {
     let mut watch = Watch::new(STEPS);
     for step in 1..=STEPS {
-        let facts = Facts {
-            step,
+        let none = Step {
             reward: f64::NAN,
             ..STILL
         };
-        assert_eq!(watch.step(&facts), []);
+        assert_eq!(told(&mut watch, none, step), []);
     }
-    assert_eq!(watch.held_out(0, 0), []);
-    assert_eq!(watch, Watch::new(STEPS));
+    assert_eq!(evaluated(&mut watch, 0, 0, STEPS), []);
+    assert_eq!(memory(&watch), memory(&Watch::new(STEPS)));
 }
 
 #[test]
-fn a_watch_remembers_a_window_and_no_more() {
-    for steps in [1, 100, 1_000_000_000] {
-        let mut watch = Watch::new(steps);
-        for step in 1..=1000 {
-            watch.step(&Facts { step, ..STILL });
-        }
-        assert!((5..=20).contains(&watch.last.len()));
-    }
+fn a_copy_of_a_watch_goes_on_by_itself() {
+    let mut watch = Watch::new(STEPS);
+    told(&mut watch, STILL, 1);
+    let mut copy = watch.clone();
+    assert_eq!(memory(&copy), memory(&watch));
+    told(&mut copy, STILL, 2);
+    assert_ne!(memory(&copy), memory(&watch));
 }

@@ -12,34 +12,40 @@ const TOLD: usize = 32;
 const DIGESTS: usize = 4096;
 const ENTRY_BYTES: usize = 8 + CALL_BYTES + 16;
 /// The most bytes of an encoded [`Word`].
-pub(super) const WORD_BYTES_MAX: usize = 64 + (TOLD + 1) * ENTRY_BYTES;
+pub const WORD_BYTES_MAX: usize = 64 + (TOLD + 1) * ENTRY_BYTES;
 
 /// A call, as one rank tells another of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub struct Entry {
     /// The number among the calls of all ranks, or among those of the pair.
-    pub(super) sequence: u64,
-    pub(super) call: CollectiveCall,
+    pub sequence: u64,
+    /// The call.
+    pub call: CollectiveCall,
     /// Elements of an all-to-all to the other rank, and from it.
-    pub(super) parts: (u64, u64),
+    pub parts: (u64, u64),
 }
 
 /// Returns true for a call of two ranks alone.
-pub(super) const fn is_pair(call: &CollectiveCall) -> bool {
+#[must_use]
+pub const fn is_pair(call: &CollectiveCall) -> bool {
     matches!(call.operation, Operation::Send | Operation::Receive)
 }
 
 /// A call, as its own rank remembers it.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) sequence: u64,
-    pub(super) call: CollectiveCall,
+pub struct Record {
+    /// The number among the calls of all ranks, or among those of the pair.
+    pub sequence: u64,
+    /// The call.
+    pub call: CollectiveCall,
     /// For each rank, of an all-to-all.
     parts: Vec<(u64, u64)>,
 }
 
 impl Record {
-    pub(super) fn for_rank(&self, rank: usize) -> Entry {
+    /// The same, as another rank is told of it.
+    #[must_use]
+    pub fn for_rank(&self, rank: usize) -> Entry {
         Entry {
             sequence: self.sequence,
             call: self.call,
@@ -50,18 +56,20 @@ impl Record {
 
 /// The log of this rank's calls.
 #[derive(Debug)]
-pub(super) struct Log {
+pub struct Log {
     /// Calls of all ranks.
-    pub(super) begun: u64,
+    pub begun: u64,
     /// Sends to each rank, and receives from it.
-    pub(super) pairs: Vec<(u64, u64)>,
+    pub pairs: Vec<(u64, u64)>,
     recent: VecDeque<Record>,
     /// A hash of all calls of all ranks, after each of the last of them.
     digests: VecDeque<u64>,
 }
 
 impl Log {
-    pub(super) fn new(world: usize) -> Self {
+    /// That of a rank of a world of so many which has called nothing.
+    #[must_use]
+    pub fn new(world: usize) -> Self {
         Self {
             begun: 0,
             pairs: vec![(0, 0); world],
@@ -71,7 +79,8 @@ impl Log {
     }
 
     /// The number that a call will have.
-    pub(super) fn next(&self, call: &CollectiveCall) -> u64 {
+    #[must_use]
+    pub fn next(&self, call: &CollectiveCall) -> u64 {
         let pair = self.pairs.get(call.peer as usize).copied();
         let (sends, receives) = pair.unwrap_or_default();
         1 + match call.operation {
@@ -82,7 +91,8 @@ impl Log {
     }
 
     /// A call that is not added: the forming of the communicator, which has the number 0.
-    pub(super) fn forming(call: CollectiveCall) -> Record {
+    #[must_use]
+    pub fn forming(call: CollectiveCall) -> Record {
         Record {
             sequence: 0,
             call,
@@ -91,7 +101,10 @@ impl Log {
     }
 
     /// Adds a call.
-    pub(super) fn add(&mut self, call: CollectiveCall, parts: Vec<(u64, u64)>) -> Record {
+    ///
+    /// # Panics
+    /// When the peer of a send or a receive is no rank of the world.
+    pub fn add(&mut self, call: CollectiveCall, parts: Vec<(u64, u64)>) -> Record {
         let sequence = self.next(&call);
         match call.operation {
             Operation::Send => self.pairs[call.peer as usize].0 = sequence,
@@ -124,20 +137,26 @@ impl Log {
     }
 
     /// The hash after this many calls of all ranks, where it is remembered.
-    pub(super) fn digest_after(&self, begun: u64) -> Option<u64> {
+    #[must_use]
+    pub fn digest_after(&self, begun: u64) -> Option<u64> {
         let back = usize::try_from(self.begun.checked_sub(begun)?).ok()?;
         let at = self.digests.len().checked_sub(1 + back)?;
         self.digests.get(at).copied()
     }
 
     /// The last call of all ranks.
-    pub(super) fn last(&self) -> Option<Entry> {
+    #[must_use]
+    pub fn last(&self) -> Option<Entry> {
         let mut together = self.recent.iter().rev().filter(|r| !is_pair(&r.call));
         together.next().map(|record| record.for_rank(usize::MAX))
     }
 
     /// The state of this rank, as told to another one.
-    pub(super) fn word(&self, to: usize, waiting: Option<&Record>, leaving: bool) -> Word {
+    ///
+    /// # Panics
+    /// When the other is no rank of the world.
+    #[must_use]
+    pub fn word(&self, to: usize, waiting: Option<&Record>, leaving: bool) -> Word {
         let of_theirs = |r: &&Record| !is_pair(&r.call) || r.call.peer as usize == to;
         let mut recent: Vec<Entry> = self
             .recent
@@ -163,26 +182,26 @@ impl Log {
 
 /// The state of a rank, as it tells another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub struct Word {
     /// Its calls of all ranks.
-    pub(super) begun: u64,
+    pub begun: u64,
     /// A hash of them.
-    pub(super) digest: u64,
+    pub digest: u64,
     /// Its sends to the one that it tells.
-    pub(super) sends: u64,
+    pub sends: u64,
     /// Its receives from the one that it tells.
-    pub(super) receives: u64,
+    pub receives: u64,
     /// Set when it calls no more.
-    pub(super) leaving: bool,
+    pub leaving: bool,
     /// Its first call that has not ended.
-    pub(super) waiting: Option<Entry>,
+    pub waiting: Option<Entry>,
     /// Its last calls, in which the one that it tells has a part.
-    pub(super) recent: Vec<Entry>,
+    pub recent: Vec<Entry>,
 }
 
 /// Why a word is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// There was something new.
     Beat,
     /// It wants to hear as much in return.
@@ -193,7 +212,8 @@ pub(super) enum Kind {
 
 impl Word {
     /// As it stands on the wire: at most [`WORD_BYTES_MAX`] bytes.
-    pub(super) fn encode(&self, kind: Kind, membership: &Membership) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self, kind: Kind, membership: &Membership) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
         out.extend(membership.gang.to_le_bytes());
         out.extend(membership.generation.to_le_bytes());
@@ -215,11 +235,11 @@ impl Word {
         out
     }
 
-    /// The inverse of [`Self::encode`]; what is wrong with bytes that are no word of this gang.
-    pub(super) fn decode(
-        bytes: &[u8],
-        membership: &Membership,
-    ) -> Result<(Kind, Self), &'static str> {
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// The flaw of bytes that are no word of this gang.
+    pub fn decode(bytes: &[u8], membership: &Membership) -> Result<(Kind, Self), &'static str> {
         const SHORT: &str = "it ends too early";
         let mut rest = bytes;
         let gang = number(&mut rest).ok_or(SHORT)?;

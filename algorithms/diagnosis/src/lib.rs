@@ -1,0 +1,31 @@
+//! Diagnosis: from observations to findings, and from these to actions. Pure.
+//!
+//! An [`Observation`] is a look at something: at the actors of a process, the devices of a node, the
+//! nodes of a cluster, the calls of a rank, the steps of a run. It says who can be to blame, how time is
+//! counted, and of which kind the causes are. A [`Detector`] is one rule over such looks: it is given each
+//! in the order of their time, remembers what it needs, and answers a [`Finding`]: who, since when, and the
+//! [`Cause`], which holds the evidence and says the [`Action`]. No detector reads a clock or draws a
+//! number, so that live systems, recordings and simulated clusters are judged by the same rules. Whoever
+//! looks carries out the action.
+//!
+//! Detectors of what is seen of a whole cluster are in `odeon_observe::detectors`, beside what they look at.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `finding` | observations, detectors, findings, causes and actions |
+//! | `handler` | handlers that hang |
+//! | `node` | nodes that are silent |
+//! | `device` | faults that befell devices between two looks |
+//! | `collective`, `collective/*` | calls of ranks that do not end: the `log` of a rank, and the verdict |
+//! | `run`, `run/*` | runs that go wrong, from the numbers of their steps: each detector is a file, and `history` is the window that they share |
+
+pub mod collective;
+pub mod device;
+mod finding;
+pub mod handler;
+pub mod node;
+pub mod run;
+
+pub use finding::{Action, Alert, Cause, Detector, Evidence, Finding, Observation, Severity};

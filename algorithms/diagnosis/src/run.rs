@@ -1,0 +1,158 @@
+//! Training runs that go wrong, from what their steps tell.
+//!
+//! A [`Watch`] is told the events of a run in their order, and answers what is found. It remembers a bounded
+//! part of them: the same events give the same findings.
+//!
+//! The *noise* of a number is the deviation of a step about its neighbours: the root of half the mean
+//! square of what it changes from step to step, which a slow trend hardly moves. A *window* is `w` steps
+//! in a row, a twentieth of the run but 5 to 20; means over two windows differ by the noise times
+//! `sqrt(2 / w)` where nothing has happened, here called the *error*.
+//!
+//! | finding | rule | source |
+//! | --- | --- | --- |
+//! | `reward_hacking` | since the first window, or since that in which most was right, what is trained on has risen by more than 0.05 and five errors; what is right by less than a quarter of that; and their distance has grown by more than 0.1 and five errors | the shape is that of Gao et al. 2022, arXiv 2210.10760 |
+//! | the same, held out | held-out problems right have fallen from their best by more than 0.05 and five binomial errors, while what is trained on has risen by more than 0.05 and five errors | as above |
+//! | `length_collapse` | the mean length of a window is below 0.6 of that of the first, `w` steps in a row | Balanced Actor Initialization, arXiv 2509.00309 |
+//! | `hockey_stick` | in the first tenth of the run (or two windows) a window's reward is below that of the first three steps by more than two noises, four errors and 0.02, and later windows have come back by as much | as above |
+//! | `entropy_collapse` | the entropy of a window is below a tenth of that of the first, `w` steps in a row, while less than 0.9 are right | DAPO, arXiv 2503.14476 |
+//! | `loss_not_finite` | the loss of a rank is not a number, or infinite | |
+//!
+//! A finding that goes on is told once; again when it was gone for three windows, or of held-out problems
+//! in an evaluation, of a loss after a step in which it was finite. Of runs in which nothing
+//! happens but independent noise, fewer than one in a hundred is told of, over 400 steps.
+
+mod entropy_collapse;
+mod held_out;
+mod history;
+mod hockey_stick;
+mod length_collapse;
+mod loss_not_finite;
+mod reward_hacking;
+
+use std::fmt::Debug;
+
+pub use entropy_collapse::EntropyCollapse;
+pub use held_out::HeldOut;
+pub use hockey_stick::HockeyStick;
+pub use length_collapse::LengthCollapse;
+pub use loss_not_finite::LossNotFinite;
+pub use reward_hacking::RewardHacking;
+
+use crate::{Alert, Detector, Evidence, Finding, Observation, Severity};
+
+/// An event of a run. Its moments are numbers of steps, from 1; who is to blame is a rank, or nobody where
+/// it is the run as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunEvent {
+    /// A step of reinforcement learning.
+    Step(Step),
+    /// Held-out problems were answered.
+    Evaluated {
+        /// So many of them right,
+        correct: u64,
+        /// of so many.
+        problems: u64,
+    },
+    /// The loss of each rank over its own part of a step's batch, before they are put together; `None` of
+    /// a rank that had nothing to learn from.
+    Losses(Vec<Option<f64>>),
+}
+
+/// The numbers of one step of reinforcement learning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Mean of what is trained on.
+    pub reward: f64,
+    /// Part of the replies that the checker calls right.
+    pub right: f64,
+    /// Mean length of a reply, in tokens.
+    pub length: f64,
+    /// Mean entropy of a token, in nats; `None` in steps in which the policy does not learn.
+    pub entropy: Option<f64>,
+}
+
+impl Observation for RunEvent {
+    type Subject = u32;
+    type Moment = u64;
+    type Cause = Alert;
+}
+
+/// The detectors of a run.
+#[derive(Debug)]
+pub struct Watch {
+    detectors: Vec<Box<dyn RunDetector>>,
+}
+
+/// A detector of runs that can be copied, since a run that begins anew goes on with a copy of its watch.
+trait RunDetector: Detector<RunEvent> {
+    fn copied(&self) -> Box<dyn RunDetector>;
+}
+
+impl<T: Detector<RunEvent> + Clone + 'static> RunDetector for T {
+    fn copied(&self) -> Box<dyn RunDetector> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Watch {
+    fn clone(&self) -> Self {
+        let detectors = self.detectors.iter();
+        Self {
+            detectors: detectors.map(|it| it.copied()).collect(),
+        }
+    }
+}
+
+impl Watch {
+    /// For a run of so many steps.
+    #[must_use]
+    pub fn new(steps: u64) -> Self {
+        Self {
+            detectors: vec![
+                Box::new(RewardHacking::new(steps)),
+                Box::new(HeldOut::new(steps)),
+                Box::new(LengthCollapse::new(steps)),
+                Box::new(HockeyStick::new(steps)),
+                Box::new(EntropyCollapse::new(steps)),
+                Box::new(LossNotFinite::default()),
+            ],
+        }
+    }
+}
+
+impl Detector<RunEvent> for Watch {
+    /// Answers what begins with an event of the step `at`. One that is told of again, as after a restart,
+    /// adds nothing, and neither does a step with a number that is none.
+    fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {
+        let detectors = self.detectors.iter_mut();
+        detectors.flat_map(|it| it.observe(seen, at)).collect()
+    }
+}
+
+/// A finding of a run as a whole.
+fn finding(
+    rule: &'static str,
+    since: u64,
+    sentence: String,
+    evidence: Vec<Evidence>,
+) -> Finding<RunEvent> {
+    Finding {
+        who: vec![],
+        cause: Alert {
+            rule,
+            severity: Severity::Warning,
+            sentence,
+            evidence,
+        },
+        since,
+    }
+}
+
+/// Less of a rise is nothing, whatever its noise.
+const RISE: f64 = 0.05;
+
+/// Errors that are no chance.
+const ERRORS: f64 = 5.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Detectors of what is wrong in a cluster, over what is seen of it. Each is a file, and one line of
+//! [`Detectors::default`]; its limits are in [`bounds`](crate::bounds) and in its sentences.
+
+mod blocked_thread;
+mod circles;
+mod device_memory;
+mod events_dropped;
+mod failed;
+mod link;
+mod mailbox_full;
+mod node;
+mod pending;
+mod restart_loop;
+mod slow_copy;
+mod straggler;
+mod stuck_handler;
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use odeon_diagnosis::{Alert, Detector, Observation, Severity};
+
+use crate::cluster_view::ClusterView;
+use crate::date::Date;
+use crate::event::Subject;
+
+/// Something that is wrong in a cluster at the moment.
+pub type Finding = odeon_diagnosis::Finding<ClusterView>;
+
+impl Observation for ClusterView {
+    type Subject = Subject;
+    type Moment = Date;
+    type Cause = Alert;
+}
+
+/// Actors have failed for good. Each has told an event of its own.
+pub(crate) const ACTOR_FAILED: &str = "actor_failed";
+/// A node is gone. It has told an event of its own.
+pub(crate) const NODE_DOWN: &str = "node_down";
+/// A rank, or a copy of a blob, takes much longer than the others.
+const STRAGGLER: &str = "straggler";
+
+/// The detectors of a cluster.
+#[derive(Debug)]
+pub struct Detectors(Vec<Box<dyn Detector<ClusterView>>>);
+
+impl Default for Detectors {
+    fn default() -> Self {
+        Self(vec![
+            Box::new(circles::Circles),
+            Box::new(failed::Failed),
+            Box::new(node::Nodes),
+            Box::new(restart_loop::RestartLoops),
+            Box::new(blocked_thread::BlockedThreads),
+            Box::new(stuck_handler::StuckHandlers),
+            Box::new(pending::Pending),
+            Box::new(straggler::Stragglers),
+            Box::new(slow_copy::SlowCopies),
+            Box::new(device_memory::FullDevices),
+            Box::new(mailbox_full::FullMailboxes),
+            Box::new(link::Links),
+            Box::new(events_dropped::DroppedEvents),
+        ])
+    }
+}
+
+impl Detector<ClusterView> for Detectors {
+    /// Answers all that is wrong at the moment, the worst first.
+    fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
+        let all = self.0.iter_mut();
+        let mut found: Vec<Finding> = all.flat_map(|it| it.observe(seen, now)).collect();
+        found.sort_by_key(|it| Reverse(it.cause.severity));
+        found
+    }
+}
+
+fn finding(
+    rule: &'static str,
+    severity: Severity,
+    since: Date,
+    sentence: String,
+    who: Vec<Subject>,
+) -> Finding {
+    Finding {
+        who,
+        cause: Alert {
+            rule,
+            severity,
+            sentence,
+            evidence: vec![],
+        },
+        since,
+    }
+}
+
+/// A time as people say it: `41 s`, `3 min`.
+#[must_use]
+pub fn spoken(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s < 0.001 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3_600.0),
+    }
+}
