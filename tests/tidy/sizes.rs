@@ -68,11 +68,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one field after the other",
     ),
     (
-        "algorithms/src/model/network.rs",
-        "record",
-        "one layer, operation by operation",
-    ),
-    (
         "algorithms/src/parallel/llama.rs",
         "spec",
         "one tensor after the other",

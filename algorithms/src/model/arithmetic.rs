@@ -16,8 +16,9 @@ struct Pass {
 impl Pass {
     /// The forward pass: two operations for each weight of a matrix and token that meets it, and
     /// four for each element of a head and pair of a token with one that it attends to, which are
-    /// itself and those before it. Of experts those count that a token passes. The output head meets the predicted tokens alone. After Chowdhery
-    /// et al. 2022, appendix B, which counts the pairs that the causal mask leaves out as well.
+    /// itself and those before it. Of experts those count that a token passes. The output head
+    /// meets the predicted tokens alone. After Chowdhery et al. 2022, appendix B, which counts the
+    /// pairs that the causal mask leaves out as well.
     fn forward(config: &ModelConfig, batch: &Batch) -> Self {
         let head = config.head_dim as f64;
         let dim = config.dim as f64;

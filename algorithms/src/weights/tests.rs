@@ -456,10 +456,17 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
     let base = r#""model_type": "mixtral", "vocab_size": 10, "hidden_size": 8,
         "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
         "max_position_embeddings": 32, "num_local_experts": 4"#;
-    let read = |extra: &str| {
-        let json = serde_json::from_str(&format!("{{{base}{extra}}}")).unwrap();
+    let told = r#", "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e6"#;
+    let read_whole = |text: &str| {
+        let json = serde_json::from_str(&format!("{{{text}}}")).unwrap();
         ModelFields::from_config(&json)
     };
+    let read = |extra: &str| read_whole(&format!("{base}{told}{extra}"));
+    for key in ["num_key_value_heads", "rms_norm_eps", "rope_theta"] {
+        let left_out = told.replace(key, "other");
+        let error = read_whole(&format!("{base}{left_out}")).unwrap_err();
+        assert_eq!(error, format!("configuration without `{key}`"));
+    }
     // Of training alone, and not used.
     let fields = read(
         r#", "num_experts_per_tok": 3, "sliding_window": null, "router_jitter_noise": 0.1,

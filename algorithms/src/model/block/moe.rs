@@ -91,6 +91,14 @@ impl Rule for Moe {
         if config.get("sliding_window").is_some_and(|it| !it.is_null()) {
             return Err("`sliding_window`".to_owned());
         }
+        // Where these are left out, Mixtral's own defaults are others than those of Llama.
+        let rope = config.get("rope_parameters").filter(|it| !it.is_null());
+        let theta = rope.and_then(|rope| rope.get("rope_theta"));
+        let fields = ["num_key_value_heads", "rms_norm_eps"].map(|key| (key, config.get(key)));
+        let theta = ("rope_theta", theta.or_else(|| config.get("rope_theta")));
+        if let Some((key, _)) = fields.into_iter().chain([theta]).find(|it| it.1.is_none()) {
+            return Err(format!("configuration without `{key}`"));
+        }
         let needed = |key: &str| {
             let number = config.get(key).and_then(Value::as_u64);
             let number = number.and_then(|number| usize::try_from(number).ok());

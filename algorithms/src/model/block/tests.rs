@@ -1,6 +1,9 @@
 //! Tests of blocks: each in its recording and in its step of generation, against its formula.
 
-use odeon_gpu::{Arena, Cpu, LinearExtras};
+use odeon_gpu::cuda::emulated::{EmulatedError, ThreadOrder};
+use odeon_gpu::cuda::{Cuda, Emulated};
+use odeon_gpu::{Arena, Cpu, LinearExtras, Precision};
+use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 
 use super::*;
@@ -30,18 +33,19 @@ struct Plain {
     places: Vec<Range<usize>>,
 }
 
-impl Products<Cpu> for Plain {
+impl<B: Backend> Products<B> for Plain {
     fn param(&self, matrix: usize) -> Param {
         Param::new(0, self.places[matrix].clone())
     }
 
-    fn linear(&self, tape: &mut Tape<Cpu>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
+    fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
         let extras = LinearExtras {
             residual,
             ..LinearExtras::default()
         };
         let outputs = self.matrices[matrix].outputs();
-        tape.linear_with(x, self.param(matrix), outputs, extras)
+        let weight = Param::new(0, self.places[matrix].clone());
+        tape.linear_with(x, weight, outputs, extras)
     }
 }
 
@@ -72,48 +76,62 @@ impl Case {
     }
 
     fn recorded(&self) -> Vec<f32> {
-        let (cpu, dim, rows) = (Cpu::new(2), self.widths.dim, self.rows());
+        self.recorded_on(&Cpu::new(2))
+    }
+
+    fn recorded_on<B: Backend>(&self, backend: &B) -> Vec<f32> {
+        let (dim, rows) = (self.widths.dim, self.rows());
         let products = Plain {
             matrices: self.block.matrices(self.widths),
             places: self.block.places(self.widths, 0),
         };
-        let mut tape = Tape::new();
+        let mut tape = Tape::<B>::new();
         let (h, x) = (tape.input(rows, dim), tape.input(rows, dim));
         let y = self.block.record(&mut tape, self.widths, &products, [h, x]);
         let plan = tape.plan_inference(&[y]);
         let mut arena = Arena::default();
-        arena.prepare(&cpu, &plan);
-        tape.write(&cpu, &mut arena, &plan, h, &self.h);
-        tape.write(&cpu, &mut arena, &plan, x, &self.x);
-        tape.forward(&cpu, &mut arena, &plan, &[&cpu.buffer(&self.params)]);
-        tape.read(&cpu, &arena, &plan, y)
+        arena.prepare(backend, &plan);
+        tape.write(backend, &mut arena, &plan, h, &self.h);
+        tape.write(backend, &mut arena, &plan, x, &self.x);
+        let mut params = backend.parameters(self.params.len());
+        backend.write(B::view_mut(&mut params, 0..self.params.len()), &self.params);
+        tape.forward(backend, &mut arena, &plan, &[&params]);
+        tape.read(backend, &arena, &plan, y)
     }
 
     /// A step of generation with these rows alone.
     fn stepped(&self, rows: Range<usize>) -> Vec<f32> {
-        let (cpu, dim) = (Cpu::new(1), self.widths.dim);
+        self.stepped_on(&Cpu::new(1), rows)
+    }
+
+    fn stepped_on<B: Backend>(&self, backend: &B, rows: Range<usize>) -> Vec<f32> {
+        let dim = self.widths.dim;
+        let params = backend.buffer(&self.params);
         let matrices = self.block.matrices(self.widths);
         let places = self.block.places(self.widths, 0);
         let packed: Vec<_> = matrices
             .iter()
             .zip(places)
-            .map(|(matrix, place)| cpu.pack(matrix.outputs(), matrix.inputs, &self.params[place]))
+            .map(|(matrix, place)| {
+                backend.pack(matrix.outputs(), matrix.inputs, B::view(&params, place))
+            })
             .collect();
         let own = rows.start * dim..rows.end * dim;
-        let mut x = cpu.buffer(&self.x[own.clone()]);
+        let mut x = backend.buffer(&self.x[own.clone()]);
+        let h = backend.buffer(&self.h[own.clone()]);
         // Room for more rows than there are, with what another step has left in it.
         let scratch = self.block.scratch(self.widths).into_iter();
         let mut scratch: Vec<_> = scratch
-            .map(|cols| cpu.buffer(&vec![f32::NAN; (rows.len() + 3) * cols]))
+            .map(|cols| backend.buffer(&vec![f32::NAN; (rows.len() + 3) * cols]))
             .collect();
         let memory = StepMemory {
             rows: rows.len(),
-            h: &self.h[own],
+            h: B::view(&h, 0..own.len()),
             x: &mut x,
             scratch: &mut scratch,
         };
-        self.block.step(&cpu, self.widths, &packed, memory);
-        cpu.to_vec(&x)
+        self.block.step(backend, self.widths, &packed, memory);
+        backend.to_vec(&x)
     }
 
     /// `W row` for the tensor of this number.
@@ -309,4 +327,37 @@ fn adapters_of_a_mixture_are_on_attention_alone() {
     model.add_lora(lora, 1);
     assert_eq!(model.trainable_parameters(), 2 * 2 * (16 + 48 + 16 + 16));
     assert_eq!(model.to_flat(), before, "adapters start as the identity");
+}
+
+/// In both orders of threads, with and without rounding of products; and in generation each row by
+/// itself, to the bit.
+#[test]
+fn blocks_on_the_emulated_card_are_their_formulas() {
+    let widths = Widths { dim: 20, ffn: 12 };
+    let cases = [LayerBlock::default(), moe(5, 2)].map(|block| Case::new(block, widths, 13, 4));
+    let (_, near) = cases[1].naive(5, 2);
+    assert!(near > 0.02, "rounding must not change a choice: {near}");
+    for order in [ThreadOrder::Forwards, ThreadOrder::Backwards] {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let card = match Emulated::start(order) {
+                Ok(card) => card,
+                Err(error @ EmulatedError::NoCompiler { .. }) => {
+                    return skip(Need::CppCompiler, error);
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let cuda = Cuda::over(card, precision);
+            let tolerance = 1e-5 + 8.0 * precision.roundoff();
+            for case in &cases {
+                let want = case.recorded().into_iter().map(f64::from);
+                let want: Vec<f64> = want.collect();
+                let recorded = case.recorded_on(&cuda);
+                assert!(distance(&recorded, &want) < tolerance);
+                let together = case.stepped_on(&cuda, 0..13);
+                assert!(distance(&together, &want) < tolerance);
+                let alone = (0..13).flat_map(|row| case.stepped_on(&cuda, row..row + 1));
+                assert_eq!(together, alone.collect::<Vec<_>>());
+            }
+        }
+    }
 }
