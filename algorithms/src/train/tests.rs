@@ -117,19 +117,21 @@ fn the_gradient_of_a_whole_model_is_the_slope_of_its_loss() {
     };
     gradient_holds(Trainer::new(model(critic, 1), settings()));
     gradient_holds(Trainer::new(model(mixture(), 2), settings()));
-    let mut adapted = model(config(), 1);
-    adapted.add_lora(
-        LoraConfig {
-            rank: 3,
-            alpha: 6.0,
-        },
-        5,
-    );
-    let mut trainer = Trainer::new(adapted, settings());
-    // A step away from the start, where half of the adapters' gradient is zero.
-    trainer.accumulate(&batch(), &mut mixed);
-    trainer.apply(1.0);
-    gradient_holds(trainer);
+    for config in [config(), mixture()] {
+        let mut adapted = model(config, 1);
+        adapted.add_lora(
+            LoraConfig {
+                rank: 3,
+                alpha: 6.0,
+            },
+            5,
+        );
+        let mut trainer = Trainer::new(adapted, settings());
+        // A step away from the start, where half of the adapters' gradient is zero.
+        trainer.accumulate(&batch(), &mut mixed);
+        trainer.apply(1.0);
+        gradient_holds(trainer);
+    }
 }
 
 /// Experts that no token chose have no gradient, and the router has one.

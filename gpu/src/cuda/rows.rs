@@ -337,6 +337,9 @@ impl<C: Card> Cuda<C> {
             x.len() == rows * experts && weights.len() == rows * top,
             "one row of choices a row"
         );
+        if rows == 0 {
+            return;
+        }
         let mut bytes = vec![0; 4 * chosen.len()];
         let mut queue = self.begun();
         let chosen_at = queue.scratch(bytes.len() as u64);
