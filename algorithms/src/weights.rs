@@ -5,8 +5,8 @@
 //! `model.layers.N.self_attn.q_proj.weight`, ..., `model.norm.weight`, and `lm_head.weight` unless
 //! tied), and of Mixtral (`model.layers.N.block_sparse_moe.gate.weight`,
 //! `model.layers.N.block_sparse_moe.experts.E.w1.weight`, ...: transformers 5 joins them in memory,
-//! and still stores them so). Matrices are `[out, in]`, row by row. Rotary embeddings are in the half-split order: the
-//! interleaved rows of GGUF files are put back in order on loading.
+//! and still stores them so). Matrices are `[out, in]`, row by row. Rotary embeddings are in the
+//! half-split order: the interleaved rows of GGUF files are put back in order on loading.
 //!
 //! [`save`] writes a directory that both this module and Hugging Face's libraries read, all or
 //! nothing, with a checksum for every file.
