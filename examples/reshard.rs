@@ -5,6 +5,7 @@ use odeon::group::Pool;
 use odeon::prelude::*;
 use odeon_actors::hybrid::calls::Join;
 use odeon_actors::hybrid::resharding::{Load, Moved, ReshardArgs, ReshardWorker, ToGeneration};
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::parallel::{Engine, Llama};
 
 async fn story(system: System) -> anyhow::Result<()> {
@@ -12,6 +13,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         layers: 4,
         hidden: 512,
         intermediate: 1024,
+        block: LayerBlock::default(),
         heads: 8,
         kv_heads: 4,
         head_width: 64,

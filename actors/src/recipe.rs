@@ -12,6 +12,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
@@ -113,8 +114,11 @@ pub struct ModelSection {
     pub heads: usize,
     /// Key and value heads; must divide `heads`.
     pub kv_heads: usize,
-    /// Inner width of the feed-forward part.
+    /// Inner width of the feed-forward part; of a mixture that of each expert.
     pub ffn: usize,
+    /// The feed-forward part.
+    #[serde(deserialize_with = "spelled")]
+    pub block: LayerBlock,
     /// The longest sequence, prompt and response together, in tokens.
     pub context: usize,
     /// Rank of low-rank adapters on the linear layers; 0 trains all parameters.
@@ -130,6 +134,7 @@ impl Default for ModelSection {
             heads: 4,
             kv_heads: 4,
             ffn: 344,
+            block: LayerBlock::default(),
             context: 64,
             lora_rank: 0,
         }
@@ -591,12 +596,12 @@ impl Recipe {
 impl ModelSection {
     /// Parameters of a new model of these sizes.
     #[must_use]
-    pub const fn parameters(&self, vocabulary: usize) -> u64 {
-        let (hidden, ffn) = (self.hidden as u64, self.ffn as u64);
+    pub fn parameters(&self, vocabulary: usize) -> u64 {
+        let hidden = self.hidden as u64;
         let keys = hidden / self.heads as u64 * self.kv_heads as u64;
         let attention = 2 * hidden * hidden + 2 * hidden * keys;
-        let block = attention + 3 * hidden * ffn + 2 * hidden;
-        vocabulary as u64 * hidden + self.layers as u64 * block + hidden
+        let layer = attention + self.block.parameters(self.hidden, self.ffn) + 2 * hidden;
+        vocabulary as u64 * hidden + self.layers as u64 * layer + hidden
     }
 }
 

@@ -1,4 +1,4 @@
-//! Decoder-only transformers of the Llama and Qwen2 family over the fused operations of
+//! Decoder-only transformers of the Llama, Qwen2 and Mixtral families over the fused operations of
 //! [`odeon_gpu`].
 //!
 //! A [`Model`] is a configuration and one flat buffer of parameters with Hugging Face names. It can
@@ -9,6 +9,7 @@
 
 mod arithmetic;
 mod batch;
+pub(crate) mod block;
 mod config;
 mod lora;
 mod network;
@@ -21,6 +22,7 @@ use odeon_gpu::{Backend, Cpu, Layout};
 use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
+pub use block::{LayerBlock, Mlp, Moe};
 pub use config::{ConfigError, ModelConfig, Rope};
 pub use lora::LoraConfig;
 pub use scorer::{Scorer, TokenScores};
@@ -127,7 +129,7 @@ impl<B: Backend> Model<B> {
     pub fn to_flat(&self) -> Vec<f32> {
         match &self.adapters {
             None => self.backend.to_vec(&self.params),
-            Some(adapters) => adapters.merged(&self.backend, &self.places, &self.params),
+            Some(adapters) => adapters.merged(&self.backend, &self.params),
         }
     }
 
@@ -158,10 +160,17 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Freezes the weights and adds trainable low-rank adapters to every linear layer. They start
-    /// as the identity.
+    /// Freezes the weights and adds trainable low-rank adapters to every linear layer of attention,
+    /// and of feed-forward parts that are dense: routers and experts have none. They start as the
+    /// identity.
     pub fn add_lora(&mut self, config: LoraConfig, seed: u64) {
-        self.adapters = Some(Adapters::init(&self.backend, &self.config, config, seed));
+        self.adapters = Some(Adapters::init(
+            &self.backend,
+            &self.config,
+            &self.places,
+            config,
+            seed,
+        ));
     }
 
     /// Returns true when the weights are frozen under adapters.

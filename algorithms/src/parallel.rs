@@ -37,6 +37,7 @@
 //! Eight ranks train as two replicas of four tensor ranks, and generate in tensor groups of two:
 //!
 //! ```
+//! use odeon_algorithms::model::LayerBlock;
 //! use odeon_algorithms::parallel::{Engine, Llama, Reshard};
 //! use odeon_mesh::mesh;
 //!
@@ -44,6 +45,7 @@
 //!     layers: 2,
 //!     hidden: 64,
 //!     intermediate: 128,
+//!     block: LayerBlock::default(),
 //!     heads: 8,
 //!     kv_heads: 4,
 //!     head_width: 8,

@@ -3,8 +3,10 @@
 //! Both are read into the same [`LoadedModel`]: fields of the architecture, and tensors in `f32`
 //! under Hugging Face's names for the Llama family (`model.embed_tokens.weight`,
 //! `model.layers.N.self_attn.q_proj.weight`, ..., `model.norm.weight`, and `lm_head.weight` unless
-//! tied). Matrices are `[out, in]`, row by row. Rotary embeddings are in the half-split order: the
-//! interleaved rows of GGUF files are put back in order on loading.
+//! tied), and of Mixtral (`model.layers.N.block_sparse_moe.gate.weight`,
+//! `model.layers.N.block_sparse_moe.experts.E.w1.weight`, ...: transformers 5 joins them in memory,
+//! and still stores them so). Matrices are `[out, in]`, row by row. Rotary embeddings are in the
+//! half-split order: the interleaved rows of GGUF files are put back in order on loading.
 //!
 //! [`save`] writes a directory that both this module and Hugging Face's libraries read, all or
 //! nothing, with a checksum for every file.

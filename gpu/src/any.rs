@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Store, VocabGrad,
-    VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RouteShape, Store,
+    VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::{Cpu, CpuBuffer, PackedWeight};
@@ -415,6 +415,33 @@ impl Backend for Any {
 
     fn scatter_add(&self, cols: usize, rows: &[u32], src: AnyView<'_>, table: AnyViewMut<'_>) {
         on!(self, b => b.scatter_add(cols, rows, src.pick(), table.pick()));
+    }
+
+    fn route(
+        &self,
+        shape: RouteShape,
+        x: AnyView<'_>,
+        chosen: &mut [u32],
+        weights: AnyViewMut<'_>,
+    ) {
+        on!(self, b => b.route(shape, x.pick(), chosen, weights.pick()));
+    }
+
+    fn route_backward(
+        &self,
+        shape: RouteShape,
+        chosen: &[u32],
+        weights: AnyView<'_>,
+        dweights: AnyView<'_>,
+        dx: (AnyViewMut<'_>, Store),
+    ) {
+        on!(self, b => b.route_backward(
+            shape,
+            chosen,
+            weights.pick(),
+            dweights.pick(),
+            dx.pick(),
+        ));
     }
 
     fn combine(

@@ -13,6 +13,15 @@ use std::ops::Range;
 use crate::block_table::BlockTable;
 use crate::update_rule::UpdateRule;
 
+/// The choice of some experts for each row, by a router's logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteShape {
+    /// Logits of a row.
+    pub experts: usize,
+    /// Experts that a row goes to; at least one, at most all.
+    pub top: usize,
+}
+
 /// The way a result is stored: it replaces what the destination holds, or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -437,6 +446,30 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);
     /// `table[rows[i]] += src[i]`: the gradient of [`gather`](Self::gather).
     fn scatter_add(&self, cols: usize, rows: &[u32], src: Self::View<'_>, table: Self::ViewMut<'_>);
+
+    /// Chooses the experts of each row of `x[rows, experts]`: those of the `top` largest logits, of
+    /// equal ones the lowest first. `chosen[rows, top]` is their numbers, from the largest logit
+    /// down, and `weights[rows, top]` the softmax over these logits alone. That is the softmax over
+    /// all experts, its `top` largest divided by their sum (Jiang et al. 2024, Mixtral of Experts,
+    /// section 2.1). Waits for the device.
+    fn route(
+        &self,
+        shape: RouteShape,
+        x: Self::View<'_>,
+        chosen: &mut [u32],
+        weights: Self::ViewMut<'_>,
+    );
+    /// Backward of [`route`](Self::route), the choice held fixed:
+    /// `dx[r, chosen[r, i]] = w[r, i] (dw[r, i] - sum over j of w[r, j] dw[r, j])`, and zero for the
+    /// other experts.
+    fn route_backward(
+        &self,
+        shape: RouteShape,
+        chosen: &[u32],
+        weights: Self::View<'_>,
+        dweights: Self::View<'_>,
+        dx: (Self::ViewMut<'_>, Store),
+    );
 
     /// `dst[rows[i]] += weights[i] * src[i]`: the results of a mixture's experts, weighted and
     /// brought back to their tokens (Shazeer et al. 2017). A token may stand several times, once an

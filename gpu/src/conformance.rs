@@ -16,6 +16,7 @@
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each operation.
 
 mod checks;
+mod experts;
 mod reference;
 mod update;
 
@@ -25,6 +26,7 @@ pub use checks::{
     attention, combine, decode, elementwise, gather, matmul, mixture, packed_linear, reductions,
     rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
+pub use experts::{experts, route};
 pub use update::{TwoMoments, update};
 
 /// Largest accepted relative error of a forward result.
@@ -41,7 +43,7 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax update packed_linear decode tape
+            swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
             transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(

@@ -15,6 +15,7 @@ mod decode;
 mod gemm;
 mod norm;
 mod pool;
+mod route;
 mod simd;
 mod update;
 #[allow(
@@ -27,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{
-    AttentionShape, Backend, CacheRow, MatMul, RopeShape, Store, VocabGrad, VocabStats,
+    AttentionShape, Backend, CacheRow, MatMul, RopeShape, RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::update_rule::UpdateRule;
@@ -245,6 +246,21 @@ impl Backend for Cpu {
         for (row, src) in rows.iter().zip(src.chunks_exact(cols)) {
             update::axpy(1.0, src, &mut table[*row as usize * cols..][..cols]);
         }
+    }
+
+    fn route(&self, shape: RouteShape, x: &[f32], chosen: &mut [u32], weights: &mut [f32]) {
+        route::forward(&self.pool, shape, x, chosen, weights);
+    }
+
+    fn route_backward(
+        &self,
+        shape: RouteShape,
+        chosen: &[u32],
+        weights: &[f32],
+        dweights: &[f32],
+        dx: (&mut [f32], Store),
+    ) {
+        route::backward(&self.pool, shape, chosen, weights, dweights, dx);
     }
 
     fn combine(&self, cols: usize, rows: &[u32], weights: &[f32], src: &[f32], dst: &mut [f32]) {

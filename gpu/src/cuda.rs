@@ -48,8 +48,8 @@ mod vocab;
 use std::ops::Range;
 
 use crate::backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, Store, VocabGrad,
-    VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RouteShape, Store,
+    VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::update_rule::UpdateRule;
@@ -261,6 +261,27 @@ impl<C: Card> Backend for Cuda<C> {
         table: CudaViewMut<'_, C>,
     ) {
         self.scattered(cols, rows, None, src, &table);
+    }
+
+    fn route(
+        &self,
+        shape: RouteShape,
+        x: CudaView<'_, C>,
+        chosen: &mut [u32],
+        weights: CudaViewMut<'_, C>,
+    ) {
+        self.routed(shape, x, chosen, &weights);
+    }
+
+    fn route_backward(
+        &self,
+        shape: RouteShape,
+        chosen: &[u32],
+        weights: CudaView<'_, C>,
+        dweights: CudaView<'_, C>,
+        dx: (CudaViewMut<'_, C>, Store),
+    ) {
+        self.routed_backward(shape, chosen, [weights, dweights], &dx);
     }
 
     fn combine(

@@ -42,10 +42,11 @@
 //! | --- | --- |
 //! | `backend`, `layout` | the operations that every device implements; views into flat buffers |
 //! | `update_rule` | steps of optimisers, element by element, each written once for every device |
-//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`) |
+//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`), rows that a router sends to experts (`route`) |
 //! | `cpu`, `cpu/*` | the processor back-end |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |
+//! | `dispatch` | which rows go to which experts |
 //! | `block_table` | where the keys and values of sequences lie in a cache |
 //! | `conformance`, `conformance/*` | one suite that every back-end passes |
 //! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
@@ -60,19 +61,21 @@ pub mod conformance;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
+mod dispatch;
 pub mod layout;
 pub mod tape;
 pub mod update_rule;
 
 pub use any::Any;
 pub use backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle, Store,
-    Strides, VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
+    RouteShape, Store, Strides, VocabGrad, VocabStats,
 };
 pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};
 pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
+pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
-pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Tape, Var, VocabVars};
+pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, Var, VocabVars};
 pub use update_rule::{RuleText, UpdateRule};

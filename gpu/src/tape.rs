@@ -5,15 +5,17 @@
 //! gradient a slot of the arena that is free during its lifetime.
 
 mod plan;
+mod route;
 mod run;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Backend, RopeShape, Store};
+use crate::backend::{AttentionShape, Backend, RopeShape, RouteShape, Store};
 
 pub use plan::{Arena, Plan};
+pub use route::Routed;
 
 /// A recorded activation, row-major `[rows, cols]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +95,8 @@ pub trait CustomOp<B: Backend>: fmt::Debug + Send + Sync {
 pub struct Tape<B: Backend> {
     vars: Vec<Shape>,
     ops: Vec<Op<B>>,
+    /// Lists of rows that are known only when it runs.
+    lists: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +105,17 @@ struct Shape {
     cols: usize,
     readers: usize,
     exclusive: bool,
+}
+
+/// Numbers of rows.
+#[derive(Clone, Debug)]
+enum Rows {
+    /// Known when they were recorded.
+    Fixed(Arc<[u32]>),
+    /// The rows that experts take, in this list of the arena.
+    Taken(usize),
+    /// The places of their weights, in this list.
+    Slots(usize),
 }
 
 #[derive(Debug)]
@@ -112,13 +127,26 @@ enum Op<B: Backend> {
     },
     Select {
         x: Var,
-        rows: Arc<[u32]>,
+        rows: Rows,
         out: Var,
     },
     Combine {
         x: Var,
         weights: Var,
-        rows: Arc<[u32]>,
+        rows: Rows,
+        residual: Option<Var>,
+        out: Var,
+    },
+    Route {
+        x: Var,
+        shape: RouteShape,
+        list: usize,
+        out: Var,
+    },
+    Experts {
+        x: Var,
+        weights: Vec<Param>,
+        list: usize,
         out: Var,
     },
     Linear {
@@ -170,6 +198,7 @@ impl<B: Backend> Default for Tape<B> {
         Self {
             vars: Vec::new(),
             ops: Vec::new(),
+            lists: 0,
         }
     }
 }
@@ -205,8 +234,13 @@ impl<B: Backend> Tape<B> {
 
     /// Some rows of an activation, in any order and number.
     pub fn select(&mut self, x: Var, rows: Arc<[u32]>) -> Var {
+        let count = rows.len();
+        self.select_of(x, Rows::Fixed(rows), count)
+    }
+
+    fn select_of(&mut self, x: Var, rows: Rows, count: usize) -> Var {
         self.read_by(x);
-        let out = self.var(rows.len(), self.vars[x.0].cols);
+        let out = self.var(count, self.vars[x.0].cols);
         self.ops.push(Op::Select { x, rows, out });
         out
     }
@@ -217,20 +251,33 @@ impl<B: Backend> Tape<B> {
     /// # Panics
     /// If there is not one weight and one token a row.
     pub fn combine(&mut self, x: Var, weights: Var, rows: Arc<[u32]>, tokens: usize) -> Var {
-        let (taken, cols) = self.shape(x);
-        assert_eq!(rows.len(), taken, "one token a row");
-        assert_eq!(self.shape(weights), (taken, 1), "one weight a row");
+        assert_eq!(rows.len(), self.shape(x).0, "one token a row");
         assert!(
             rows.iter().all(|&row| (row as usize) < tokens),
             "rows of tokens that exist"
         );
-        self.read_by(x);
-        self.read_by(weights);
+        self.combine_of(x, weights, Rows::Fixed(rows), None, tokens)
+    }
+
+    fn combine_of(
+        &mut self,
+        x: Var,
+        weights: Var,
+        rows: Rows,
+        residual: Option<Var>,
+        tokens: usize,
+    ) -> Var {
+        let (taken, cols) = self.shape(x);
+        assert_eq!(self.shape(weights), (taken, 1), "one weight a row");
+        for v in [x, weights].into_iter().chain(residual) {
+            self.read_by(v);
+        }
         let out = self.var(tokens, cols);
         self.ops.push(Op::Combine {
             x,
             weights,
             rows,
+            residual,
             out,
         });
         out
@@ -430,9 +477,16 @@ impl<B: Backend> Op<B> {
     fn inputs(&self) -> Vec<Var> {
         match self {
             Self::Embed { .. } => vec![],
-            Self::Combine { x, weights, .. } => vec![*x, *weights],
+            Self::Combine {
+                x,
+                weights,
+                residual,
+                ..
+            } => [*x, *weights].into_iter().chain(*residual).collect(),
             Self::Linear { x, extras, .. } => std::iter::once(*x).chain(extras.residual).collect(),
             Self::Select { x, .. }
+            | Self::Route { x, .. }
+            | Self::Experts { x, .. }
             | Self::RmsNorm { x, .. }
             | Self::Rope { x, .. }
             | Self::SwiGlu { x, .. }
@@ -448,6 +502,8 @@ impl<B: Backend> Op<B> {
             Self::Embed { out, .. }
             | Self::Select { out, .. }
             | Self::Combine { out, .. }
+            | Self::Route { out, .. }
+            | Self::Experts { out, .. }
             | Self::Linear { out, .. }
             | Self::RmsNorm { out, .. }
             | Self::Attention { out, .. }
@@ -471,7 +527,8 @@ impl<B: Backend> Op<B> {
     fn backward_reads(&self) -> Vec<Var> {
         match self {
             Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } => vec![],
-            Self::Linear { x, .. } | Self::SwiGlu { x, .. } => vec![*x],
+            Self::Linear { x, .. } | Self::Experts { x, .. } | Self::SwiGlu { x, .. } => vec![*x],
+            Self::Route { out, .. } => vec![*out],
             Self::Combine { x, weights, .. } => vec![*x, *weights],
             Self::RmsNorm { x, inv_rms, .. } => vec![*x, *inv_rms],
             Self::Attention { qkv, out, lse, .. } => vec![*qkv, *out, *lse],
@@ -490,6 +547,7 @@ impl<B: Backend> Op<B> {
             Self::Embed { table: p, .. }
             | Self::RmsNorm { weight: p, .. }
             | Self::Vocab { head: p, .. } => (Some(p.set), None),
+            Self::Experts { weights, .. } => (weights.first().map(|w| w.set), None),
             Self::Linear { weight, extras, .. } => {
                 (Some(weight.set), extras.bias.as_ref().map(|b| b.set))
             }

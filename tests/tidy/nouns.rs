@@ -103,11 +103,6 @@ const CROWDED: &[(&str, usize, &str)] = &[
         "each what is lent out again: blocks, memory of a fake device, devices, workers",
     ),
     (
-        "Problem",
-        3,
-        "of a task, of a request that failed, of a cluster that is watched",
-    ),
-    (
         "Reason",
         3,
         "one per layer: of a failure, of a refusal, of a reward",

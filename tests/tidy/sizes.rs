@@ -48,11 +48,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "the life of a run, step by step",
     ),
     (
-        "actors/src/pretrain/run.rs",
-        "start",
-        "one actor after the other, each with its arguments",
-    ),
-    (
         "actors/src/recipe/check.rs",
         "check",
         "one rule after the other",
@@ -66,11 +61,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "actors/src/simulate/plan.rs",
         "plan",
         "one field after the other",
-    ),
-    (
-        "algorithms/src/model/network.rs",
-        "record",
-        "one layer, operation by operation",
     ),
     (
         "algorithms/src/parallel/llama.rs",

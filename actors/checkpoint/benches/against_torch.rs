@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::parallel::{Llama, Part, Region};
 use odeon_checkpoint::ranks::Within;
 use odeon_checkpoint::stage::StageTime;
@@ -450,6 +451,7 @@ async fn plans(most: usize) {
         layers: 80,
         hidden: 8192,
         intermediate: 29_568,
+        block: LayerBlock::default(),
         heads: 64,
         kv_heads: 8,
         head_width: 128,

@@ -360,12 +360,15 @@ fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {
         let what = format!("kv_heads = {} must divide heads = {heads}", model.kv_heads);
         return blame("model", ["kv_heads", "heads"], what);
     }
+    if let Err(error) = model.block.check() {
+        return blame("model", ["block"], error.to_string());
+    }
     let parameters = model.parameters(recipe.tokenizer().vocabulary());
     if parameters > PARAMETERS_MAX {
         let what = format!(
             "these sizes make a model of {parameters} parameters, expected at most {PARAMETERS_MAX}"
         );
-        return blame("model", ["hidden", "layers", "ffn"], what);
+        return blame("model", ["hidden", "layers", "ffn", "block"], what);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::objective::Surrogate;
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::Optimizer;
@@ -69,6 +70,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("model", "heads", Range::Whole(1, 256)),
     field("model", "kv_heads", Range::Whole(1, 256)),
     field("model", "ffn", Range::Whole(1, 65_536)),
+    field("model", "block", Range::Chosen(LayerBlock::WORDS)),
     field("model", "context", Range::Whole(2, 131_072)),
     field("model", "lora_rank", Range::Whole(0, 16_384)),
     field(

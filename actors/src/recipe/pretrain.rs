@@ -298,6 +298,9 @@ impl PretrainRecipe {
                 return fault(table, field, "at least 1 is needed".to_owned());
             }
         }
+        if let Err(error) = self.model.block.check() {
+            return fault("model", "block", error.to_string());
+        }
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }
@@ -381,6 +384,7 @@ impl PretrainRecipe {
                 kv_heads: model.kv_heads,
                 head_dim: model.hidden / model.heads,
                 ffn: model.ffn,
+                block: model.block,
                 vision: self.vision.as_ref().map(VisionSection::config),
                 ..ModelConfig::default()
             }),

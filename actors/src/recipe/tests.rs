@@ -63,7 +63,8 @@ fn the_shipped_recipes_are_read() {
 
 #[test]
 fn parameters_are_those_of_the_model() {
-    use odeon_algorithms::model::{Model, ModelConfig};
+    use odeon_algorithms::model::{LayerBlock, Model, ModelConfig};
+    use odeon_algorithms::setting::Chosen;
     let section = ModelSection {
         kv_heads: 2,
         ..ModelSection::default()
@@ -73,8 +74,21 @@ fn parameters_are_those_of_the_model() {
         kv_heads: 2,
         ..ModelConfig::default()
     };
-    let model = Model::zeros(odeon_gpu::Cpu::new(1), config).unwrap();
-    assert_eq!(section.parameters(32), model.flat().len() as u64);
+    for word in LayerBlock::WORDS {
+        let block = LayerBlock::named(word).unwrap();
+        let (section, config) = (
+            ModelSection {
+                block,
+                ..section.clone()
+            },
+            ModelConfig {
+                block,
+                ..config.clone()
+            },
+        );
+        let model = Model::zeros(odeon_gpu::Cpu::new(1), config).unwrap();
+        assert_eq!(section.parameters(32), model.flat().len() as u64, "{word}");
+    }
 }
 
 #[test]
@@ -758,4 +772,39 @@ fn a_reward_model_has_room_for_what_it_reads() {
     let plain = least("");
     assert_eq!(least("by = \"model\""), plain + 1);
     assert_eq!(least("by = \"model\"\nkind = \"pairwise\""), plain + 10);
+}
+
+/// A recipe of pretraining chooses a block in the same words.
+#[test]
+fn a_block_of_experts_is_chosen_and_a_wrong_one_is_named() {
+    use odeon_algorithms::model::{LayerBlock, Moe};
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let of = |block: &str| {
+        let text = text.replace("[model]", &format!("[model]\nblock = {block}"));
+        Source::new(Path::new("p.toml"), &text).pretrain_recipe()
+    };
+    let plain = LayerBlock::Moe(Moe::default());
+    assert_eq!(of("\"moe\"").unwrap().model.block, plain);
+    let set = of("{ moe = { experts = 4, experts_per_token = 1 } }").unwrap();
+    let experts = LayerBlock::Moe(Moe {
+        experts: 4,
+        experts_per_token: 1,
+    });
+    assert_eq!(set.model.block, experts);
+    for (block, expected) in [
+        (
+            "{ moe = { experts = 4, experts_per_token = 5 } }",
+            "moe.experts_per_token: expected a whole number from 1 to the number of experts, found 5",
+        ),
+        (
+            "\"dense\"",
+            "unknown variant `dense`, expected `mlp` or `moe`",
+        ),
+        ("{ moe = { top = 2 } }", "unknown field `top`"),
+    ] {
+        let error = of(block).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

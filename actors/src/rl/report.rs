@@ -8,7 +8,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{Clock, Failure, Timestamp, actor, message};
 use odeon_diagnosis::Detector;
-use odeon_diagnosis::run::{RunEvent, Step, Watch};
+use odeon_diagnosis::run::{RlStep, RunEvent, Watch};
 use tokio::sync::mpsc;
 
 use crate::engine::{EvalStats, Learnt, Progress, StepStats};
@@ -200,7 +200,7 @@ impl StepReport {
     fn events(&self) -> [RunEvent; 2] {
         // In a step of the critic alone the policy does nothing.
         let learns = self.stats.tokens > 0;
-        let step = Step {
+        let step = RlStep {
             reward: self.reward,
             right: self.accuracy,
             length: self.response_mean,

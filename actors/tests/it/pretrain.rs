@@ -10,13 +10,17 @@ use odeon::{
     ActorId, Clock, ClusterIdentity, FakeDevices, Limits, Needs, ProcessId, Supervision, System,
     SystemBuilder, WorkerMode,
 };
+use odeon_actors::engine::compute::ModelSource;
 use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
+use odeon_algorithms::model::{LayerBlock, Moe};
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::Optimizer;
+use odeon_algorithms::weights::load_directory;
 use odeon_checkpoint::commit::find;
+use odeon_checkpoint::export::{Export, export};
 use odeon_checkpoint::manifest::MANIFEST;
 use odeon_checkpoint::{Storage, Which};
 use odeon_data::client;
@@ -416,6 +420,36 @@ async fn a_run_with_lion_makes_the_same_steps_when_a_rank_is_lost_and_refuses_ot
         error.contains("is of AdamW, and this trainer uses Muon"),
         "{error}"
     );
+}
+
+/// Two ranks train experts as they train any model, and the folder is one of Mixtral.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn experts_are_trained_by_ranks_and_exported_under_the_names_of_mixtral() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path());
+    let block = LayerBlock::Moe(Moe {
+        experts: 4,
+        experts_per_token: 2,
+    });
+    let ModelSource::Fresh(config) = &mut plan.source else {
+        panic!("the recipe makes a new model");
+    };
+    config.block = block;
+    let told = told(&plan, |_, _, _, _| {}).await;
+    let losses: Vec<f64> = told.steps().values().map(|step| step.loss).collect();
+    assert_eq!(losses.len() as u64, STEPS);
+    assert!(losses[losses.len() - 1] < losses[0], "{losses:?}");
+
+    let checkpoints = folder.path().join("checkpoint");
+    let storage = Storage::create(checkpoints.to_str().unwrap()).unwrap();
+    let target = folder.path().join("folder");
+    export(&storage, Which::Latest, &target, &Export::default())
+        .await
+        .unwrap();
+    let model = load_directory(&target).unwrap();
+    assert_eq!(model.fields.block, block);
+    let last = "model.layers.0.block_sparse_moe.experts.3.w2.weight";
+    assert_eq!(model.tensors[last].shape, [16, 32]);
 }
 
 /// Takes the optimiser's name out of the newest checkpoint's manifest.

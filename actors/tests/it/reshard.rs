@@ -9,6 +9,7 @@ use odeon_actors::hybrid::calls::Join;
 use odeon_actors::hybrid::resharding::{
     Load, Moved, ReshardArgs, ReshardWorker, Show, ToGeneration, ToTraining,
 };
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::parallel::{Engine, Llama, ModelSpec};
 use odeon_tests::again;
 use tokio::sync::watch;
@@ -34,6 +35,7 @@ fn llama() -> ModelSpec {
         layers: LAYERS,
         hidden: HIDDEN,
         intermediate: INTERMEDIATE,
+        block: LayerBlock::default(),
         heads: HEADS,
         kv_heads: KV_HEADS,
         head_width: HEAD,

@@ -1,7 +1,7 @@
 //! Calls of ranks that do not end, or differ: who is to blame, by what the ranks say of themselves.
 //!
-//! Each rank keeps a [`Log`] of its calls and tells the others a [`Word`] of it. [`Differences`] looks at each
-//! word that is heard, [`Verdict`] at a call that has taken too long and what all ranks have answered.
+//! Each rank keeps a [`Log`] of its calls and tells the others a [`RankWord`] of it. [`Differences`] looks at each
+//! word that is heard, [`StuckCalls`] at a call that has taken too long and what all ranks have answered.
 
 mod log;
 mod verdict;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use odeon_collective::Fault;
 
-pub use log::{Entry, Kind, Log, Record, WORD_BYTES_MAX, Word, is_pair};
+pub use log::{CallEntry, Kind, Log, RankWord, Record, WORD_BYTES_MAX, is_pair};
 
-use crate::{Action, Cause, Detector, Finding, Observation};
+use crate::{Action, Detector, Finding, FindingCause, Observation};
 
-impl Cause for Fault {
+impl FindingCause for Fault {
     fn rule(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "rank_missing",
@@ -40,8 +40,8 @@ pub struct Heard<'a> {
     pub log: &'a Log,
     /// The other rank.
     pub other: usize,
-    /// What it says to this one.
-    pub word: &'a Word,
+    /// Its word to this one.
+    pub word: &'a RankWord,
 }
 
 impl Observation for Heard<'_> {
@@ -58,9 +58,9 @@ pub struct Stuck<'a> {
     /// Its calls.
     pub log: &'a Log,
     /// The call.
-    pub call: &'a Entry,
+    pub call: &'a CallEntry,
     /// The word of each rank since it was asked, or nothing where it did not answer.
-    pub heard: &'a [Option<Word>],
+    pub heard: &'a [Option<RankWord>],
     /// The time that the call has taken.
     pub waited: Duration,
 }
@@ -97,9 +97,9 @@ impl<'a> Detector<Heard<'a>> for Differences {
 
 /// Finds who is to blame that a call has not ended, where others are.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Verdict;
+pub struct StuckCalls;
 
-impl<'a> Detector<Stuck<'a>> for Verdict {
+impl<'a> Detector<Stuck<'a>> for StuckCalls {
     fn observe(&mut self, seen: &Stuck<'a>, at: Instant) -> Vec<Finding<Stuck<'a>>> {
         let fault = verdict::verdict(seen.rank, seen.log, seen.call, seen.heard, seen.waited);
         let found = fault.map(|cause| Finding {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use odeon_devices::fault::{FaultKind, GpuFault, Remedy};
 use odeon_devices::inventory::{DeviceFacts, Inventory, XIDS_MAX};
 
-use crate::{Action, Cause, Detector, Finding, Observation};
+use crate::{Action, Detector, Finding, FindingCause, Observation};
 
 /// The look is at the devices of a machine; who is to blame is a device, by its index.
 impl Observation for Inventory {
@@ -14,7 +14,7 @@ impl Observation for Inventory {
     type Cause = FaultKind;
 }
 
-impl Cause for FaultKind {
+impl FindingCause for FaultKind {
     fn rule(&self) -> &'static str {
         match self {
             Self::Xid { .. } => "xid",

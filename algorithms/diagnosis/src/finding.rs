@@ -9,11 +9,11 @@ pub trait Observation {
     /// A moment, as this kind of look counts time.
     type Moment: Copy + Debug + PartialEq;
     /// Causes of findings.
-    type Cause: Cause + Clone + Debug + PartialEq;
+    type Cause: FindingCause + Clone + Debug + PartialEq;
 }
 
 /// A cause of a finding, with its evidence. Its text names the limit that was passed.
-pub trait Cause: Display {
+pub trait FindingCause: Display {
     /// The name of the rule that found it, as reports and the API have it.
     fn rule(&self) -> &'static str;
 
@@ -35,7 +35,7 @@ pub trait Detector<O: Observation + ?Sized>: Debug + Send + Sync {
 
 /// Something that is wrong.
 pub struct Finding<O: Observation + ?Sized> {
-    /// Who is to blame; nobody where it is of the whole.
+    /// Those who are to blame; nobody where it is of the whole.
     pub who: Vec<O::Subject>,
     /// The cause, with its evidence.
     pub cause: O::Cause,
@@ -108,7 +108,7 @@ pub type Evidence = (&'static str, f64);
 pub struct Alert {
     /// The name of the rule.
     pub rule: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The cause in words, with the limit.
     pub sentence: String,
@@ -122,7 +122,7 @@ impl Display for Alert {
     }
 }
 
-impl Cause for Alert {
+impl FindingCause for Alert {
     fn rule(&self) -> &'static str {
         self.rule
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use odeon_devices::fault::FaultKind;
 
-use crate::{Action, Cause, Detector, Finding, Observation};
+use crate::{Action, Detector, Finding, FindingCause, Observation};
 
 /// A handler that runs, of an actor with a limit. The look is at all of them in a process; its moments are
 /// times since the clock of that process began.
@@ -55,7 +55,7 @@ impl Display for Hang {
     }
 }
 
-impl Cause for Hang {
+impl FindingCause for Hang {
     fn rule(&self) -> &'static str {
         "hang"
     }

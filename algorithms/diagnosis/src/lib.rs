@@ -4,7 +4,7 @@
 //! nodes of a cluster, the calls of a rank, the steps of a run. It says who can be to blame, how time is
 //! counted, and of which kind the causes are. A [`Detector`] is one rule over such looks: it is given each
 //! in the order of their time, remembers what it needs, and answers a [`Finding`]: who, since when, and the
-//! [`Cause`], which holds the evidence and says the [`Action`]. No detector reads a clock or draws a
+//! [`FindingCause`], which holds the evidence and says the [`Action`]. No detector reads a clock or draws a
 //! number, so that live systems, recordings and simulated clusters are judged by the same rules. Whoever
 //! looks carries out the action.
 //!
@@ -28,4 +28,6 @@ pub mod handler;
 pub mod node;
 pub mod run;
 
-pub use finding::{Action, Alert, Cause, Detector, Evidence, Finding, Observation, Severity};
+pub use finding::{
+    Action, Alert, Detector, Evidence, Finding, FindingCause, Observation, Severity,
+};

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use crate::{Action, Cause, Detector, Finding, Observation};
+use crate::{Action, Detector, Finding, FindingCause, Observation};
 
 /// A node that says it is up. The look is at all of them; its moments are times since the clock of the
 /// leader began.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct WatchedNode {
     /// Its name.
     pub name: String,
     /// Which life of it, and since when that is up.
@@ -23,7 +23,7 @@ pub struct Node {
     pub silent_for: Option<Duration>,
 }
 
-impl Observation for [Node] {
+impl Observation for [WatchedNode] {
     type Subject = String;
     type Moment = Duration;
     type Cause = Silent;
@@ -45,7 +45,7 @@ impl Display for Silent {
     }
 }
 
-impl Cause for Silent {
+impl FindingCause for Silent {
     fn rule(&self) -> &'static str {
         "silent"
     }
@@ -60,7 +60,7 @@ impl Cause for Silent {
 
 /// Limits of silence.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SilenceLimits {
     /// A node that is silent for longer gets no work.
     pub doubted_after: Duration,
     /// One of which nothing was heard yet is taken to be silent for so long at least.
@@ -72,7 +72,7 @@ pub struct Patience {
 /// Finds nodes that are silent, in each look again until they are heard.
 #[derive(Debug)]
 pub struct Silence {
-    patience: Patience,
+    limits: SilenceLimits,
     looked: Duration,
     /// Since when this leader listens.
     since: Duration,
@@ -95,9 +95,9 @@ struct Row {
 impl Silence {
     /// That of a node which begins to lead at this moment.
     #[must_use]
-    pub const fn new(now: Duration, patience: Patience) -> Self {
+    pub const fn new(now: Duration, limits: SilenceLimits) -> Self {
         Self {
-            patience,
+            limits,
             looked: now,
             since: now,
             is_deaf: false,
@@ -113,7 +113,7 @@ impl Silence {
     }
 
     /// The time that each node has been silent.
-    fn listen(&mut self, nodes: &[Node], now: Duration) -> BTreeMap<String, Duration> {
+    fn listen(&mut self, nodes: &[WatchedNode], now: Duration) -> BTreeMap<String, Duration> {
         let mut silent = BTreeMap::new();
         let known = std::mem::take(&mut self.rows);
         for node in nodes {
@@ -132,7 +132,7 @@ impl Silence {
             }
             let silent_for = match row.seen {
                 Some((at, before)) => now.saturating_sub(at) + before,
-                None => now.saturating_sub(row.expected).max(self.patience.unheard),
+                None => now.saturating_sub(row.expected).max(self.limits.unheard),
             };
             silent.insert(node.name.clone(), silent_for);
             self.rows.insert(node.name.clone(), row);
@@ -141,13 +141,13 @@ impl Silence {
     }
 }
 
-impl Detector<[Node]> for Silence {
-    fn observe(&mut self, seen: &[Node], at: Duration) -> Vec<Finding<[Node]>> {
-        let Patience {
+impl Detector<[WatchedNode]> for Silence {
+    fn observe(&mut self, seen: &[WatchedNode], at: Duration) -> Vec<Finding<[WatchedNode]>> {
+        let SilenceLimits {
             doubted_after,
             lost_after,
             ..
-        } = self.patience;
+        } = self.limits;
         self.is_deaf = at.saturating_sub(self.looked) > lost_after / 2;
         self.looked = at;
         if self.is_deaf {
@@ -174,7 +174,7 @@ impl Detector<[Node]> for Silence {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience {
+    const LIMITS: SilenceLimits = SilenceLimits {
         doubted_after: Duration::from_millis(500),
         unheard: Duration::from_secs(3),
         lost_after: Duration::from_secs(14),
@@ -184,8 +184,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn node(name: &str, life: u64, silent_for: Option<u64>) -> Node {
-        Node {
+    fn node(name: &str, life: u64, silent_for: Option<u64>) -> WatchedNode {
+        WatchedNode {
             name: name.to_owned(),
             life: (life, life),
             silent_for: silent_for.map(Duration::from_secs),
@@ -193,13 +193,13 @@ mod tests {
     }
 
     /// For how long each is silent, and the action where it is.
-    fn seconds(silence: &mut Silence, nodes: &[Node], now: u64) -> Vec<u64> {
+    fn seconds(silence: &mut Silence, nodes: &[WatchedNode], now: u64) -> Vec<u64> {
         let found = silence.observe(nodes, at(now));
         assert!(!silence.is_deaf());
         for it in &found {
             assert_eq!(it.since + it.cause.silent_for, at(now));
         }
-        let of = |node: &Node| {
+        let of = |node: &WatchedNode| {
             let mut found = found.iter();
             let found = found.find(|it| it.who == [node.name.clone()]);
             found.map_or(0, |it| it.cause.silent_for.as_secs())
@@ -210,7 +210,7 @@ mod tests {
     /// SEMANTICS 60.
     #[test]
     fn a_node_that_has_just_said_that_it_is_up_is_no_older_than_that() {
-        let mut silence = Silence::new(at(100), PATIENCE);
+        let mut silence = Silence::new(at(100), LIMITS);
         for now in 101..130 {
             assert_eq!(seconds(&mut silence, &[node("a", 1, Some(0))], now), [0]);
         }
@@ -230,7 +230,7 @@ mod tests {
     /// SEMANTICS 60.
     #[test]
     fn a_leader_that_did_not_run_takes_nobody_for_lost_because_of_that() {
-        let mut silence = Silence::new(at(0), PATIENCE);
+        let mut silence = Silence::new(at(0), LIMITS);
         let heard = |ago| [node("a", 1, Some(ago))];
         assert_eq!(seconds(&mut silence, &heard(0), 1), [0]);
         // Stopped for forty seconds, its links look as silent.
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn one_that_is_silent_gets_no_work_and_later_is_lost() {
-        let mut silence = Silence::new(at(0), PATIENCE);
+        let mut silence = Silence::new(at(0), LIMITS);
         silence.observe(&[node("a", 1, Some(0))], at(1));
         let mut action = |now: u64| {
             let found = silence.observe(&[node("a", 1, None)], at(now));

@@ -45,7 +45,7 @@ use crate::{Alert, Detector, Evidence, Finding, Observation, Severity};
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunEvent {
     /// A step of reinforcement learning.
-    Step(Step),
+    Step(RlStep),
     /// Held-out problems were answered.
     Evaluated {
         /// So many of them right,
@@ -60,7 +60,7 @@ pub enum RunEvent {
 
 /// The numbers of one step of reinforcement learning.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct RlStep {
     /// Mean of what is trained on.
     pub reward: f64,
     /// Part of the replies that the checker calls right.

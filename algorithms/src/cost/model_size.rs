@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CostError, all_positive};
 
-/// A decoder-only transformer with grouped queries, a gated feed-forward part and an output matrix
-/// of its own, in bf16.
+/// A decoder-only transformer with grouped queries, a dense gated feed-forward part and an output
+/// matrix of its own, in bf16. Mixtures of experts are not among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSize {
     /// The name that people know it by.

@@ -8,13 +8,14 @@ use super::slots::{Rows, Running, Slots};
 use super::weights::PackedModel;
 use super::{Finish, Sampled};
 use crate::model::ModelConfig;
+use crate::model::block::StepMemory;
 
 /// One part of the batch that is computed by itself, with its caches and activations.
 #[derive(Debug)]
 pub(super) struct Lane<B: Backend> {
     slots: Slots,
     max_tokens: usize,
-    /// One a block of the network.
+    /// One a layer.
     caches: Vec<B::Buffer>,
     memory: Memory<B>,
     rows: Rows,
@@ -29,8 +30,8 @@ struct Memory<B: Backend> {
     inv_rms: B::Buffer,
     qkv: B::Buffer,
     attended: B::Buffer,
-    gate_up: B::Buffer,
-    gated: B::Buffer,
+    /// What feed-forward parts use.
+    block: Vec<B::Buffer>,
     logits: B::Buffer,
     probs: B::Buffer,
     logsumexp: B::Buffer,
@@ -65,8 +66,12 @@ impl<B: Backend> Lane<B> {
             inv_rms: alloc(1),
             qkv: alloc(attention.qkv_cols()),
             attended: alloc(attention.out_cols()),
-            gate_up: alloc(2 * config.ffn),
-            gated: alloc(config.ffn),
+            block: config
+                .block
+                .scratch(config.widths())
+                .into_iter()
+                .map(alloc)
+                .collect(),
             logits: backend.alloc(slots * config.vocab),
             probs: backend.alloc(slots * config.vocab),
             logsumexp: backend.alloc(slots),
@@ -110,10 +115,10 @@ impl<B: Backend> Lane<B> {
     fn forward(&mut self, backend: &B, weights: &PackedModel<B>) {
         let config = weights.config();
         let (attention, rope) = (config.attention(), config.rope_shape());
-        let (dim, ffn, eps) = (config.dim, config.ffn, config.norm_eps);
+        let (dim, eps) = (config.dim, config.norm_eps);
         let rows = self.rows.tokens.len();
         let (n_x, n_qkv) = (rows * dim, rows * attention.qkv_cols());
-        let (n_out, n_gate, n_ffn) = (rows * attention.out_cols(), rows * 2 * ffn, rows * ffn);
+        let n_out = rows * attention.out_cols();
         let Rows {
             tokens,
             positions,
@@ -126,7 +131,7 @@ impl<B: Backend> Lane<B> {
         let m = &mut self.memory;
         let embed = weights.param(&weights.places().embed);
         backend.gather(dim, tokens, embed, B::view_mut(&mut m.x, 0..n_x));
-        for ((place, layer), cache) in weights.blocks().zip(&mut self.caches) {
+        for ((place, layer), cache) in weights.layers().zip(&mut self.caches) {
             let whole = 0..B::len(cache);
             backend.rms_norm(
                 eps,
@@ -166,17 +171,14 @@ impl<B: Backend> Lane<B> {
                 B::view_mut(&mut m.normed, 0..n_x),
                 B::view_mut(&mut m.inv_rms, 0..rows),
             );
-            let gate_up = B::view_mut(&mut m.gate_up, 0..n_gate);
-            backend.packed_linear(
-                B::view(&m.normed, 0..n_x),
-                &layer.gate_up,
-                gate_up,
-                Store::Set,
-            );
-            let gated = B::view_mut(&mut m.gated, 0..n_ffn);
-            backend.swiglu(ffn, B::view(&m.gate_up, 0..n_gate), gated);
-            let x = B::view_mut(&mut m.x, 0..n_x);
-            backend.packed_linear(B::view(&m.gated, 0..n_ffn), &layer.down, x, Store::Add);
+            let memory = StepMemory {
+                rows,
+                h: B::view(&m.normed, 0..n_x),
+                x: &mut m.x,
+                scratch: &mut m.block,
+            };
+            let block = config.block;
+            block.step(backend, config.widths(), &layer.block, memory);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of generation.
 
 mod cache;
+mod experts;
 
 use super::*;
 use crate::model::{Batch, Model, Scorer, Sequence};

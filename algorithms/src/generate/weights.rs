@@ -15,24 +15,25 @@ pub(super) struct PackedModel<B: Backend> {
     places: Places,
     /// Flat parameters: embedding rows, norms and biases are read from here.
     params: B::Buffer,
-    pub(super) layers: Vec<PackedLayer<B>>,
+    layers: Vec<PackedLayer<B>>,
     pub(super) head: B::Packed,
 }
 
-/// The products of one block.
+/// The products of one layer.
 #[derive(Debug)]
 pub(super) struct PackedLayer<B: Backend> {
     pub(super) qkv: B::Packed,
     pub(super) out: B::Packed,
-    pub(super) gate_up: B::Packed,
-    pub(super) down: B::Packed,
+    /// Those of the feed-forward part.
+    pub(super) block: Vec<B::Packed>,
 }
 
 impl<B: Backend> PackedModel<B> {
     pub(super) fn zeros(backend: &B, config: ModelConfig) -> Self {
         let (layout, places) = Model::<B>::describe(&config);
         let params = backend.alloc(layout.len());
-        let (dim, ffn, attention) = (config.dim, config.ffn, config.attention());
+        let (dim, attention) = (config.dim, config.attention());
+        let matrices = config.block.matrices(config.widths());
         let pack = |outputs, inputs, place: &Range<usize>| {
             backend.pack(outputs, inputs, B::view(&params, place.clone()))
         };
@@ -42,8 +43,11 @@ impl<B: Backend> PackedModel<B> {
             .map(|layer| PackedLayer {
                 qkv: pack(attention.qkv_cols(), dim, &layer.qkv),
                 out: pack(dim, attention.out_cols(), &layer.out),
-                gate_up: pack(2 * ffn, dim, &layer.gate_up),
-                down: pack(dim, ffn, &layer.down),
+                block: matrices
+                    .iter()
+                    .zip(&layer.block)
+                    .map(|(matrix, place)| pack(matrix.outputs(), matrix.inputs, place))
+                    .collect(),
             })
             .collect();
         let head = pack(config.vocab, dim, &places.head);
@@ -101,8 +105,8 @@ impl<B: Backend> PackedModel<B> {
         for (place, layer) in places.layers.iter().zip(layers) {
             repack(&place.qkv, &mut layer.qkv);
             repack(&place.out, &mut layer.out);
-            repack(&place.gate_up, &mut layer.gate_up);
-            repack(&place.down, &mut layer.down);
+            let block = place.block.iter().zip(&mut layer.block);
+            block.for_each(|(place, packed)| repack(place, packed));
         }
         repack(&places.head, head);
     }
@@ -115,8 +119,8 @@ impl<B: Backend> PackedModel<B> {
         &self.places
     }
 
-    /// Places and packed products of the blocks.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (&LayerPlaces, &PackedLayer<B>)> {
+    /// Places and packed products of the layers.
+    pub(super) fn layers(&self) -> impl Iterator<Item = (&LayerPlaces, &PackedLayer<B>)> {
         self.places.layers.iter().zip(&self.layers)
     }
 

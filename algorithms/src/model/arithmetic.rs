@@ -16,14 +16,17 @@ struct Pass {
 impl Pass {
     /// The forward pass: two operations for each weight of a matrix and token that meets it, and
     /// four for each element of a head and pair of a token with one that it attends to, which are
-    /// itself and those before it. The output head meets the predicted tokens alone. After Chowdhery
-    /// et al. 2022, appendix B, which counts the pairs that the causal mask leaves out as well.
+    /// itself and those before it. Of experts those count that a token passes. The output head
+    /// meets the predicted tokens alone. After Chowdhery et al. 2022, appendix B, which counts the
+    /// pairs that the causal mask leaves out as well.
     fn forward(config: &ModelConfig, batch: &Batch) -> Self {
         let head = config.head_dim as f64;
-        let (dim, ffn) = (config.dim as f64, config.ffn as f64);
+        let dim = config.dim as f64;
         let queries = config.heads as f64 * head;
         let keys_and_values = 2.0 * config.kv_heads as f64 * head;
-        let layer = dim * (queries + keys_and_values) + queries * dim + 3.0 * dim * ffn;
+        let layer = dim * (queries + keys_and_values)
+            + queries * dim
+            + config.block.met(config.widths()) as f64;
         let values = if config.value_head { 1.0 } else { 0.0 };
         let output = dim * (config.vocab as f64 + values);
         let layers = config.layers as f64;
@@ -63,7 +66,7 @@ mod tests {
     use odeon_gpu::Cpu;
 
     use super::*;
-    use crate::model::{LoraConfig, Sequence};
+    use crate::model::{LayerBlock, LoraConfig, Moe, Sequence};
 
     /// By hand: a layer has 4*(4+4) + 4*4 + 3*4*6 = 120 weights in matrices, the head 4*10. Of
     /// sequences of 5 and 3 tokens 4 and 2 are read, 3 and 1 predicted. Pairs: 10 and 3.
@@ -88,6 +91,18 @@ mod tests {
         let flops = model.training_flops(&batch);
         assert_eq!(flops, 3.0 * (weights + attention));
         assert_eq!(model.forward_flops(&batch), weights + attention);
+        let experts = Moe {
+            experts: 5,
+            experts_per_token: 2,
+        };
+        let mixed = ModelConfig {
+            block: LayerBlock::Moe(experts),
+            ..model.config().clone()
+        };
+        let mixed = Model::init(Cpu::new(1), mixed, 1).expect("a model");
+        // Each token passes the router of 4*5 and one expert more than there was.
+        let more = 2.0 * (2.0 * (20.0 + 72.0) * 6.0);
+        assert_eq!(mixed.forward_flops(&batch), weights + more + attention);
         model.add_lora(LoraConfig::default(), 1);
         let flops = model.training_flops(&batch);
         assert_eq!(flops, 2.0 * weights + 3.0 * attention);

@@ -5,10 +5,12 @@ use thiserror::Error;
 
 use odeon_gpu::{AttentionShape, RopeShape, RopeStyle};
 
+use super::block::{LayerBlock, Widths};
 use super::vision::VisionConfig;
+use crate::setting::{Chosen, SettingError};
 
 /// Architecture of a decoder-only transformer: RMSNorm, rotary positions, grouped-query attention,
-/// SwiGLU.
+/// and a [`LayerBlock`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
@@ -24,8 +26,10 @@ pub struct ModelConfig {
     pub kv_heads: usize,
     /// Elements of a head, even.
     pub head_dim: usize,
-    /// Elements inside the feed-forward network.
+    /// Elements inside the feed-forward part; of a mixture inside each expert.
     pub ffn: usize,
+    /// The feed-forward part.
+    pub block: LayerBlock,
     /// Base of the rotary frequencies.
     pub rope_theta: f32,
     /// Which pairs the rotary embedding turns.
@@ -64,6 +68,7 @@ impl Default for ModelConfig {
             kv_heads: 4,
             head_dim: 32,
             ffn: 344,
+            block: LayerBlock::default(),
             rope_theta: 10_000.0,
             rope: Rope::HalfSplit,
             norm_eps: 1e-5,
@@ -76,7 +81,7 @@ impl Default for ModelConfig {
 }
 
 /// A contradiction in a [`ModelConfig`].
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A dimension is zero.
@@ -101,6 +106,12 @@ pub enum ConfigError {
     /// Rotary embedding turns pairs.
     #[error("model: head_dim {0} is odd")]
     OddHead(usize),
+    /// A setting of the feed-forward part means nothing.
+    #[error("model: {0}")]
+    Block(#[from] SettingError),
+    /// There is no type of model that has both, so it could not be saved.
+    #[error("model: queries, keys and values have a bias only beside the block \"mlp\"")]
+    BlockBeside,
 }
 
 impl ModelConfig {
@@ -130,7 +141,19 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) {
             return Err(ConfigError::OddHead(self.head_dim));
         }
+        self.block.check()?;
+        if self.qkv_bias && self.block != LayerBlock::default() {
+            return Err(ConfigError::BlockBeside);
+        }
         self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
+    }
+
+    /// Elements of a row outside and inside of the feed-forward part.
+    pub(crate) fn widths(&self) -> Widths {
+        Widths {
+            dim: self.dim,
+            ffn: self.ffn,
+        }
     }
 
     pub(crate) fn attention(&self) -> AttentionShape {

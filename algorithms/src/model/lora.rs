@@ -1,5 +1,7 @@
 //! Low-rank adapters (Hu et al. 2021, LoRA): `y = W x + alpha/rank * B A x` with `W` frozen.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use odeon_gpu::{Backend, Layout, LinearExtras, MatMul, Param, Store, Strides, Tape, Var};
@@ -25,40 +27,71 @@ impl Default for LoraConfig {
     }
 }
 
-/// Adapters of every linear layer; fused projections share one.
+/// Adapters of the linear layers that have one; fused projections share it.
 #[derive(Debug)]
 pub(crate) struct Adapters<B: Backend> {
     config: LoraConfig,
     layout: Layout,
-    /// `A` and `B` by layer and [`Linear`].
-    places: Vec<[(Param, Param); 4]>,
+    /// By layer and number of the linear layer.
+    adapters: Vec<Vec<Option<Adapter>>>,
     params: B::Buffer,
 }
 
+/// The adapter of one linear layer.
+#[derive(Debug)]
+struct Adapter {
+    /// `A`, `[rank, inputs]`.
+    low: Param,
+    /// `B`, `[outputs, rank]`.
+    high: Param,
+    outputs: usize,
+    inputs: usize,
+    /// Of the linear layer in the model's parameters.
+    place: Range<usize>,
+}
+
 impl<B: Backend> Adapters<B> {
-    pub(super) fn init(backend: &B, model: &ModelConfig, config: LoraConfig, seed: u64) -> Self {
+    pub(super) fn init(
+        backend: &B,
+        model: &ModelConfig,
+        places: &Places,
+        config: LoraConfig,
+        seed: u64,
+    ) -> Self {
         let rank = config.rank;
         let mut layout = Layout::new();
         let mut normal = Normal::new(seed);
         let mut flat = Vec::new();
-        let places = (0..model.layers)
-            .map(|layer| {
-                Linear::ALL.map(|which| {
-                    let (outputs, inputs) = which.shape(model);
-                    let name = format!("model.layers.{layer}.{}", which.name());
-                    let a = layout.push(format!("{name}.lora_A.weight"), &[rank, inputs]);
-                    let b = layout.push(format!("{name}.lora_B.weight"), &[outputs, rank]);
-                    let deviation = 1.0 / (inputs as f32).sqrt();
-                    flat.extend((0..a.len()).map(|_| deviation * normal.draw()));
-                    flat.resize(flat.len() + b.len(), 0.0);
-                    (Param::new(ADAPTERS, a), Param::new(ADAPTERS, b))
-                })
+        let linears = Linear::all(model);
+        let mut adapter = |layer: usize, number: usize, linear: &Linear| {
+            let &Linear {
+                outputs, inputs, ..
+            } = linear;
+            let name = format!("model.layers.{layer}.{}", linear.adapter?);
+            let a = layout.push(format!("{name}.lora_A.weight"), &[rank, inputs]);
+            let b = layout.push(format!("{name}.lora_B.weight"), &[outputs, rank]);
+            let deviation = 1.0 / (inputs as f32).sqrt();
+            flat.extend((0..a.len()).map(|_| deviation * normal.draw()));
+            flat.resize(flat.len() + b.len(), 0.0);
+            Some(Adapter {
+                low: Param::new(ADAPTERS, a),
+                high: Param::new(ADAPTERS, b),
+                outputs,
+                inputs,
+                place: Linear::place(number, &places.layers[layer]).clone(),
             })
-            .collect();
+        };
+        let adapters = (0..model.layers).map(|layer| {
+            let linears = linears.iter().enumerate();
+            linears
+                .map(|(number, linear)| adapter(layer, number, linear))
+                .collect()
+        });
+        let adapters = adapters.collect();
         Self {
             config,
             layout,
-            places,
+            adapters,
             params: backend.buffer(&flat),
         }
     }
@@ -83,48 +116,47 @@ impl<B: Backend> Adapters<B> {
         self.config.alpha / self.config.rank as f32
     }
 
-    /// Adds the adapter's part to the frozen layer's output `y`.
+    /// Adds the adapter's part to the frozen layer's output `y`, where there is one.
     pub(super) fn record(
         &self,
         tape: &mut Tape<B>,
         layer: usize,
-        which: Linear,
+        which: usize,
         x: Var,
         y: Var,
-        outputs: usize,
     ) -> Var {
-        let (a, b) = &self.places[layer][which as usize];
-        let low = tape.linear(x, a.clone(), self.config.rank);
+        let Some(adapter) = &self.adapters[layer][which] else {
+            return y;
+        };
+        let low = tape.linear(x, adapter.low.clone(), self.config.rank);
         let extras = LinearExtras {
             residual: Some(y),
             scale: self.scale(),
             ..Default::default()
         };
-        tape.linear_with(low, b.clone(), outputs, extras)
+        tape.linear_with(low, adapter.high.clone(), adapter.outputs, extras)
     }
 
-    /// The model's parameters with `alpha/rank * B A` added to each linear layer.
-    pub(super) fn merged(&self, backend: &B, places: &Places, base: &B::Buffer) -> Vec<f32> {
+    /// The model's parameters with `alpha/rank * B A` added to each linear layer that has one.
+    pub(super) fn merged(&self, backend: &B, base: &B::Buffer) -> Vec<f32> {
         let len = B::len(base);
         let mut merged = backend.alloc(len);
         backend.copy(B::view(base, 0..len), B::view_mut(&mut merged, 0..len));
         let rank = self.config.rank;
-        for (layer, adapters) in places.layers.iter().zip(&self.places) {
-            for (which, (a, b)) in Linear::ALL.into_iter().zip(adapters) {
-                let place = which.place(layer).clone();
-                let inputs = a.range().len() / rank;
-                let outputs = b.range().len() / rank;
-                let call = MatMul {
-                    b: Strides::rows(inputs),
-                    ..MatMul::linear(outputs, inputs, rank)
-                };
-                backend.matmul(
-                    call.scaled(self.scale()).stored(Store::Add),
-                    B::view(&self.params, b.range()),
-                    B::view(&self.params, a.range()),
-                    B::view_mut(&mut merged, place),
-                );
-            }
+        for adapter in self.adapters.iter().flatten().flatten() {
+            let &Adapter {
+                outputs, inputs, ..
+            } = adapter;
+            let call = MatMul {
+                b: Strides::rows(inputs),
+                ..MatMul::linear(outputs, inputs, rank)
+            };
+            backend.matmul(
+                call.scaled(self.scale()).stored(Store::Add),
+                B::view(&self.params, adapter.high.range()),
+                B::view(&self.params, adapter.low.range()),
+                B::view_mut(&mut merged, adapter.place.clone()),
+            );
         }
         backend.to_vec(&merged)
     }

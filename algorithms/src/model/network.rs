@@ -1,5 +1,6 @@
 //! Where each tensor lies, and the forward pass as a recording.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use rand::rngs::ChaCha8Rng;
@@ -7,6 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
 
+use super::block::{Cutting, Matrix, Products};
 use super::lora::Adapters;
 use super::vision::{self, VisionPlaces};
 use super::{Batch, ModelConfig};
@@ -33,21 +35,21 @@ pub(crate) struct LayerPlaces {
     pub(crate) qkv_bias: Option<Range<usize>>,
     pub(crate) out: Range<usize>,
     pub(crate) ffn_norm: Range<usize>,
-    /// Gate and up.
-    pub(crate) gate_up: Range<usize>,
-    pub(crate) down: Range<usize>,
+    /// The matrices of the feed-forward part, in its order.
+    pub(crate) block: Vec<Range<usize>>,
 }
 
-/// Names in Hugging Face's spelling. Queries, keys and values stand together, so do gate and up.
+/// Names in Hugging Face's spelling. Queries, keys and values stand together, and so do the tensors
+/// of each matrix of the feed-forward part.
 pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
     let &ModelConfig {
         vocab,
         dim,
-        ffn,
         head_dim,
         ..
     } = config;
     let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let block = config.block.tensors(config.widths());
     let mut layout = Layout::new();
     let embed = layout.push("model.embed_tokens.weight", &[vocab, dim]);
     let mut layers = Vec::with_capacity(config.layers);
@@ -65,17 +67,16 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         });
         let out = push("self_attn.o_proj.weight", &[dim, q]);
         let ffn_norm = push("post_attention_layernorm.weight", &[dim]);
-        let start = push("mlp.gate_proj.weight", &[ffn, dim]).start;
-        let gate_up = start..push("mlp.up_proj.weight", &[ffn, dim]).end;
-        let down = push("mlp.down_proj.weight", &[dim, ffn]);
+        for (name, shape, _) in &block {
+            push(name, shape);
+        }
         layers.push(LayerPlaces {
             attention_norm,
             qkv,
             qkv_bias,
             out,
+            block: config.block.places(config.widths(), ffn_norm.end),
             ffn_norm,
-            gate_up,
-            down,
         });
     }
     let norm = layout.push("model.norm.weight", &[dim]);
@@ -109,6 +110,16 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
 pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64) -> Vec<f32> {
     let mut normal = Normal::new(seed);
     let residual = 0.02 / (2.0 * config.layers as f32).sqrt();
+    let tensors = config.block.tensors(config.widths()).into_iter();
+    let ends: HashSet<String> = tensors
+        .filter(|(.., cutting)| *cutting == Cutting::Inputs)
+        .map(|(name, ..)| name)
+        .collect();
+    let ends_block = |name: &str| {
+        let of_layer = name.strip_prefix("model.layers.");
+        let own = of_layer.and_then(|name| name.split_once('.'));
+        own.is_some_and(|(_, own)| ends.contains(own))
+    };
     let mut flat = Vec::with_capacity(layout.len());
     for entry in layout.entries() {
         let len = entry.range.len();
@@ -118,8 +129,9 @@ pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64
         } else if name.ends_with(".bias") || name == "value_head.weight" {
             flat.resize(flat.len() + len, 0.0);
         } else {
-            let residual_end =
-                name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+            let residual_end = ends_block(name)
+                || name.ends_with("o_proj.weight")
+                || name.ends_with("down_proj.weight");
             let deviation = if residual_end { residual } else { 0.02 };
             flat.extend(std::iter::repeat_with(|| deviation * normal.draw()).take(len));
         }
@@ -192,14 +204,11 @@ pub(super) fn record<B: Backend>(
     wanted: Wanted,
 ) -> Outputs {
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
-    let (dim, ffn) = (config.dim, config.ffn);
+    let dim = config.dim;
     let attention = config.attention();
     let linear = |tape: &mut Tape<B>, layer, which, x, range: &Range<usize>, outputs, extras| {
         let y = tape.linear_with(x, base(range), outputs, extras);
-        match adapters {
-            None => y,
-            Some(adapters) => adapters.record(tape, layer, which, x, y, outputs),
-        }
+        adapted(tape, adapters, layer, which, [x, y])
     };
     let mut x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
     if let (Some(vision), Some(own), Some(seen)) = (&config.vision, &places.vision, seen) {
@@ -211,44 +220,31 @@ pub(super) fn record<B: Backend>(
         };
         x = tape.linear_with(features, base(&own.out), dim, extras);
     }
+    let matrices = config.block.matrices(config.widths());
     for (i, layer) in places.layers.iter().enumerate() {
         let h = tape.rms_norm(x, base(&layer.attention_norm), config.norm_eps);
         let extras = LinearExtras {
             bias: layer.qkv_bias.as_ref().map(base),
             ..Default::default()
         };
-        let qkv = linear(
-            tape,
-            i,
-            Linear::Qkv,
-            h,
-            &layer.qkv,
-            attention.qkv_cols(),
-            extras,
-        );
+        let qkv = linear(tape, i, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
         tape.rope(qkv, config.rope_shape(), batch.positions().clone());
         let a = tape.attention(qkv, attention, batch.bounds().clone());
         let extras = LinearExtras {
             residual: Some(x),
             ..Default::default()
         };
-        x = linear(tape, i, Linear::Out, a, &layer.out, dim, extras);
+        x = linear(tape, i, OUT, a, &layer.out, dim, extras);
         let h = tape.rms_norm(x, base(&layer.ffn_norm), config.norm_eps);
-        let gate_up = linear(
-            tape,
-            i,
-            Linear::GateUp,
-            h,
-            &layer.gate_up,
-            2 * ffn,
-            LinearExtras::default(),
-        );
-        let s = tape.swiglu(gate_up);
-        let extras = LinearExtras {
-            residual: Some(x),
-            ..Default::default()
+        let products = LayerProducts {
+            layer: i,
+            matrices: &matrices,
+            places: &layer.block,
+            adapters,
         };
-        x = linear(tape, i, Linear::Down, s, &layer.down, dim, extras);
+        x = config
+            .block
+            .record(tape, config.widths(), &products, [h, x]);
     }
     if batch.rows().len() < batch.tokens().len() {
         x = tape.select(x, batch.rows().clone());
@@ -276,44 +272,87 @@ pub(super) fn record<B: Backend>(
     Outputs { vocab, values }
 }
 
-/// The linear layers of a block, each of which may have an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Linear {
-    Qkv,
-    Out,
-    GateUp,
-    Down,
+/// Adds to the output `y` of a linear layer what its adapter makes of `x`, if it has one.
+fn adapted<B: Backend>(
+    tape: &mut Tape<B>,
+    adapters: Option<&Adapters<B>>,
+    layer: usize,
+    which: usize,
+    [x, y]: [Var; 2],
+) -> Var {
+    match adapters {
+        None => y,
+        Some(adapters) => adapters.record(tape, layer, which, x, y),
+    }
+}
+
+/// The matrices of a layer's feed-forward part.
+struct LayerProducts<'a, B: Backend> {
+    layer: usize,
+    matrices: &'a [Matrix],
+    places: &'a [Range<usize>],
+    adapters: Option<&'a Adapters<B>>,
+}
+
+impl<B: Backend> Products<B> for LayerProducts<'_, B> {
+    fn param(&self, matrix: usize) -> Param {
+        Param::new(BASE, self.places[matrix].clone())
+    }
+
+    fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
+        let extras = LinearExtras {
+            residual,
+            ..Default::default()
+        };
+        let outputs = self.matrices[matrix].outputs();
+        let y = tape.linear_with(x, self.param(matrix), outputs, extras);
+        adapted(tape, self.adapters, self.layer, BLOCK + matrix, [x, y])
+    }
+}
+
+/// Number of the linear layer of queries, keys and values.
+const QKV: usize = 0;
+/// Number of the linear layer behind attention.
+const OUT: usize = 1;
+/// Number of the first matrix of the feed-forward part.
+const BLOCK: usize = 2;
+
+/// A linear layer that may have an adapter.
+pub(super) struct Linear {
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    /// Name of the adapter below `model.layers.N.`; without one it has none.
+    pub(super) adapter: Option<&'static str>,
 }
 
 impl Linear {
-    pub(super) const ALL: [Self; 4] = [Self::Qkv, Self::Out, Self::GateUp, Self::Down];
-
-    /// Outputs and inputs.
-    pub(super) fn shape(self, config: &ModelConfig) -> (usize, usize) {
+    /// Those of a layer, by number.
+    pub(super) fn all(config: &ModelConfig) -> Vec<Self> {
         let attention = config.attention();
-        match self {
-            Self::Qkv => (attention.qkv_cols(), config.dim),
-            Self::Out => (config.dim, attention.out_cols()),
-            Self::GateUp => (2 * config.ffn, config.dim),
-            Self::Down => (config.dim, config.ffn),
-        }
+        let of_attention = |outputs, inputs, name| Self {
+            outputs,
+            inputs,
+            adapter: Some(name),
+        };
+        let mut all = vec![
+            of_attention(attention.qkv_cols(), config.dim, "self_attn.qkv_proj"),
+            of_attention(config.dim, attention.out_cols(), "self_attn.o_proj"),
+        ];
+        let block = config.block.matrices(config.widths()).into_iter();
+        all.extend(block.map(|matrix| Self {
+            outputs: matrix.outputs(),
+            inputs: matrix.inputs,
+            adapter: matrix.adapter,
+        }));
+        all
     }
 
-    pub(super) fn place(self, layer: &LayerPlaces) -> &Range<usize> {
-        match self {
-            Self::Qkv => &layer.qkv,
-            Self::Out => &layer.out,
-            Self::GateUp => &layer.gate_up,
-            Self::Down => &layer.down,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Qkv => "self_attn.qkv_proj",
-            Self::Out => "self_attn.o_proj",
-            Self::GateUp => "mlp.gate_up_proj",
-            Self::Down => "mlp.down_proj",
+    /// Where the one of this number lies.
+    pub(super) fn place(number: usize, layer: &LayerPlaces) -> &Range<usize> {
+        match number {
+            QKV => &layer.qkv,
+            OUT => &layer.out,
+            matrix => &layer.block[matrix - BLOCK],
         }
     }
 }

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::spec::{Cut, Home, ModelSpec, SpecError, TensorSpec};
+use crate::model::LayerBlock;
+use crate::model::block::{Cutting, Widths};
+use crate::setting::Chosen;
 
 /// The numbers of a decoder-only model with RMS norms, grouped-query attention and SwiGLU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +17,9 @@ pub struct Llama {
     pub hidden: usize,
     /// Inner width of the feed-forward blocks.
     pub intermediate: usize,
+    /// The feed-forward blocks.
+    #[serde(default)]
+    pub block: LayerBlock,
     /// Query heads.
     pub heads: usize,
     /// Key and value heads; divides `heads`.
@@ -49,6 +55,9 @@ impl Llama {
     /// | `gate_proj`, `up_proj` | rows |
     /// | `o_proj` | columns, by heads |
     /// | `down_proj` | columns |
+    /// | `w1`, `w3` of each expert | rows |
+    /// | `w2` of each expert | columns |
+    /// | the router | whole |
     /// | `embed_tokens`, `lm_head` | rows: the vocabulary |
     /// | norms, value head | whole |
     ///
@@ -70,6 +79,7 @@ impl Llama {
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(SpecError::Heads { heads, kv_heads });
         }
+        self.block.check()?;
         let rows = |unit| Cut::Split { dim: 0, unit };
         let columns = |unit| Cut::Split { dim: 1, unit };
         let shared = Cut::Cover {
@@ -93,14 +103,20 @@ impl Llama {
                 columns(head_width),
             ),
             ("post_attention_layernorm.weight", vec![hidden], Cut::Whole),
-            ("mlp.gate_proj.weight", vec![intermediate, hidden], rows(1)),
-            ("mlp.up_proj.weight", vec![intermediate, hidden], rows(1)),
-            (
-                "mlp.down_proj.weight",
-                vec![hidden, intermediate],
-                columns(1),
-            ),
         ];
+        let widths = Widths {
+            dim: hidden,
+            ffn: intermediate,
+        };
+        let block = self.block.tensors(widths);
+        layer.extend(block.iter().map(|(name, shape, cutting)| {
+            let cut = match cutting {
+                Cutting::Whole => Cut::Whole,
+                Cutting::Outputs => rows(1),
+                Cutting::Inputs => columns(1),
+            };
+            (name.as_str(), shape.clone(), cut)
+        }));
         if self.head_norms {
             layer.push(("self_attn.q_norm.weight", vec![head_width], Cut::Whole));
             layer.push(("self_attn.k_norm.weight", vec![head_width], Cut::Whole));
@@ -202,10 +218,9 @@ fn cut_of(name: &str) -> Option<usize> {
         .strip_suffix(".weight")
         .or_else(|| name.strip_suffix(".bias"))?;
     match module.rsplit('.').next()? {
-        "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "embed_tokens" | "lm_head" => {
-            Some(0)
-        }
-        "o_proj" | "down_proj" => Some(1),
+        "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" | "w1" | "w3" | "embed_tokens"
+        | "lm_head" => Some(0),
+        "o_proj" | "down_proj" | "w2" => Some(1),
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::setting::SettingError;
 use serde::{Deserialize, Serialize};
 
 /// The tensors of a model in their order. Elsewhere a tensor is its place in this list.
@@ -80,9 +81,12 @@ pub enum Home {
 }
 
 /// Why a list of tensors is not a model. Nothing has happened; the list has to change.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
+    /// A setting of the feed-forward blocks means nothing.
+    #[error(transparent)]
+    Block(#[from] SettingError),
     /// Pipelines are cut between layers.
     #[error("the model has no layers")]
     NoLayers,

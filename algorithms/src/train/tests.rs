@@ -1,7 +1,7 @@
 //! Tests of training.
 
 use super::*;
-use crate::model::{LoraConfig, ModelConfig, Sequence};
+use crate::model::{LayerBlock, LoraConfig, Model, ModelConfig, Moe, Sequence};
 use crate::objective::{KlEstimator, KlPenalty, PolicyBatch, PolicyObjective, Reduction, Totals};
 
 fn config() -> ModelConfig {
@@ -14,6 +14,18 @@ fn config() -> ModelConfig {
         head_dim: 6,
         ffn: 20,
         ..ModelConfig::default()
+    }
+}
+
+/// The same with experts in place of a dense block.
+fn mixture() -> ModelConfig {
+    ModelConfig {
+        ffn: 10,
+        block: LayerBlock::Moe(Moe {
+            experts: 4,
+            experts_per_token: 2,
+        }),
+        ..config()
     }
 }
 
@@ -104,27 +116,68 @@ fn the_gradient_of_a_whole_model_is_the_slope_of_its_loss() {
         ..config()
     };
     gradient_holds(Trainer::new(model(critic, 1), settings()));
-    let mut adapted = model(config(), 1);
-    adapted.add_lora(
-        LoraConfig {
-            rank: 3,
-            alpha: 6.0,
-        },
-        5,
-    );
-    let mut trainer = Trainer::new(adapted, settings());
-    // A step away from the start, where half of the adapters' gradient is zero.
-    trainer.accumulate(&batch(), &mut mixed);
-    trainer.apply(1.0);
-    gradient_holds(trainer);
+    gradient_holds(Trainer::new(model(mixture(), 2), settings()));
+    for config in [config(), mixture()] {
+        let mut adapted = model(config, 1);
+        adapted.add_lora(
+            LoraConfig {
+                rank: 3,
+                alpha: 6.0,
+            },
+            5,
+        );
+        let mut trainer = Trainer::new(adapted, settings());
+        // A step away from the start, where half of the adapters' gradient is zero.
+        trainer.accumulate(&batch(), &mut mixed);
+        trainer.apply(1.0);
+        gradient_holds(trainer);
+    }
+}
+
+/// Experts that no token chose have no gradient, and the router has one.
+#[test]
+fn the_gradient_of_a_mixture_reaches_what_was_chosen() {
+    let mut one = mixture();
+    one.layers = 1;
+    let mut trainer = Trainer::new(model(one, 1), TrainConfig::default());
+    let sequence = Sequence {
+        tokens: &[4, 4],
+        prompt: 1,
+    };
+    let batch = Batch::pack(&[sequence]).unwrap();
+    trainer.accumulate(&batch, &mut CrossEntropy::mean_over(1));
+    let gradient = trainer.gradient();
+    let layout = trainer.model().layout();
+    let moved = |name: &str| {
+        let entry = layout.get(name).unwrap();
+        gradient[entry.range.clone()].iter().any(|g| *g != 0.0)
+    };
+    assert!(moved("model.layers.0.block_sparse_moe.gate.weight"));
+    for part in ["w1", "w2", "w3"] {
+        let name = |e: usize| format!("model.layers.0.block_sparse_moe.experts.{e}.{part}.weight");
+        let chosen = (0..4).filter(|expert| moved(&name(*expert)));
+        assert_eq!(chosen.count(), 2, "one token, two experts: {part}");
+    }
 }
 
 #[test]
 fn a_model_learns_a_batch_by_heart() {
+    learns_by_heart(config(), Optimizer::default());
+}
+
+#[test]
+fn a_mixture_learns_a_batch_by_heart() {
+    learns_by_heart(mixture(), Optimizer::default());
+    learns_by_heart(mixture(), Optimizer::Muon(Muon::default()));
+}
+
+#[track_caller]
+fn learns_by_heart(config: ModelConfig, optimizer: Optimizer) {
     let mut trainer = Trainer::new(
-        model(config(), 1),
+        model(config, 1),
         TrainConfig {
             lr: 1e-2,
+            optimizer,
             ..TrainConfig::default()
         },
     );

@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::model::VisionConfig;
+use crate::model::block::Widths;
+use crate::model::{LayerBlock, VisionConfig};
+use crate::setting::Chosen;
 
 /// A family of decoder-only models: they differ in which projections have a bias or a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Family {
-    /// Llama, SmolLM2, Mistral without a window.
+    /// Llama, SmolLM2, Mistral and Mixtral without a window.
     Llama,
     /// Qwen 2 and 2.5: queries, keys and values have a bias.
     Qwen2,
@@ -37,6 +39,9 @@ pub struct ModelFields {
     pub head_width: usize,
     /// Inner width of the feed-forward blocks.
     pub feed_forward: usize,
+    /// The feed-forward blocks.
+    #[serde(default)]
+    pub block: LayerBlock,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// Base of the rotary embedding's frequencies.
@@ -57,23 +62,29 @@ impl ModelFields {
     /// Names and shapes of all parameters, by Hugging Face's names.
     #[must_use]
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
-        let (hidden, inner) = (self.hidden, self.feed_forward);
+        let hidden = self.hidden;
+        let widths = Widths {
+            dim: hidden,
+            ffn: self.feed_forward,
+        };
         let queries = self.heads * self.head_width;
         let keys = self.kv_heads * self.head_width;
-        let mut layer = vec![
-            ("input_layernorm", vec![hidden]),
-            ("self_attn.q_proj", vec![queries, hidden]),
-            ("self_attn.k_proj", vec![keys, hidden]),
-            ("self_attn.v_proj", vec![keys, hidden]),
-            ("self_attn.o_proj", vec![hidden, queries]),
-            ("post_attention_layernorm", vec![hidden]),
-            ("mlp.gate_proj", vec![inner, hidden]),
-            ("mlp.up_proj", vec![inner, hidden]),
-            ("mlp.down_proj", vec![hidden, inner]),
-        ];
+        let mut layer: Vec<(String, Vec<usize>)> = [
+            ("input_layernorm.weight", vec![hidden]),
+            ("self_attn.q_proj.weight", vec![queries, hidden]),
+            ("self_attn.k_proj.weight", vec![keys, hidden]),
+            ("self_attn.v_proj.weight", vec![keys, hidden]),
+            ("self_attn.o_proj.weight", vec![hidden, queries]),
+            ("post_attention_layernorm.weight", vec![hidden]),
+        ]
+        .map(|(name, shape)| (name.to_owned(), shape))
+        .into();
+        let block = self.block.tensors(widths).into_iter();
+        layer.extend(block.map(|(name, shape, _)| (name, shape)));
         if self.family == Family::Qwen3 {
-            layer.push(("self_attn.q_norm", vec![self.head_width]));
-            layer.push(("self_attn.k_norm", vec![self.head_width]));
+            for name in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
+                layer.push((name.to_owned(), vec![self.head_width]));
+            }
         }
         let mut shapes = vec![(
             "model.embed_tokens.weight".into(),
@@ -81,7 +92,7 @@ impl ModelFields {
         )];
         for index in 0..self.layers {
             for (name, shape) in &layer {
-                shapes.push((format!("model.layers.{index}.{name}.weight"), shape.clone()));
+                shapes.push((format!("model.layers.{index}.{name}"), shape.clone()));
             }
             if self.family == Family::Qwen2 {
                 for (name, width) in [("q", queries), ("k", keys), ("v", keys)] {
@@ -116,11 +127,16 @@ impl ModelFields {
         };
         let needed =
             |key: &str| number(key).ok_or_else(|| format!("configuration without `{key}`"));
-        let family = match config.get("model_type").and_then(Value::as_str) {
-            Some("llama") => Family::Llama,
-            Some("qwen2") => Family::Qwen2,
-            Some("qwen3") => Family::Qwen3,
-            other => return Err(format!("model type {other:?}")),
+        let model_type = config.get("model_type").and_then(Value::as_str);
+        let dense = LayerBlock::default();
+        let (family, block) = match model_type {
+            Some("llama") => (Family::Llama, dense),
+            Some("qwen2") => (Family::Qwen2, dense),
+            Some("qwen3") => (Family::Qwen3, dense),
+            other => match other.and_then(|own| LayerBlock::read(own, config)) {
+                Some(block) => (Family::Llama, block?),
+                None => return Err(format!("model type {other:?}")),
+            },
         };
         let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
         for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
@@ -160,6 +176,7 @@ impl ModelFields {
             kv_heads: number("num_key_value_heads").unwrap_or(heads),
             head_width: number("head_dim").unwrap_or(hidden / heads),
             feed_forward: needed("intermediate_size")?,
+            block,
             context: needed("max_position_embeddings")?,
             rope_theta: theta.and_then(Value::as_f64).unwrap_or(10_000.0),
             norm_epsilon: config
@@ -181,14 +198,12 @@ impl ModelFields {
 
     /// Writes `config.json` for transformers before and after version 5.
     pub(super) fn to_config(&self, stored_type: &str) -> Value {
-        let (model_type, class) = match self.family {
+        let dense = match self.family {
             Family::Llama => ("llama", "LlamaForCausalLM"),
             Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
             Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         };
         let mut config = json!({
-            "architectures": [class],
-            "model_type": model_type,
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,
             "num_hidden_layers": self.layers,
@@ -207,6 +222,9 @@ impl ModelFields {
             "value_head": self.value_head,
             "torch_dtype": stored_type,
         });
+        let (model_type, class) = self.block.write(&mut config).unwrap_or(dense);
+        config["model_type"] = json!(model_type);
+        config["architectures"] = json!([class]);
         if let Some(vision) = &self.vision {
             config["vision_config"] = json!(vision);
         }
@@ -239,6 +257,7 @@ impl ModelFields {
                 self.heads, self.kv_heads
             ));
         }
+        self.block.check().map_err(|error| error.to_string())?;
         if !self.head_width.is_multiple_of(2) {
             return Err(format!("heads of odd width {}", self.head_width));
         }

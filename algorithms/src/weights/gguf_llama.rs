@@ -8,6 +8,7 @@ use super::{
     gguf::Gguf,
     loaded::{LoadedModel, LoadedTensor},
 };
+use crate::model::LayerBlock;
 
 /// Loads a GGUF file of the `llama` architecture and decodes all its tensors to `f32`.
 ///
@@ -73,6 +74,9 @@ fn fields(gguf: &Gguf) -> Result<ModelFields, String> {
     {
         return Err(format!("scaling {kind:?} of the rotary embedding"));
     }
+    if let Some(experts) = number("llama.expert_count").filter(|&experts| experts > 0) {
+        return Err(format!("a mixture of {experts} experts in a GGUF file"));
+    }
     let hidden = needed("llama.embedding_length")?;
     let heads = needed("llama.attention.head_count")?;
     let head_width = match number("llama.attention.key_length") {
@@ -94,6 +98,7 @@ fn fields(gguf: &Gguf) -> Result<ModelFields, String> {
         kv_heads: number("llama.attention.head_count_kv").unwrap_or(heads),
         head_width,
         feed_forward: needed("llama.feed_forward_length")?,
+        block: LayerBlock::default(),
         context: needed("llama.context_length")?,
         rope_theta: gguf.float("llama.rope.freq_base").unwrap_or(10_000.0),
         norm_epsilon: gguf

@@ -9,7 +9,7 @@ use super::{
 use crate::model::{ConfigError, Model, ModelConfig, Rope};
 
 /// Why a loaded model could not become a [`Model`]. The loaded model is dropped.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The network has no such layers yet.
@@ -42,6 +42,7 @@ impl ModelFields {
             kv_heads: self.kv_heads,
             head_dim: self.head_width,
             ffn: self.feed_forward,
+            block: self.block,
             rope_theta: self.rope_theta as f32,
             rope: Rope::HalfSplit,
             norm_eps: self.norm_epsilon as f32,
@@ -190,6 +191,7 @@ impl<'a> ModelView<'a> {
             kv_heads: config.kv_heads,
             head_width: config.head_dim,
             feed_forward: config.ffn,
+            block: config.block,
             context,
             rope_theta: config.rope_theta.into(),
             norm_epsilon: config.norm_eps.into(),

@@ -450,11 +450,78 @@ fn configurations_of_both_generations_are_read() {
 }
 
 #[test]
+fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
+    use crate::model::{LayerBlock, Moe};
+
+    let base = r#""model_type": "mixtral", "vocab_size": 10, "hidden_size": 8,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+        "max_position_embeddings": 32, "num_local_experts": 4"#;
+    let told = r#", "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 1e6"#;
+    let read_whole = |text: &str| {
+        let json = serde_json::from_str(&format!("{{{text}}}")).unwrap();
+        ModelFields::from_config(&json)
+    };
+    let read = |extra: &str| read_whole(&format!("{base}{told}{extra}"));
+    for key in ["num_key_value_heads", "rms_norm_eps", "rope_theta"] {
+        let left_out = told.replace(key, "other");
+        let error = read_whole(&format!("{base}{left_out}")).unwrap_err();
+        assert_eq!(error, format!("configuration without `{key}`"));
+    }
+    // Of training alone, and not used.
+    let fields = read(
+        r#", "num_experts_per_tok": 3, "sliding_window": null, "router_jitter_noise": 0.1,
+            "output_router_logits": true, "router_aux_loss_coef": 0.02"#,
+    )
+    .unwrap();
+    let experts = Moe {
+        experts: 4,
+        experts_per_token: 3,
+    };
+    assert_eq!(fields.block, LayerBlock::Moe(experts));
+    assert_eq!(fields.family, Family::Llama);
+    for (extra, why) in [
+        ("", "configuration without `num_experts_per_tok`"),
+        (r#", "num_experts_per_tok": 0"#, "moe.experts_per_token"),
+        (r#", "num_experts_per_tok": 5"#, "moe.experts_per_token"),
+        (
+            r#", "num_experts_per_tok": 2, "sliding_window": 16"#,
+            "`sliding_window`",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "hidden_act": "gelu""#,
+            "activation \"gelu\"",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "num_local_experts": 2000"#,
+            "moe.experts: expected a whole number from 1 to 1024, found 2000",
+        ),
+    ] {
+        let error = read(extra).unwrap_err();
+        assert!(error.contains(why), "{extra}: {error}");
+    }
+
+    let mut gguf = tiny();
+    gguf.integer("llama.expert_count", 8);
+    let error = load_gguf(&open(&gguf.bytes()).unwrap()).unwrap_err();
+    let why = "a mixture of 8 experts in a GGUF file is not supported";
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+#[test]
 fn a_model_survives_its_checkpoint() {
-    use crate::model::{Model, ModelConfig};
+    use crate::model::{LayerBlock, Model, ModelConfig, Moe};
     use odeon_gpu::Cpu;
 
-    for (qkv_bias, tied_head, value_head) in [(false, true, true), (true, false, false)] {
+    let dense = LayerBlock::default();
+    let experts = LayerBlock::Moe(Moe {
+        experts: 3,
+        experts_per_token: 2,
+    });
+    for (qkv_bias, tied_head, value_head, block) in [
+        (false, true, true, dense),
+        (true, false, false, dense),
+        (false, false, true, experts),
+    ] {
         let config = ModelConfig {
             vocab: 32,
             dim: 16,
@@ -466,6 +533,7 @@ fn a_model_survives_its_checkpoint() {
             qkv_bias,
             tied_head,
             value_head,
+            block,
             ..ModelConfig::default()
         };
         let model = Model::init(Cpu::new(1), config, 7).unwrap();

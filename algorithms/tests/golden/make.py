@@ -2,16 +2,25 @@
 weights drawn at random, what they say of some text, the gradient of the mean cross-entropy, and the
 losses of a few steps of AdamW.
 
-usage: python make.py   (needs torch, transformers and safetensors)
+usage: python make.py [name]...   (needs torch, transformers and safetensors; all without a name)
 """
 
+import copy
 import json
+import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 HERE = Path(__file__).parent
 SHAPE = dict(
@@ -35,6 +44,16 @@ MODELS = {
         ),
     ),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SHAPE, tie_word_embeddings=False)),
+    "mixtral": (
+        MixtralForCausalLM,
+        MixtralConfig(
+            **{**SHAPE, "intermediate_size": 12},
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=None,
+            tie_word_embeddings=True,
+        ),
+    ),
 }
 ADAMW = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
 STEPS = 8
@@ -42,6 +61,13 @@ STEPS = 8
 
 def save(folder, model, tensors):
     folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(model, MixtralForCausalLM):
+        # In memory its experts are one tensor; transformers itself knows how they are stored.
+        stored = copy.deepcopy(model)
+        stored.load_state_dict(tensors, strict=False)
+        stored.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        return
     model.config.save_pretrained(folder)
     tied = model.config.tie_word_embeddings
     kept = {
@@ -59,7 +85,8 @@ def loss_of(model, text):
     return -told.mean(), told
 
 
-for name, (kind, config) in MODELS.items():
+for name in sys.argv[1:] or MODELS:
+    kind, config = MODELS[name]
     torch.manual_seed(1)
     model = kind(config)
     for parameter in model.parameters():

@@ -93,3 +93,9 @@ fn a_llama_computes_and_learns_as_in_pytorch() {
 fn a_qwen2_computes_and_learns_as_in_pytorch() {
     check("qwen2");
 }
+
+/// Experts, their router, and its gradient through the weights of those that are chosen.
+#[test]
+fn a_mixtral_computes_and_learns_as_in_pytorch() {
+    check("mixtral");
+}

@@ -244,6 +244,7 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
             kv_heads: model.kv_heads,
             head_dim: model.hidden / model.heads,
             ffn: model.ffn,
+            block: model.block,
             ..ModelConfig::default()
         };
         check_memory(text, recipe, &Shape::new(recipe, &tokenizer))?;

@@ -1435,6 +1435,7 @@ fn runs_are_compared_by_what_they_learnt() {
 
 /// A place with checkpoints of two steps that two ranks have saved: a model that can be exported.
 fn save_checkpoints(place: &Path) {
+    use odeon_algorithms::model::LayerBlock;
     use odeon_algorithms::parallel::{Llama, Part};
     use odeon_checkpoint::{Checkpointer, Dtype, Local, MODEL, Options, Save, Storage, within};
 
@@ -1442,6 +1443,7 @@ fn save_checkpoints(place: &Path) {
         layers: 2,
         hidden: 16,
         intermediate: 40,
+        block: LayerBlock::default(),
         heads: 4,
         kv_heads: 2,
         head_width: 4,

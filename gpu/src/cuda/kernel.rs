@@ -69,7 +69,7 @@ kernels! {
     Flat "flat": fill scale axpy add_bias column_sums add_parts square_parts add_squares round_flat
         round_rows gather_rows;
     Rows "rows": rms_norm rms_norm_dx rms_norm_dweight rope swiglu swiglu_backward gather scatter
-        combine_dsrc combine_dweights softmax;
+        combine_dsrc combine_dweights softmax route route_backward;
     Vocab "vocab": vocab_fold vocab_finish vocab_gradient vocab_gradient_bf16;
     Attention "attention": attention_round attention_delta
         attention_forward_32 attention_dkv_32 attention_dq_32

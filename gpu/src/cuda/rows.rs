@@ -1,6 +1,6 @@
 //! Flat and row-wise operations: what each kernel is given.
 
-use crate::backend::{RopeShape, RopeStyle, Store};
+use crate::backend::{RopeShape, RopeStyle, RouteShape, Store};
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
@@ -322,6 +322,69 @@ impl<C: Card> Cuda<C> {
             let grid = [rows.len() as u64, 1, 1];
             queue.launch(Kernel::combine_dweights, grid, row_threads(cols), args);
         }
+    }
+
+    pub(super) fn routed(
+        &self,
+        RouteShape { experts, top }: RouteShape,
+        x: CudaView<'_, C>,
+        chosen: &mut [u32],
+        weights: &CudaViewMut<'_, C>,
+    ) {
+        assert!(1 <= top && top <= experts, "some of the experts");
+        let rows = chosen.len() / top;
+        assert!(
+            x.len() == rows * experts && weights.len() == rows * top,
+            "one row of choices a row"
+        );
+        if rows == 0 {
+            return;
+        }
+        let mut bytes = vec![0; 4 * chosen.len()];
+        let mut queue = self.begun();
+        let chosen_at = queue.scratch(bytes.len() as u64);
+        let args = vec![
+            x.into(),
+            Arg::Pointer(chosen_at),
+            weights.into(),
+            Arg::U32(rows as u32),
+            Arg::U32(experts as u32),
+            Arg::U32(top as u32),
+        ];
+        queue.launch(Kernel::route, [rows.div_ceil(128) as u64, 1, 1], 128, args);
+        queue.download(chosen_at, &mut bytes);
+        for (chosen, bytes) in chosen.iter_mut().zip(bytes.as_chunks::<4>().0) {
+            *chosen = u32::from_le_bytes(*bytes);
+        }
+    }
+
+    pub(super) fn routed_backward(
+        &self,
+        RouteShape { experts, top }: RouteShape,
+        chosen: &[u32],
+        [weights, dweights]: [CudaView<'_, C>; 2],
+        (dx, store): &(CudaViewMut<'_, C>, Store),
+    ) {
+        assert!(
+            weights.len() == chosen.len()
+                && dweights.len() == chosen.len()
+                && dx.len() * top == chosen.len() * experts,
+            "one row of choices a row"
+        );
+        let count = dx.len() as u64;
+        let mut queue = self.queue();
+        let [chosen_at] = queue.begin([as_bytes(chosen).as_slice()]);
+        let args = vec![
+            Arg::Pointer(chosen_at),
+            weights.into(),
+            dweights.into(),
+            dx.into(),
+            Arg::U64(count),
+            Arg::U32(experts as u32),
+            Arg::U32(top as u32),
+            (*store == Store::Add).into(),
+        ];
+        queue.launch(Kernel::route_backward, chunks(count), 256, args);
     }
 
     pub(super) fn probabilities(

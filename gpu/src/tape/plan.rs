@@ -2,6 +2,7 @@
 
 use super::{Op, Tape, Var};
 use crate::backend::Backend;
+use crate::dispatch::Dispatch;
 
 /// Where every value and gradient of a recording lies, and for how long.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ impl Plan {
 pub struct Arena<B: Backend> {
     pub(super) slots: Vec<B::Buffer>,
     pub(super) live: Vec<bool>,
+    /// What routers have chosen, of the pass that runs.
+    pub(super) lists: Vec<Dispatch>,
 }
 
 impl<B: Backend> Default for Arena<B> {
@@ -32,6 +35,7 @@ impl<B: Backend> Default for Arena<B> {
         Self {
             slots: Vec::new(),
             live: Vec::new(),
+            lists: Vec::new(),
         }
     }
 }
@@ -189,10 +193,14 @@ impl<B: Backend> Tape<B> {
     fn residual_shares(&self, grads: &[Option<Life>]) -> Vec<Option<usize>> {
         let mut shares = vec![None; self.vars.len()];
         for (i, op) in self.ops.iter().enumerate() {
-            let Op::Linear { x, extras, out, .. } = op else {
-                continue;
+            let (x, residual, out) = match op {
+                Op::Linear { x, extras, out, .. } => (x, extras.residual, out),
+                Op::Combine {
+                    x, residual, out, ..
+                } => (x, *residual, out),
+                _ => continue,
             };
-            let (Some(residual), Some(_)) = (extras.residual, grads[out.0]) else {
+            let (Some(residual), Some(_)) = (residual, grads[out.0]) else {
                 continue;
             };
             if residual != *x

@@ -1,9 +1,11 @@
 //! The forward and the backward pass of a recording.
 
 use std::mem;
+use std::ops::Range;
 
-use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Tape, Var, VocabVars};
-use crate::backend::{Addends, Backend, MatMul, Store, VocabGrad, VocabStats};
+use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Rows, Tape, Var, VocabVars};
+use crate::backend::{Addends, Backend, MatMul, RouteShape, Store, VocabGrad, VocabStats};
+use crate::dispatch::Dispatch;
 
 impl<B: Backend> Tape<B> {
     /// Writes an input.
@@ -107,24 +109,41 @@ impl<B: Backend> Run<'_, B> {
             Op::Select { x, rows, out } => {
                 let cols = self.tape.vars[out.0].cols;
                 self.produce([*out], |run, [out]| {
-                    backend.gather(cols, rows, run.value(*x), out);
+                    backend.gather(cols, run.rows(rows), run.value(*x), out);
                 });
             }
             Op::Combine {
                 x,
                 weights,
                 rows,
+                residual,
                 out,
             } => {
                 let len = self.tape.len(*out);
                 let cols = self.tape.vars[out.0].cols;
                 let slot = self.plan.values[out.0].expect("an output has a place");
                 let mut dst = mem::take(&mut self.arena.slots[slot]);
-                backend.fill(B::view_mut(&mut dst, 0..len), 0.0);
-                let view = B::view_mut(&mut dst, 0..len);
+                let begun = B::view_mut(&mut dst, 0..len);
+                match residual {
+                    Some(residual) => backend.copy(self.value(*residual), begun),
+                    None => backend.fill(begun, 0.0),
+                }
+                let (view, rows) = (B::view_mut(&mut dst, 0..len), self.rows(rows));
                 backend.combine(cols, rows, self.value(*weights), self.value(*x), view);
                 self.arena.slots[slot] = dst;
             }
+            Op::Route {
+                x,
+                shape,
+                list,
+                out,
+            } => self.route(*x, *shape, *list, *out),
+            Op::Experts {
+                x,
+                weights,
+                list,
+                out,
+            } => self.experts(*x, weights, *list, *out),
             Op::Linear {
                 x,
                 weight,
@@ -210,6 +229,33 @@ impl<B: Backend> Run<'_, B> {
         self.arena.slots[slot] = dst;
     }
 
+    fn route(&mut self, x: Var, shape: RouteShape, list: usize, out: Var) {
+        let lists = &mut self.arena.lists;
+        if lists.len() <= list {
+            lists.resize_with(list + 1, Dispatch::default);
+        }
+        let mut dispatch = mem::take(&mut lists[list]);
+        let (backend, rows) = (self.backend, self.tape.vars[x.0].rows);
+        self.produce([out], |run, [out]| {
+            dispatch.route(backend, shape, rows, run.value(x), out);
+        });
+        self.arena.lists[list] = dispatch;
+    }
+
+    fn experts(&mut self, x: Var, weights: &[Param], list: usize, out: Var) {
+        let backend = self.backend;
+        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
+        let slot = self.plan.values[out.0].expect("an output has a place");
+        let mut dst = mem::take(&mut self.arena.slots[slot]);
+        for (expert, taken) in self.arena.lists[list].experts() {
+            let y = B::view_mut(&mut dst, taken.start * outputs..taken.end * outputs);
+            let x = self.value_rows(x, &taken, inputs);
+            let call = MatMul::linear(taken.len(), outputs, inputs);
+            backend.matmul(call, x, self.param(&weights[expert]), y);
+        }
+        self.arena.slots[slot] = dst;
+    }
+
     fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
         let backend = self.backend;
         if let Op::Rope {
@@ -241,7 +287,7 @@ impl<B: Backend> Run<'_, B> {
                         backend.fill(dx.dst().0, 0.0);
                     }
                     let cols = self.tape.vars[x.0].cols;
-                    backend.scatter_add(cols, rows, self.grad(*out), dx.dst().0);
+                    backend.scatter_add(cols, self.rows(rows), self.grad(*out), dx.dst().0);
                     self.put(Some(dx));
                 }
             }
@@ -249,12 +295,13 @@ impl<B: Backend> Run<'_, B> {
                 x,
                 weights,
                 rows,
+                residual,
                 out,
             } => {
                 let (mut dx, mut dweights) = (self.take_grad(*x), self.take_grad(*weights));
                 backend.combine_backward(
                     self.tape.vars[out.0].cols,
-                    rows,
+                    self.rows(rows),
                     self.value(*weights),
                     self.value(*x),
                     self.grad(*out),
@@ -263,7 +310,27 @@ impl<B: Backend> Run<'_, B> {
                 );
                 self.put(dx);
                 self.put(dweights);
+                self.residual_backward(*residual, *out);
             }
+            Op::Route {
+                x,
+                shape,
+                list,
+                out,
+            } => {
+                if let Some(mut dx) = self.take_grad(*x) {
+                    let chosen = self.arena.lists[*list].chosen();
+                    let (weights, dweights) = (self.value(*out), self.grad(*out));
+                    backend.route_backward(*shape, chosen, weights, dweights, dx.dst());
+                    self.put(Some(dx));
+                }
+            }
+            Op::Experts {
+                x,
+                weights,
+                list,
+                out,
+            } => self.experts_backward(*x, weights, *list, *out, gradients),
             Op::Linear {
                 x,
                 weight,
@@ -381,7 +448,13 @@ impl<B: Backend> Run<'_, B> {
             backend.matmul(call, self.grad(out), self.param(weight), dx.dst().0);
             self.put(Some(dx));
         }
-        let Some(residual) = extras.residual else {
+        self.residual_backward(extras.residual, out);
+    }
+
+    /// The gradient of a sum is that of its residual, too.
+    fn residual_backward(&mut self, residual: Option<Var>, out: Var) {
+        let backend = self.backend;
+        let Some(residual) = residual else {
             return;
         };
         if self.plan.grads[residual.0] == self.plan.grads[out.0] {
@@ -393,6 +466,36 @@ impl<B: Backend> Run<'_, B> {
             }
             self.put(Some(dr));
         }
+    }
+
+    fn experts_backward(
+        &mut self,
+        x: Var,
+        weights: &[Param],
+        list: usize,
+        out: Var,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let backend = self.backend;
+        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
+        let mut dx = self.take_grad(x);
+        let slot = self.plan.grads[out.0].expect("a gradient that is read has a place");
+        for (expert, taken) in self.arena.lists[list].experts() {
+            let (weight, rows) = (&weights[expert], taken.len());
+            let dy = taken.start * outputs..taken.end * outputs;
+            let dy = B::view(&self.arena.slots[slot], dy);
+            if let Some(dw) = self.param_grad(gradients, weight) {
+                let call = MatMul::linear_dw(rows, outputs, inputs).stored(Store::Add);
+                backend.matmul(call, dy, self.value_rows(x, &taken, inputs), dw);
+            }
+            if let Some(dx) = &mut dx {
+                let own = taken.start * inputs..taken.end * inputs;
+                let call = MatMul::linear_dx(rows, outputs, inputs).stored(dx.store);
+                let dst = B::view_mut(&mut dx.buffer, own);
+                backend.matmul(call, dy, self.param(weight), dst);
+            }
+        }
+        self.put(dx);
     }
 
     fn custom_backward(&mut self, op: &dyn CustomOp<B>, inputs: &[Var], out: Var) {
@@ -434,6 +537,20 @@ impl<B: Backend> Run<'_, B> {
     fn value(&self, v: Var) -> B::View<'_> {
         let slot = self.plan.values[v.0].expect("a value that is read has a place");
         B::view(&self.arena.slots[slot], 0..self.tape.len(v))
+    }
+
+    /// Some rows of a value of so many columns.
+    fn value_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
+        let slot = self.plan.values[v.0].expect("a value that is read has a place");
+        B::view(&self.arena.slots[slot], rows.start * cols..rows.end * cols)
+    }
+
+    fn rows<'r>(&'r self, rows: &'r Rows) -> &'r [u32] {
+        match rows {
+            Rows::Fixed(rows) => rows,
+            Rows::Taken(list) => self.arena.lists[*list].rows(),
+            Rows::Slots(list) => self.arena.lists[*list].slots(),
+        }
     }
 
     fn grad(&self, v: Var) -> B::View<'_> {

@@ -18,7 +18,7 @@ fn card(precision: Precision) -> Option<Cuda> {
 macro_rules! suite {
     ($name:ident, $precision:expr) => {
         suite!($name, $precision; matmul elementwise reductions rms_norm rope attention swiglu
-            gather combine mixture vocab softmax update packed_linear decode tape
+            gather combine mixture route experts vocab softmax update packed_linear decode tape
             transformer);
     };
     ($name:ident, $precision:expr; $($check:ident)*) => {

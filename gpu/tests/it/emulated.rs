@@ -22,7 +22,7 @@ fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> 
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
         suite!($name, $order, $precision; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture vocab softmax update packed_linear decode tape
+            swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
             transformer);
     };
     ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use odeon::{Clock, System, Timestamp};
 use odeon_diagnosis::Detector;
-use odeon_diagnosis::node::{Node, Silence};
+use odeon_diagnosis::node::{Silence, WatchedNode};
 use tokio::task::JoinHandle;
 
 use crate::agent;
@@ -183,12 +183,12 @@ impl Controller {
         heard.insert(self.node.clone(), Duration::ZERO);
         let nodes = self.catalog.nodes();
         let up = nodes.iter().filter(|row| row.state == NodeState::Up);
-        let up = up.map(|row| Node {
+        let up = up.map(|row| WatchedNode {
             name: row.spec.name.clone(),
             life: (row.spec.boot, row.since.0),
             silent_for: heard.get(&row.spec.name).copied(),
         });
-        let up: Vec<Node> = up.collect();
+        let up: Vec<WatchedNode> = up.collect();
         let silence = self
             .silence
             .get_or_insert_with(|| self.rules.silence(PAUSE, now));
@@ -265,7 +265,7 @@ impl Controller {
 /// for a while, so that it has to listen first.
 pub fn silent(
     silence: &mut Silence,
-    nodes: &[Node],
+    nodes: &[WatchedNode],
     now: Timestamp,
 ) -> Option<BTreeMap<String, Duration>> {
     let found = silence.observe(nodes, Duration::from_nanos(now.0));

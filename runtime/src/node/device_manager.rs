@@ -31,7 +31,7 @@ use odeon_devices::driver::DriverError;
 use odeon_devices::fault::{GpuFault, Remedy};
 use odeon_devices::inventory::{Inventory, Nvml};
 use odeon_diagnosis::device::DeviceFaults;
-use odeon_diagnosis::{Action, Cause, Detector, Finding};
+use odeon_diagnosis::{Action, Detector, Finding, FindingCause};
 use odeon_placement::{Lease, Node, Quota, Resources};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;

@@ -1,5 +1,6 @@
 //! Whatever layout saves, any layout loads, bit for bit.
 
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::parallel::{Llama, Part, Region};
 use odeon_checkpoint::{Dtype, Held, Local, LocalTensor, MODEL, Storage, Which};
 use odeon_mesh::{Mesh, mesh};
@@ -153,6 +154,7 @@ fn llama() -> Llama {
         layers: 4,
         hidden: 16,
         intermediate: 40,
+        block: LayerBlock::default(),
         heads: 4,
         kv_heads: 2,
         head_width: 4,

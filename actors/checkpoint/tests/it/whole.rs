@@ -237,6 +237,7 @@ fn llama() -> Vec<Known> {
         layers: 2,
         hidden: 16,
         intermediate: 40,
+        block: odeon_algorithms::model::LayerBlock::default(),
         heads: 4,
         kv_heads: 2,
         head_width: 4,

@@ -11,12 +11,12 @@ const TOLD: usize = 32;
 /// Digests that a rank remembers: how far it may be ahead and still know of a difference.
 const DIGESTS: usize = 4096;
 const ENTRY_BYTES: usize = 8 + CALL_BYTES + 16;
-/// The most bytes of an encoded [`Word`].
+/// The most bytes of an encoded [`RankWord`].
 pub const WORD_BYTES_MAX: usize = 64 + (TOLD + 1) * ENTRY_BYTES;
 
 /// A call, as one rank tells another of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CallEntry {
     /// The number among the calls of all ranks, or among those of the pair.
     pub sequence: u64,
     /// The call.
@@ -45,8 +45,8 @@ pub struct Record {
 impl Record {
     /// The same, as another rank is told of it.
     #[must_use]
-    pub fn for_rank(&self, rank: usize) -> Entry {
-        Entry {
+    pub fn for_rank(&self, rank: usize) -> CallEntry {
+        CallEntry {
             sequence: self.sequence,
             call: self.call,
             parts: self.parts.get(rank).copied().unwrap_or_default(),
@@ -146,7 +146,7 @@ impl Log {
 
     /// The last call of all ranks.
     #[must_use]
-    pub fn last(&self) -> Option<Entry> {
+    pub fn last(&self) -> Option<CallEntry> {
         let mut together = self.recent.iter().rev().filter(|r| !is_pair(&r.call));
         together.next().map(|record| record.for_rank(usize::MAX))
     }
@@ -156,9 +156,9 @@ impl Log {
     /// # Panics
     /// When the other is no rank of the world.
     #[must_use]
-    pub fn word(&self, to: usize, waiting: Option<&Record>, leaving: bool) -> Word {
+    pub fn word(&self, to: usize, waiting: Option<&Record>, leaving: bool) -> RankWord {
         let of_theirs = |r: &&Record| !is_pair(&r.call) || r.call.peer as usize == to;
-        let mut recent: Vec<Entry> = self
+        let mut recent: Vec<CallEntry> = self
             .recent
             .iter()
             .rev()
@@ -168,7 +168,7 @@ impl Log {
             .collect();
         recent.reverse();
         let (sends, receives) = self.pairs[to];
-        Word {
+        RankWord {
             begun: self.begun,
             digest: self.digest(),
             sends,
@@ -182,7 +182,7 @@ impl Log {
 
 /// The state of a rank, as it tells another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct RankWord {
     /// Its calls of all ranks.
     pub begun: u64,
     /// A hash of them.
@@ -194,9 +194,9 @@ pub struct Word {
     /// Set when it calls no more.
     pub leaving: bool,
     /// Its first call that has not ended.
-    pub waiting: Option<Entry>,
+    pub waiting: Option<CallEntry>,
     /// Its last calls, in which the one that it tells has a part.
-    pub recent: Vec<Entry>,
+    pub recent: Vec<CallEntry>,
 }
 
 /// Why a word is said.
@@ -210,7 +210,7 @@ pub enum Kind {
     Answer,
 }
 
-impl Word {
+impl RankWord {
     /// As it stands on the wire: at most [`WORD_BYTES_MAX`] bytes.
     #[must_use]
     pub fn encode(&self, kind: Kind, membership: &Membership) -> Vec<u8> {
@@ -290,8 +290,8 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
     taken(rest).map(u64::from_le_bytes)
 }
 
-fn entry(rest: &mut &[u8]) -> Option<Entry> {
-    Some(Entry {
+fn entry(rest: &mut &[u8]) -> Option<CallEntry> {
+    Some(CallEntry {
         sequence: number(rest)?,
         call: CollectiveCall::decode(&taken(rest)?)?,
         parts: (number(rest)?, number(rest)?),
@@ -352,7 +352,7 @@ mod tests {
             let bytes = word.encode(Kind::Question, &membership());
             assert!(bytes.len() <= WORD_BYTES_MAX, "{}", bytes.len());
             assert_eq!(
-                Word::decode(&bytes, &membership()),
+                RankWord::decode(&bytes, &membership()),
                 Ok((Kind::Question, word))
             );
         }
@@ -361,7 +361,7 @@ mod tests {
             ..membership()
         };
         let bytes = log.word(1, None, false).encode(Kind::Beat, &stranger);
-        assert!(Word::decode(&bytes, &membership()).is_err());
+        assert!(RankWord::decode(&bytes, &membership()).is_err());
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             let head = Log::new(3).word(1, None, false).encode(Kind::Beat, &membership());
             for at in [0, 16, head.len()] {
                 let bytes = [&head[..at], &tail].concat();
-                drop(Word::decode(&bytes, &membership()));
+                drop(RankWord::decode(&bytes, &membership()));
             }
         }
     }

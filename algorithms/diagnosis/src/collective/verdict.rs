@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use super::log::{Entry, Log, Word, is_pair};
+use super::log::{CallEntry, Log, RankWord, is_pair};
 use odeon_collective::{Fault, Operation};
 
 /// The fault when this rank and another one have called different things, by what each says to the
 /// other.
-pub(super) fn mismatch(ours: &Word, rank: usize, theirs: &Word, other: usize) -> Option<Fault> {
-    let matched = |mine: &Entry| {
-        let same = |entry: &&Entry| {
+pub(super) fn mismatch(
+    ours: &RankWord,
+    rank: usize,
+    theirs: &RankWord,
+    other: usize,
+) -> Option<Fault> {
+    let matched = |mine: &CallEntry| {
+        let same = |entry: &&CallEntry| {
             entry.sequence == mine.sequence
                 && match mine.call.operation {
                     Operation::Send => entry.call.operation == Operation::Receive,
@@ -39,7 +44,7 @@ pub(super) fn mismatch(ours: &Word, rank: usize, theirs: &Word, other: usize) ->
 
 /// The fault when another rank's calls differ from ours, though too long ago for either to know
 /// which.
-pub(super) fn differs(log: &Log, rank: usize, theirs: &Word, other: usize) -> Option<Fault> {
+pub(super) fn differs(log: &Log, rank: usize, theirs: &RankWord, other: usize) -> Option<Fault> {
     let ours = log.digest_after(theirs.begun)?;
     if ours == theirs.digest {
         return None;
@@ -49,7 +54,7 @@ pub(super) fn differs(log: &Log, rank: usize, theirs: &Word, other: usize) -> Op
     Some(called(rank, mine, other, their))
 }
 
-fn called(rank: usize, mine: Entry, other: usize, their: Entry) -> Fault {
+fn called(rank: usize, mine: CallEntry, other: usize, their: CallEntry) -> Fault {
     let mut calls = vec![
         (rank, mine.sequence, mine.call),
         (other, their.sequence, their.call),
@@ -63,8 +68,8 @@ fn called(rank: usize, mine: Entry, other: usize, their: Entry) -> Fault {
 pub(super) fn verdict(
     rank: usize,
     log: &Log,
-    stuck: &Entry,
-    heard: &[Option<Word>],
+    stuck: &CallEntry,
+    heard: &[Option<RankWord>],
     waited: Duration,
 ) -> Option<Fault> {
     let others = || (0..heard.len()).filter(|other| *other != rank);
@@ -109,8 +114,8 @@ pub(super) fn verdict(
 fn of_pair(
     rank: usize,
     log: &Log,
-    stuck: &Entry,
-    heard: &[Option<Word>],
+    stuck: &CallEntry,
+    heard: &[Option<RankWord>],
     waited: Duration,
 ) -> Option<Fault> {
     let peer = stuck.call.peer as usize;
@@ -131,7 +136,7 @@ fn of_pair(
         }
         // It waits in a call that this rank has made: for others, who come late.
         Some(waiting) => {
-            let late = |word: &Word| word.begun < waiting.sequence && word.waiting.is_none();
+            let late = |word: &RankWord| word.begun < waiting.sequence && word.waiting.is_none();
             let ranks: Vec<usize> = (0..heard.len())
                 .filter(|other| *other != rank && heard[*other].as_ref().is_none_or(late))
                 .collect();
@@ -159,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::Detector;
-    use crate::collective::{Stuck, Verdict};
+    use crate::collective::{Stuck, StuckCalls};
     use odeon_collective::{Algorithm, CollectiveCall, ElementType};
 
     fn call(operation: Operation, peer: u32, count: u64) -> CollectiveCall {
@@ -184,7 +189,7 @@ mod tests {
         for call in ranks[0].unwrap().0 {
             stuck = Some(ours.add(*call, vec![]).for_rank(0));
         }
-        let heard: Vec<Option<Word>> = ranks
+        let heard: Vec<Option<RankWord>> = ranks
             .iter()
             .map(|rank| {
                 let (calls, waits, leaves) = (*rank)?;
@@ -202,7 +207,7 @@ mod tests {
             heard: &heard,
             waited: WAITED,
         };
-        let found = Verdict.observe(&seen, now).pop()?;
+        let found = StuckCalls.observe(&seen, now).pop()?;
         assert_eq!(found.who, found.cause.ranks());
         assert!(now.duration_since(found.since) <= WAITED);
         Some(found.cause)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Step;
+use super::RlStep;
 
 /// Windows without a finding after which it begins anew.
 const QUIET: u64 = 3;
@@ -18,7 +18,7 @@ pub(super) struct History {
     /// Steps that were told of.
     pub(super) count: u64,
     /// The newest window: the number of each step, and what it told.
-    last: VecDeque<(u64, Step)>,
+    last: VecDeque<(u64, RlStep)>,
     pub(super) reward_noise: Noise,
     pub(super) gap_noise: Noise,
     /// The reward of the first three steps.
@@ -73,7 +73,7 @@ impl History {
     }
 
     /// Adds a step. Answers the means of the first window and of the newest, once there is one.
-    pub(super) fn add(&mut self, step: &Step, at: u64) -> Option<(Means, Means)> {
+    pub(super) fn add(&mut self, step: &RlStep, at: u64) -> Option<(Means, Means)> {
         let numbers = [step.reward, step.right, step.length];
         let before = self.last.back().map_or(0, |(at, _)| *at);
         if at <= before || !numbers.iter().all(|number| number.is_finite()) {
@@ -100,7 +100,7 @@ impl History {
             .back()
             .filter(|_| self.last.len() == self.window)?;
         let steps = || self.last.iter().map(|(_, step)| step);
-        let mean = |of: fn(&Step) -> f64| steps().map(of).sum::<f64>() / self.window as f64;
+        let mean = |of: fn(&RlStep) -> f64| steps().map(of).sum::<f64>() / self.window as f64;
         let entropies: Option<Vec<f64>> = steps().map(|it| it.entropy).collect();
         Some(Means {
             step: *step,
@@ -140,7 +140,7 @@ mod tests {
         for steps in [1, 100, 1_000_000_000] {
             let mut history = History::new(steps);
             for at in 1..=1000 {
-                let step = Step {
+                let step = RlStep {
                     reward: 0.4,
                     right: 0.4,
                     length: 100.0,

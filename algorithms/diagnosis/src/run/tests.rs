@@ -16,13 +16,13 @@ fn chance(rng: &mut ChaCha8Rng) -> f64 {
 
 /// The findings of a run that goes as `shape` says at each part of it, from 0 to 1, with this much
 /// noise.
-fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> Step) -> Vec<Found> {
+fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> RlStep) -> Vec<Found> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut watch = Watch::new(steps);
     let mut found = vec![];
     for at in 1..=steps {
         let step = shape((at - 1) as f64 / steps as f64);
-        let step = Step {
+        let step = RlStep {
             reward: step.reward + noise * chance(&mut rng),
             right: step.right + noise * chance(&mut rng),
             length: step.length * (1.0 + noise * chance(&mut rng)),
@@ -36,7 +36,7 @@ fn run(seed: u64, steps: u64, noise: f64, shape: impl Fn(f64) -> Step) -> Vec<Fo
 /// The step that shows it, and the finding.
 type Found = (u64, Finding<RunEvent>);
 
-fn told(watch: &mut Watch, step: Step, at: u64) -> Vec<Found> {
+fn told(watch: &mut Watch, step: RlStep, at: u64) -> Vec<Found> {
     let found = watch.observe(&RunEvent::Step(step), at).into_iter();
     found.map(|it| (at, it)).collect()
 }
@@ -50,7 +50,7 @@ fn memory(watch: &Watch) -> String {
     format!("{watch:?}")
 }
 
-const STILL: Step = Step {
+const STILL: RlStep = RlStep {
     reward: 0.4,
     right: 0.4,
     length: 100.0,
@@ -85,7 +85,7 @@ fn held_out_noise_alone_is_no_sign() {
         for step in 1..=STEPS {
             // The reward rises, and what is held out stays as it is.
             let reward = 0.2 + 0.5 * step as f64 / STEPS as f64;
-            let facts = Step {
+            let facts = RlStep {
                 reward,
                 right: reward,
                 ..STILL
@@ -110,7 +110,7 @@ proptest! {
     ) {
         let found = run(seed, STEPS, noise, |part| {
             let grown = by * (1.0 - (-at_once * part).exp());
-            Step { reward: 0.3 + slope * grown, right: from + grown, ..STILL }
+            RlStep { reward: 0.3 + slope * grown, right: from + grown, ..STILL }
         });
         prop_assert_eq!(found, vec![]);
     }
@@ -125,7 +125,7 @@ proptest! {
                 true => 0.3 + 0.3 * part / turn,
                 false => 0.6 - fall * (part - turn) / (1.0 - turn),
             };
-            Step { reward: 0.3 + 0.6 * part, right, ..STILL }
+            RlStep { reward: 0.3 + 0.6 * part, right, ..STILL }
         });
         prop_assert_eq!(names(&found), ["reward_hacking"]);
         let (step, finding) = &found[0];
@@ -137,7 +137,7 @@ proptest! {
     fn a_reward_that_rises_while_nothing_else_does_is_hacked(
         seed: u64, noise in 0.0_f64..0.04, rise in 0.3_f64..0.6,
     ) {
-        let found = run(seed, STEPS, noise, |part| Step { reward: 0.3 + rise * part, ..STILL });
+        let found = run(seed, STEPS, noise, |part| RlStep { reward: 0.3 + rise * part, ..STILL });
         prop_assert_eq!(names(&found), ["reward_hacking"]);
     }
 
@@ -151,7 +151,7 @@ proptest! {
         for step in 1..=STEPS {
             let part = step as f64 / STEPS as f64;
             let reward = 0.2 + 0.6 * part + noise * chance(&mut rng);
-            told(&mut watch, Step { reward, right: reward, ..STILL }, step);
+            told(&mut watch, RlStep { reward, right: reward, ..STILL }, step);
             if step.is_multiple_of(20) {
                 found.extend(evaluated(&mut watch, (200.0 * (0.9 - 0.6 * part)) as u64, 200, step));
             }
@@ -165,14 +165,14 @@ proptest! {
     fn replies_that_become_short_are_noticed(
         seed: u64, noise in 0.0_f64..0.1, at in 0.1_f64..0.8, to in 0.1_f64..0.5,
     ) {
-        let found = run(seed, STEPS, noise, |part| Step {
+        let found = run(seed, STEPS, noise, |part| RlStep {
             length: if part < at { 100.0 } else { 100.0 * to },
             ..STILL
         });
         prop_assert_eq!(names(&found), ["length_collapse"]);
         prop_assert_eq!(found.len(), 1, "it is told once");
         prop_assert!(found[0].0 as f64 >= at * STEPS as f64);
-        let longer = run(seed, STEPS, noise, |part| Step {
+        let longer = run(seed, STEPS, noise, |part| RlStep {
             length: if part < at { 100.0 } else { 80.0 },
             ..STILL
         });
@@ -189,13 +189,13 @@ proptest! {
                 true => 0.4 - (0.4 - low) * part / 0.06,
                 false => low + 0.5 * (part - 0.06),
             };
-            Step { reward, right: reward, ..STILL }
+            RlStep { reward, right: reward, ..STILL }
         });
         prop_assert_eq!(names(&found), ["hockey_stick"]);
         // One that stays down has no handle.
         let found = run(seed, STEPS, noise, |part| {
             let reward = (0.4 - (0.4 - low) * part / 0.06).max(low);
-            Step { reward, right: reward, ..STILL }
+            RlStep { reward, right: reward, ..STILL }
         });
         prop_assert_eq!(found, vec![]);
     }
@@ -205,7 +205,7 @@ proptest! {
     fn a_policy_that_is_certain_of_what_is_wrong_is_noticed(
         seed: u64, noise in 0.0_f64..0.04, right in 0.2_f64..0.8,
     ) {
-        let falls = |right: f64| run(seed, STEPS, noise, move |part| Step {
+        let falls = |right: f64| run(seed, STEPS, noise, move |part| RlStep {
             entropy: Some((-8.0 * part).exp()),
             reward: right,
             right,
@@ -219,7 +219,7 @@ proptest! {
     #[test]
     fn steps_that_come_again_add_nothing(seed: u64, back in 1_u64..100) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let all: Vec<Step> = (1..=STEPS).map(|step| Step {
+        let all: Vec<RlStep> = (1..=STEPS).map(|step| RlStep {
             reward: 0.3 + 0.001 * step as f64 + 0.01 * chance(&mut rng),
             ..STILL
         }).collect();
@@ -239,7 +239,7 @@ proptest! {
 #[test]
 fn a_sign_that_was_gone_is_told_again() {
     let short = |part: f64| (0.2..0.4).contains(&part) || (0.6..0.8).contains(&part);
-    let found = run(1, STEPS, 0.01, |part| Step {
+    let found = run(1, STEPS, 0.01, |part| RlStep {
         length: if short(part) { 20.0 } else { 100.0 },
         ..STILL
     });
@@ -250,7 +250,7 @@ fn a_sign_that_was_gone_is_told_again() {
 fn numbers_that_are_none_add_nothing() {
     let mut watch = Watch::new(STEPS);
     for step in 1..=STEPS {
-        let none = Step {
+        let none = RlStep {
             reward: f64::NAN,
             ..STILL
         };

@@ -1,6 +1,7 @@
 //! The shards of each rank.
 
 use super::*;
+use crate::model::{LayerBlock, Moe};
 use crate::weights::{Family, ModelFields};
 
 /// Two layers, and sizes that differ from each other.
@@ -9,6 +10,7 @@ fn llama() -> Llama {
         layers: 2,
         hidden: 24,
         intermediate: 40,
+        block: LayerBlock::default(),
         heads: 8,
         kv_heads: 2,
         head_width: 4,
@@ -57,6 +59,7 @@ fn tensors_are_those_of_model_files() {
                 kv_heads: model.kv_heads,
                 head_width: model.head_width,
                 feed_forward: model.intermediate,
+                block: model.block,
                 context: 128,
                 rope_theta: 10_000.0,
                 norm_epsilon: 1e-5,
@@ -100,6 +103,36 @@ fn a_llama_is_cut_by_heads_rows_columns_and_layers() {
     assert_eq!(shown.first().unwrap(), layer);
     let end = ["model.norm.weight [0:24]", "lm_head.weight [0:14, 0:24]"];
     assert_eq!(&shown[shown.len() - 2..], end);
+}
+
+#[test]
+fn experts_are_cut_like_dense_blocks_and_their_router_is_whole() {
+    let block = LayerBlock::Moe(Moe {
+        experts: 2,
+        experts_per_token: 1,
+    });
+    let model = Llama { block, ..llama() }.spec().unwrap();
+    let shards = model.shards_on(&layout(2, 4, 1), 3).unwrap();
+    let shown = shown(&model, &shards);
+    let expected = [
+        "model.layers.0.block_sparse_moe.gate.weight [0:2, 0:24]",
+        "model.layers.0.block_sparse_moe.experts.0.w1.weight [30:40, 0:24]",
+        "model.layers.0.block_sparse_moe.experts.0.w3.weight [30:40, 0:24]",
+        "model.layers.0.block_sparse_moe.experts.0.w2.weight [0:24, 30:40]",
+        "model.layers.0.block_sparse_moe.experts.1.w1.weight [30:40, 0:24]",
+        "model.layers.0.block_sparse_moe.experts.1.w3.weight [30:40, 0:24]",
+        "model.layers.0.block_sparse_moe.experts.1.w2.weight [0:24, 30:40]",
+    ];
+    assert_eq!(shown[7..], expected);
+    let none = LayerBlock::Moe(Moe {
+        experts: 0,
+        experts_per_token: 1,
+    });
+    let refused = Llama {
+        block: none,
+        ..llama()
+    };
+    assert!(matches!(refused.spec(), Err(SpecError::Block(_))));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Bytes of plans against the formulas of HybridFlow's table 2, as integers.
 
 use super::*;
+use crate::model::LayerBlock;
 
 /// Bytes of a model whose stages are alike.
 #[derive(Clone, Copy, Debug, Default)]
@@ -222,6 +223,7 @@ fn a_model_of_72_billion_parameters_is_counted_to_the_byte() {
         layers: 80,
         hidden: 8192,
         intermediate: 29_568,
+        block: LayerBlock::default(),
         heads: 64,
         kv_heads: 8,
         head_width: 128,

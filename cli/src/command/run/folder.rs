@@ -288,6 +288,7 @@ const FIXED: &[(&str, &[&str])] = &[
             "heads",
             "kv_heads",
             "ffn",
+            "block",
             "lora_rank",
         ],
     ),

@@ -26,6 +26,9 @@ const WORKSPACE: u64 = 32 << 20;
 /// No more alignment than this is of use, in bytes.
 const ALIGNMENT_MAX: u32 = 256;
 
+/// Plans remembered at most, then all are made anew: experts have other numbers of rows in each step.
+const PLANS_MAX: usize = 8192;
+
 /// `CUBLAS_OP_N` and `CUBLAS_OP_T` of the library's headers.
 const STRAIGHT: i32 = 0;
 const TURNED: i32 = 1;
@@ -204,6 +207,9 @@ impl Blas {
             Err(error) => return Err(self.fault(error)),
         };
         let there = plan.is_some();
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.clear();
+        }
         self.plans.insert(shape, plan);
         Ok(there)
     }

@@ -1,4 +1,5 @@
-// Operations on rows: RMSNorm, rotary embedding, SwiGLU, gather and scatter, softmax.
+// Operations on rows: RMSNorm, rotary embedding, SwiGLU, gather and scatter, softmax, the choice of
+// experts.
 
 // One block a row.
 KERNEL rms_norm(float eps, const float* x, const float* weight, float* y, float* inv_rms,
@@ -189,4 +190,52 @@ KERNEL softmax(const float* scales, const float* x, float* probs, float* logsume
     sum = block_sum(sum, part);
     for (u32 c = threadIdx.x; c < cols; c += blockDim.x) to[c] /= sum;
     if (threadIdx.x == 0) logsumexp[blockIdx.x] = top + logf(sum);
+}
+
+// The `top` largest logits of a row, of equals the lowest first, and the softmax over them. What is
+// no number counts as the largest. One thread a row.
+KERNEL route(const float* x, u32* chosen, float* weights, u32 rows, u32 experts, u32 top) {
+    u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const float* logits = x + (u64)row * experts;
+    u32* to = chosen + (u64)row * top;
+    float* weight = weights + (u64)row * top;
+    float last = INFINITE, sum = 0.0f;
+    u32 last_at = experts;
+    for (u32 i = 0; i < top; ++i) {
+        u32 best = experts;
+        float most = 0.0f;
+        for (u32 at = 0; at < experts; ++at) {
+            float key = logits[at] == logits[at] ? logits[at] : INFINITE;
+            bool left = key < last || (key == last && (last_at == experts || at > last_at));
+            if (left && (best == experts || key > most)) {
+                best = at;
+                most = key;
+            }
+        }
+        to[i] = best;
+        last = most;
+        last_at = best;
+        float e = expf(logits[best] - logits[to[0]]);
+        weight[i] = e;
+        sum += e;
+    }
+    for (u32 i = 0; i < top; ++i) weight[i] /= sum;
+}
+
+// dx[r, chosen[r, i]] = (or +=) w[r, i] * (dw[r, i] - sum over j of w[r, j] dw[r, j]); with `add`
+// unset the others are zero. One thread an element.
+KERNEL route_backward(const u32* chosen, const float* weights, const float* dweights, float* dx,
+                      u64 count, u32 experts, u32 top, u32 add) {
+    FOR_EACH(i, count) {
+        u64 row = i / experts;
+        u32 expert = (u32)(i % experts);
+        const u32* own = chosen + row * top;
+        const float *w = weights + row * top, *dw = dweights + row * top;
+        float mean = 0.0f, value = 0.0f;
+        for (u32 j = 0; j < top; ++j) mean += w[j] * dw[j];
+        for (u32 j = 0; j < top; ++j)
+            if (own[j] == expert) value = w[j] * (dw[j] - mean);
+        dx[i] = add ? dx[i] + value : value;
+    }
 }

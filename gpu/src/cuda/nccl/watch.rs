@@ -21,7 +21,7 @@ use odeon_collective::{
 };
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::collective::{
-    Differences, Heard, Kind, Log, Record, Stuck, Verdict, WORD_BYTES_MAX, Word, is_pair,
+    Differences, Heard, Kind, Log, RankWord, Record, Stuck, StuckCalls, WORD_BYTES_MAX, is_pair,
 };
 
 /// The longest that the thread sleeps while a call is under way.
@@ -186,10 +186,10 @@ pub(super) struct Watch<X, C: Card> {
 struct Wire {
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
-    heard: Option<Word>,
+    heard: Option<RankWord>,
     answered: bool,
     /// Its word on calls that this rank had yet to make.
-    ahead: Option<Word>,
+    ahead: Option<RankWord>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +200,7 @@ struct Inquiry {
 }
 
 /// The fault when this rank and another one have called different things.
-fn difference(rank: usize, log: &Log, other: usize, word: &Word) -> Option<Fault> {
+fn difference(rank: usize, log: &Log, other: usize, word: &RankWord) -> Option<Fault> {
     let seen = Heard {
         rank,
         log,
@@ -316,7 +316,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
         Ok(())
     }
 
-    fn next_word(&mut self, other: usize) -> Result<Option<(Kind, Word)>, Trouble> {
+    fn next_word(&mut self, other: usize) -> Result<Option<(Kind, RankWord)>, Trouble> {
         let garbled = |why: &str| {
             let why = why.to_owned();
             Trouble::Found(Fault::Garbled { rank: other, why })
@@ -332,12 +332,12 @@ impl<X: Transport, C: Card> Watch<X, C> {
         let Some(bytes) = rest.get(..len) else {
             return Ok(None);
         };
-        let word = Word::decode(bytes, self.transport.membership()).map_err(garbled)?;
+        let word = RankWord::decode(bytes, self.transport.membership()).map_err(garbled)?;
         incoming.drain(..4 + len);
         Ok(Some(word))
     }
 
-    fn take(&mut self, other: usize, kind: Kind, word: Word) -> Result<(), Trouble> {
+    fn take(&mut self, other: usize, kind: Kind, word: RankWord) -> Result<(), Trouble> {
         let rank = self.rank;
         let held = self.shared.held.lock();
         let waiting = held.flights.front().map(|flight| &flight.record);
@@ -436,7 +436,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
             });
         }
         let flight = front.filter(|_| due.is_some_and(|due| now >= due))?;
-        let heard: Vec<Option<Word>> = self
+        let heard: Vec<Option<RankWord>> = self
             .wires
             .iter()
             .map(|wire| wire.heard.clone().filter(|_| wire.answered))
@@ -450,7 +450,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
             heard: &heard,
             waited,
         };
-        let found = Verdict.observe(&seen, now).pop();
+        let found = StuckCalls.observe(&seen, now).pop();
         let fault = found.map(|found| found.cause);
         Some(fault.unwrap_or_else(|| Fault::Device {
             rank,
@@ -487,7 +487,7 @@ impl<X: Transport, C: Card> Watch<X, C> {
     }
 
     /// Unless what was said before is still on its way: then it will be said again.
-    fn say(&mut self, other: usize, kind: Kind, word: &Word) {
+    fn say(&mut self, other: usize, kind: Kind, word: &RankWord) {
         let bytes = word.encode(kind, self.transport.membership());
         let outgoing = &mut self.wires[other].outgoing;
         if outgoing.len() <= WORD_BYTES_MAX {

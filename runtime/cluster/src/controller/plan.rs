@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use odeon::Timestamp;
-use odeon_diagnosis::node::{Patience, Silence};
+use odeon_diagnosis::node::{Silence, SilenceLimits};
 use odeon_placement::{Node, Resource};
 
 use super::admission::Room;
@@ -32,12 +32,12 @@ impl Rules {
     /// The detector of silent nodes of a leader that looks at least so often and begins now.
     #[must_use]
     pub const fn silence(&self, pause: Duration, now: Timestamp) -> Silence {
-        let patience = Patience {
+        let limits = SilenceLimits {
             doubted_after: self.doubted_after,
             unheard: self.doubted_after.saturating_add(pause),
             lost_after: self.lost_after,
         };
-        Silence::new(Duration::from_nanos(now.0), patience)
+        Silence::new(Duration::from_nanos(now.0), limits)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::parallel::{Llama, Part};
 use odeon_mesh::{Mesh, mesh};
 use proptest::prelude::*;
@@ -38,6 +39,7 @@ fn llama() -> Llama {
         layers: 4,
         hidden: 64,
         intermediate: 160,
+        block: LayerBlock::default(),
         heads: 8,
         kv_heads: 4,
         head_width: 8,

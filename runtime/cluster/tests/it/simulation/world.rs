@@ -17,7 +17,7 @@ use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::unix::Unix;
-use odeon_diagnosis::node::{Node as Known, Silence};
+use odeon_diagnosis::node::{Silence, WatchedNode};
 
 use super::oracle::{Attempt, Oracle, Tally};
 
@@ -714,13 +714,13 @@ impl World {
             let which = self.names.iter().position(|it| it == name);
             let contact = which.map_or(0, |which| voter.contact[which]);
             let silent_for = now.saturating_sub(contact);
-            Known {
+            WatchedNode {
                 name: name.clone(),
                 life: (row.spec.boot, row.since.0),
                 silent_for: (silent_for < LINK_IDLE).then(|| Duration::from_millis(silent_for)),
             }
         });
-        let known: Vec<Known> = known.collect();
+        let known: Vec<WatchedNode> = known.collect();
         let looked = Timestamp(now * 1_000_000);
         let pause = Duration::from_millis(KEEPER_PAUSE);
         let silence = voter

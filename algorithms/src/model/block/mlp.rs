@@ -1,0 +1,96 @@
+//! The dense block: one SwiGLU.
+
+use odeon_gpu::{Backend, Store, Tape, Var};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Cutting, Matrix, Products, Rule, StepMemory, Widths};
+use crate::setting::SettingError;
+
+/// One SwiGLU that all tokens pass (Shazeer 2020): `W_down (silu(W_gate h) * W_up h)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mlp {}
+
+/// Number of the matrix of gate and up.
+const GATE_UP: usize = 0;
+/// Number of the matrix back to the residual stream.
+const DOWN: usize = 1;
+
+impl Rule for Mlp {
+    const HUGGING_FACE: Option<(&'static str, &'static str)> = None;
+
+    fn check(&self) -> Result<(), SettingError> {
+        Ok(())
+    }
+
+    fn read(_: &Value) -> Result<Self, String> {
+        Ok(Self {})
+    }
+
+    fn write(&self, _: &mut Value) {}
+
+    fn matrices(&self, Widths { dim, ffn }: Widths) -> Vec<Matrix> {
+        vec![
+            Matrix {
+                tensors: ["mlp.gate_proj", "mlp.up_proj"].map(str::to_owned).into(),
+                rows: ffn,
+                inputs: dim,
+                cutting: Cutting::Outputs,
+                adapter: Some("mlp.gate_up_proj"),
+            },
+            Matrix {
+                tensors: vec!["mlp.down_proj".to_owned()],
+                rows: dim,
+                inputs: ffn,
+                cutting: Cutting::Inputs,
+                adapter: Some("mlp.down_proj"),
+            },
+        ]
+    }
+
+    fn met(&self, Widths { dim, ffn }: Widths) -> usize {
+        3 * dim * ffn
+    }
+
+    fn record<B: Backend>(
+        &self,
+        tape: &mut Tape<B>,
+        _: Widths,
+        products: &impl Products<B>,
+        [h, x]: [Var; 2],
+    ) -> Var {
+        let gate_up = products.linear(tape, GATE_UP, h, None);
+        let s = tape.swiglu(gate_up);
+        products.linear(tape, DOWN, s, Some(x))
+    }
+
+    fn scratch(&self, Widths { ffn, .. }: Widths) -> Vec<usize> {
+        vec![2 * ffn, ffn]
+    }
+
+    fn step<B: Backend>(
+        &self,
+        backend: &B,
+        Widths { dim, ffn }: Widths,
+        packed: &[B::Packed],
+        memory: StepMemory<'_, B>,
+    ) {
+        let StepMemory {
+            rows,
+            h,
+            x,
+            scratch,
+        } = memory;
+        let [gate_up, gated] = scratch else {
+            panic!("two buffers of scratch memory")
+        };
+        let (n_x, n_ffn) = (rows * dim, rows * ffn);
+        let dst = B::view_mut(gate_up, 0..2 * n_ffn);
+        backend.packed_linear(h, &packed[GATE_UP], dst, Store::Set);
+        let dst = B::view_mut(gated, 0..n_ffn);
+        backend.swiglu(ffn, B::view(gate_up, 0..2 * n_ffn), dst);
+        let (gated, x) = (B::view(gated, 0..n_ffn), B::view_mut(x, 0..n_x));
+        backend.packed_linear(gated, &packed[DOWN], x, Store::Add);
+    }
+}

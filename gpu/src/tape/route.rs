@@ -1,0 +1,104 @@
+//! Recording of rows that a router sends to experts. Which rows an expert takes is known only when
+//! the recording runs; how many are taken in all is known before, so memory is planned as ever.
+
+use super::{Op, Param, Rows, Tape, Var};
+use crate::backend::{Backend, RouteShape};
+
+/// Rows on their way to the experts that a router chooses for them, see [`Tape::route`].
+#[derive(Clone, Copy, Debug)]
+pub struct Routed {
+    pub(super) shape: RouteShape,
+    /// Which of the arena's lists.
+    pub(super) list: usize,
+    pub(super) rows: usize,
+    /// Of each taken row.
+    pub(super) weights: Var,
+}
+
+impl Routed {
+    /// Rows that experts take in all: each row once for each of its experts.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.rows * self.shape.top
+    }
+}
+
+impl<B: Backend> Tape<B> {
+    /// Chooses for each row the experts of the `top` largest of its logits, and their weights; see
+    /// [`Backend::route`].
+    ///
+    /// # Panics
+    /// If there are not as many logits as `top`, or `top` is zero.
+    pub fn route(&mut self, logits: Var, top: usize) -> Routed {
+        let (rows, experts) = self.shape(logits);
+        assert!(1 <= top && top <= experts, "some of the experts");
+        self.read_by(logits);
+        let (shape, list) = (RouteShape { experts, top }, self.lists);
+        self.lists += 1;
+        let by_row = self.var(rows * top, 1);
+        self.ops.push(Op::Route {
+            x: logits,
+            shape,
+            list,
+            out: by_row,
+        });
+        let weights = self.select_of(by_row, Rows::Slots(list), rows * top);
+        Routed {
+            shape,
+            list,
+            rows,
+            weights,
+        }
+    }
+
+    /// The taken rows of `x`, expert by expert.
+    ///
+    /// # Panics
+    /// If `x` has other rows than were routed.
+    pub fn dispatch(&mut self, x: Var, routed: &Routed) -> Var {
+        assert_eq!(self.shape(x).0, routed.rows, "the rows that were routed");
+        self.select_of(x, Rows::Taken(routed.list), routed.taken())
+    }
+
+    /// `x W^T` of taken rows, each by its expert's weight `[outputs, inputs]`.
+    ///
+    /// # Panics
+    /// If there is not one weight of that size an expert, all of one parameter set.
+    pub fn experts(&mut self, x: Var, routed: &Routed, weights: Vec<Param>, outputs: usize) -> Var {
+        let (rows, inputs) = self.shape(x);
+        assert_eq!(rows, routed.taken(), "rows that experts take");
+        assert_eq!(weights.len(), routed.shape.experts, "one weight an expert");
+        assert!(
+            weights
+                .iter()
+                .all(|w| w.range.len() == outputs * inputs && w.set == weights[0].set),
+            "weights of outputs by inputs"
+        );
+        self.read_by(x);
+        let out = self.var(rows, outputs);
+        self.ops.push(Op::Experts {
+            x,
+            weights,
+            list: routed.list,
+            out,
+        });
+        out
+    }
+
+    /// `residual` plus the sum of what a row's experts have made of it, each times its weight, in
+    /// the order of the experts.
+    ///
+    /// # Panics
+    /// If `made` are not the taken rows, or the residual is of another shape.
+    pub fn collect(&mut self, made: Var, routed: &Routed, residual: Var) -> Var {
+        let (taken, cols) = self.shape(made);
+        assert_eq!(taken, routed.taken(), "rows that experts took");
+        assert_eq!(
+            self.shape(residual),
+            (routed.rows, cols),
+            "residual shaped as the output"
+        );
+        let rows = Rows::Taken(routed.list);
+        self.combine_of(made, routed.weights, rows, Some(residual), routed.rows)
+    }
+}
