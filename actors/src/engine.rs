@@ -56,6 +56,11 @@ pub struct StepStats {
     /// Part of the tokens whose weight was cut off.
     #[serde(default)]
     pub importance_capped_fraction: f64,
+    /// The largest distance, in nats, of what training computes for a token from what generation said when it
+    /// sampled it, over the replies of the weights that the step begins with; `None` where it has none. They
+    /// are computed by different code: 0 where every sum has one order, more where weights are rounded.
+    #[serde(default)]
+    pub sampling_gap: Option<f64>,
 }
 
 /// Per-token inputs that other actors contribute to a step, in the order of the batch.

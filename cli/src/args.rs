@@ -265,6 +265,12 @@ pub(crate) struct RankArgs {
     /// that reserve nothing are all on the node of the driver
     #[arg(long, value_name = "CORES", value_parser = cores)]
     pub(crate) cpus: Option<f64>,
+    /// Main memory to reserve, in the same way: 4GiB, 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = resources::size)]
+    pub(crate) memory: Option<u64>,
+    /// Memory that each device has at least: 20GiB
+    #[arg(long, value_name = "SIZE", value_parser = resources::size)]
+    pub(crate) device_memory: Option<u64>,
     /// The time that a rank may take to end after SIGTERM, before SIGKILL
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
     pub(crate) grace: u64,

@@ -421,5 +421,9 @@ fn of_all(parts: &[Updated]) -> StepStats {
         clip_fraction: mean(|it| it.clip_fraction),
         importance_mean: mean(|it| it.importance_mean),
         importance_capped_fraction: mean(|it| it.importance_capped_fraction),
+        sampling_gap: parts
+            .iter()
+            .filter_map(|part| part.stats.sampling_gap)
+            .reduce(f64::max),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use odeon_diagnosis::Detector;
+use odeon_diagnosis::run::{RunEvent, Watch};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{Origin, SourcePart};
@@ -46,6 +48,8 @@ pub enum Report {
         ranks: Vec<u32>,
         /// The finding, in words.
         why: String,
+        /// The numbers that it stands on, by name.
+        evidence: Vec<(String, f64)>,
     },
     /// A checkpoint is durable.
     Saved {
@@ -119,4 +123,58 @@ pub struct StepReport {
     pub sources: BTreeMap<String, SourcePart>,
     /// A hash of what all ranks trained on.
     pub digest: String,
+}
+
+/// The detectors of a run of so many steps that have seen what the run told before.
+#[must_use]
+pub fn watch(steps: u64, before: &[Report]) -> Watch {
+    let mut watch = Watch::new(steps);
+    for report in before {
+        // What each rank lost is told where something was found; a loss of all is finite when each is.
+        let (step, losses) = match report {
+            Report::Step(step) if step.loss.is_finite() => (step.step, vec![Some(step.loss)]),
+            Report::Finding { step, ranks, .. } => {
+                let last = ranks.iter().max().map_or(0, |last| last + 1);
+                let loss = |rank| if ranks.contains(&rank) { f64::NAN } else { 0.0 };
+                (*step, (0..last).map(|rank| Some(loss(rank))).collect())
+            }
+            _ => continue,
+        };
+        // It was told when it began.
+        let _ = watch.observe(&RunEvent::Losses(losses), step);
+    }
+    watch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SEMANTICS 92.
+    #[test]
+    fn a_run_that_goes_on_knows_the_findings_that_it_told_before() {
+        let step = |step, loss| {
+            Report::Step(StepReport {
+                step,
+                loss,
+                ..StepReport::default()
+            })
+        };
+        let finding = Report::Finding {
+            step: 2,
+            rule: "loss_not_finite".to_owned(),
+            ranks: vec![1],
+            why: String::new(),
+            evidence: vec![],
+        };
+        let mut told = vec![step(1, 1.0), step(2, f64::NAN), finding, step(3, f64::NAN)];
+        let bad = RunEvent::Losses(vec![Some(1.0), Some(f64::NAN)]);
+        assert_eq!(watch(9, &told).observe(&bad, 4), [], "it goes on");
+        told.push(step(4, 1.0));
+        assert_eq!(
+            watch(9, &told).observe(&bad, 5)[0].who,
+            [1],
+            "it begins anew"
+        );
+    }
 }

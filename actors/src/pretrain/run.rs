@@ -63,6 +63,8 @@ pub struct PretrainPlan {
     pub data: DataPlan,
     /// Samples that are rated without learning from them, and the steps at which that happens.
     pub held_out: Option<HeldOut>,
+    /// The detectors of the run; they have seen what the run told before.
+    pub watch: Watch,
 }
 
 /// Samples that nobody learns from.
@@ -127,7 +129,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     };
     let mut tries = Tries::default();
     let mut before = Before::default();
-    let mut watch = Watch::new(plan.steps);
+    let mut watch = plan.watch.clone();
     let ended = loop {
         tries.life += 1;
         let run = RunParts {
@@ -454,6 +456,7 @@ impl<'a> Life<'a> {
                 rule: found.cause.rule.to_owned(),
                 ranks: found.who,
                 why: found.cause.sentence,
+                evidence: found.cause.evidence,
             });
         }
         Ok(())

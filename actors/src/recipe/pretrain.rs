@@ -12,6 +12,7 @@ use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
 use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
+use odeon_diagnosis::run::Watch;
 use odeon_gpu::Device;
 use serde::{Deserialize, Serialize};
 
@@ -445,6 +446,7 @@ impl PretrainRecipe {
             context: model.context,
             tokenizer,
             train,
+            watch: Watch::new(steps),
             steps,
             checkpoint_every,
             memory_every,

@@ -46,6 +46,9 @@ pub enum Report {
         rule: String,
         /// The finding, in words.
         why: String,
+        /// The numbers that it stands on, by name.
+        #[serde(default)]
+        evidence: Vec<(String, f64)>,
     },
     /// A checkpoint is safe.
     Saved(Progress),
@@ -224,6 +227,9 @@ impl StepReport {
             told("rl.entropy", self.stats.entropy, "nats");
             told("rl.kl", self.stats.approximate_kl, "nats");
             told("rl.importance", self.stats.importance_mean, "");
+            if let Some(gap) = self.stats.sampling_gap {
+                told("rl.sampling_gap", gap, "nats");
+            }
         }
         if let Some(loss) = self.critic_loss {
             told("rl.critic_loss", loss, "");
@@ -315,6 +321,7 @@ pub(crate) fn findings(watch: &mut Watch, report: &Report) -> Vec<Report> {
         version,
         rule: found.cause.rule.to_owned(),
         why: found.cause.sentence,
+        evidence: found.cause.evidence,
     });
     told.collect()
 }
@@ -439,6 +446,7 @@ mod tests {
                     version: 1,
                     rule: String::new(),
                     why: String::new(),
+                    evidence: vec![],
                 }),
                 Report::Finding { .. } => Some(Report::Saved(progress)),
                 Report::Saved(_) => Some(Report::Resumed {
@@ -503,6 +511,7 @@ mod tests {
             version: 7,
             rule: "hockey_stick".to_owned(),
             why: "it fell".to_owned(),
+            evidence: vec![],
         };
         assert_eq!(read, expected);
     }

@@ -28,7 +28,7 @@ use odeon_actors::rl::run::{Processes, Repack, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{
-    Batch, Decode, Observed, Order, Partial, SampleId, Trajectory, Used,
+    Batch, Decode, Observed, Order, Partial, SampleId, Trajectory, Used, Version,
 };
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::objective::{
@@ -483,6 +483,16 @@ fn a_reply_that_waits_for_its_tool_goes_on_with_the_weights_that_it_was_begun_wi
 
 /// One step of the reinforcement on what the present weights answer.
 fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> StepStats {
+    reinforce_with(spec, trainer, step, step - 1)
+}
+
+/// The same with replies that say that these weights made them.
+fn reinforce_with(
+    spec: &EngineSpec,
+    trainer: &mut dyn TrainEngine,
+    step: u64,
+    version: Version,
+) -> StepStats {
     let mut rollout = spec.rollout().expect("a rollout");
     rollout.load(&weights(trainer)).expect("its own weights");
     let mut trajectories = vec![];
@@ -492,8 +502,8 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
         let response = next_of(rollout.as_mut());
         trajectories.push(Trajectory {
             id: order.id,
-            version: step - 1,
-            last_version: step - 1,
+            version,
+            last_version: version,
             life: 1,
             last_life: 1,
             prompt: order.prompt,
@@ -522,6 +532,25 @@ fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> Ste
         ..Batch::default()
     };
     trainer.train(&batch, &signals).expect("a step")
+}
+
+#[test]
+fn a_step_tells_how_far_generation_is_from_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let gap = |weights: StoredType, made: Version| {
+        let EngineSpec::Compute(mut spec) = tiny(&folder.path().join("base"), 0, 1) else {
+            panic!("it computes");
+        };
+        spec.weights = weights;
+        let spec = EngineSpec::Compute(spec);
+        let mut trainer = spec.trainer().unwrap();
+        reinforce_with(&spec, trainer.as_mut(), 2, made).sampling_gap
+    };
+    let same = gap(StoredType::F32, 1).expect("replies of the present weights");
+    assert!(same < 1e-5, "{same}");
+    let rounded = gap(StoredType::Bf16, 1).expect("replies of the present weights");
+    assert!(same < rounded && rounded < 0.1, "{same} {rounded}");
+    assert_eq!(gap(StoredType::F32, 0), None, "all are older");
 }
 
 /// SEMANTICS 35.

@@ -101,7 +101,7 @@ pub enum Action {
 }
 
 /// A number that a finding stands on: its name with the unit, and its value.
-pub type Evidence = (&'static str, f64);
+pub type Evidence = (String, f64);
 
 /// A cause that only people can judge: they are told, and nothing else is done.
 #[derive(Clone, Debug, PartialEq)]

@@ -68,20 +68,24 @@ impl FindingCause for Hang {
 /// Finds handlers that hang, each once: its process is then ended.
 #[derive(Clone, Debug, Default)]
 pub struct Hangs<A> {
-    told: Vec<A>,
+    told: Vec<(A, Duration)>,
 }
 
 impl<A: Clone + Debug + PartialEq + Send + Sync> Detector<[Running<A>]> for Hangs<A> {
     fn observe(&mut self, seen: &[Running<A>], at: Duration) -> Vec<Finding<[Running<A>]>> {
-        self.told
-            .retain(|actor| seen.iter().any(|it| it.actor == *actor));
+        let runs = |(actor, since): &(A, Duration)| {
+            let same = |it: &Running<A>| it.actor == *actor && it.since == *since;
+            seen.iter().any(same)
+        };
+        self.told.retain(runs);
         let mut found = vec![];
         for it in seen {
             let waited = at.saturating_sub(it.since);
-            if waited <= it.limit || self.told.contains(&it.actor) {
+            let key = (it.actor.clone(), it.since);
+            if waited <= it.limit || self.told.contains(&key) {
                 continue;
             }
-            self.told.push(it.actor.clone());
+            self.told.push(key);
             found.push(Finding {
                 who: vec![it.actor.clone()],
                 cause: Hang {
@@ -124,7 +128,7 @@ mod tests {
         assert_eq!(hangs.observe(&both, second(12)), [], "it is told");
         assert_eq!(hangs.observe(&both, second(16))[0].who, [2]);
         // Another handler of the same may hang, too.
-        assert_eq!(hangs.observe(&[], second(17)), []);
-        assert_eq!(hangs.observe(&both, second(18)).len(), 2);
+        let next = [running(1, 20), running(2, 5)];
+        assert_eq!(hangs.observe(&next, second(31))[0].who, [1]);
     }
 }

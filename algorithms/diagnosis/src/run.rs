@@ -129,12 +129,16 @@ impl Detector<RunEvent> for Watch {
     }
 }
 
+fn named((name, value): (&'static str, f64)) -> Evidence {
+    (name.to_owned(), value)
+}
+
 /// A finding of a run as a whole.
 fn finding(
     rule: &'static str,
     since: u64,
     sentence: String,
-    evidence: Vec<Evidence>,
+    evidence: Vec<(&'static str, f64)>,
 ) -> Finding<RunEvent> {
     Finding {
         who: vec![],
@@ -142,7 +146,7 @@ fn finding(
             rule,
             severity: Severity::Warning,
             sentence,
-            evidence,
+            evidence: evidence.into_iter().map(named).collect(),
         },
         since,
     }

@@ -12,7 +12,7 @@ use crate::setting::Chosen;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Family {
-    /// Llama, SmolLM2, Mistral and Mixtral without a window.
+    /// Llama and SmolLM2, and Mixtral without a window.
     Llama,
     /// Qwen 2 and 2.5: queries, keys and values have a bias.
     Qwen2,
@@ -118,15 +118,7 @@ impl ModelFields {
     /// Reads Hugging Face's `config.json`, with the rotary base as `rope_theta` or, from
     /// transformers 5 on, inside `rope_parameters`.
     pub(super) fn from_config(config: &Value) -> Result<Self, String> {
-        let number = |key: &str| {
-            config
-                .get(key)
-                .and_then(Value::as_u64)
-                .and_then(|number| usize::try_from(number).ok())
-                .filter(|&number| number > 0)
-        };
-        let needed =
-            |key: &str| number(key).ok_or_else(|| format!("configuration without `{key}`"));
+        let said = Said(config);
         let model_type = config.get("model_type").and_then(Value::as_str);
         let dense = LayerBlock::default();
         let (family, block) = match model_type {
@@ -135,22 +127,21 @@ impl ModelFields {
             Some("qwen3") => (Family::Qwen3, dense),
             other => match other.and_then(|own| LayerBlock::read(own, config)) {
                 Some(block) => (Family::Llama, block?),
-                None => return Err(format!("model type {other:?}")),
+                None => {
+                    let lacks = || "configuration without `model_type`".to_owned();
+                    return Err(other.map_or_else(lacks, |own| format!("model type `{own}`")));
+                }
             },
         };
-        let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(false);
         for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
-            if flag(key) {
+            if said.flag(key)? {
                 return Err(format!("`{key}`"));
             }
         }
-        match config
-            .get("hidden_act")
-            .and_then(Value::as_str)
-            .unwrap_or("silu")
-        {
-            "silu" => {}
-            other => return Err(format!("activation {other:?}")),
+        match said.get("hidden_act") {
+            None => {}
+            Some(found) if found == "silu" => {}
+            Some(other) => return Err(format!("activation {other}")),
         }
         let rope = config.get("rope_parameters").filter(|rope| !rope.is_null());
         for scaling in [rope, config.get("rope_scaling")].into_iter().flatten() {
@@ -165,26 +156,23 @@ impl ModelFields {
         let theta = rope
             .and_then(|rope| rope.get("rope_theta"))
             .or_else(|| config.get("rope_theta"));
-        let hidden = needed("hidden_size")?;
-        let heads = needed("num_attention_heads")?;
+        let hidden = said.needed("hidden_size")?;
+        let heads = said.needed("num_attention_heads")?;
         Self {
             family,
-            vocabulary: needed("vocab_size")?,
+            vocabulary: said.needed("vocab_size")?,
             hidden,
-            layers: needed("num_hidden_layers")?,
+            layers: said.needed("num_hidden_layers")?,
             heads,
-            kv_heads: number("num_key_value_heads").unwrap_or(heads),
-            head_width: number("head_dim").unwrap_or(hidden / heads),
-            feed_forward: needed("intermediate_size")?,
+            kv_heads: said.number("num_key_value_heads")?.unwrap_or(heads),
+            head_width: said.number("head_dim")?.unwrap_or(hidden / heads),
+            feed_forward: said.needed("intermediate_size")?,
             block,
-            context: needed("max_position_embeddings")?,
-            rope_theta: theta.and_then(Value::as_f64).unwrap_or(10_000.0),
-            norm_epsilon: config
-                .get("rms_norm_eps")
-                .and_then(Value::as_f64)
-                .unwrap_or(1e-6),
-            tied: flag("tie_word_embeddings"),
-            value_head: flag("value_head"),
+            context: said.needed("max_position_embeddings")?,
+            rope_theta: positive("rope_theta", theta)?.unwrap_or(10_000.0),
+            norm_epsilon: positive("rms_norm_eps", config.get("rms_norm_eps"))?.unwrap_or(1e-6),
+            tied: said.flag("tie_word_embeddings")?,
+            value_head: said.flag("value_head")?,
             vision: match config.get("vision_config").filter(|it| !it.is_null()) {
                 Some(vision) => Some(
                     serde_json::from_value(vision.clone())
@@ -269,3 +257,47 @@ impl ModelFields {
 const LAYERS_MAX: usize = 4_096;
 /// Keeps products of two sizes far from overflow.
 const SIZE_MAX: usize = 1 << 28;
+
+/// The fields of a configuration; `null` is as one that is left out.
+#[derive(Clone, Copy)]
+struct Said<'a>(&'a Value);
+
+impl<'a> Said<'a> {
+    fn get(self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|it| !it.is_null())
+    }
+
+    /// A whole number above zero.
+    fn number(self, key: &str) -> Result<Option<usize>, String> {
+        let read = |found: &Value| {
+            let number = found.as_u64().and_then(|it| usize::try_from(it).ok());
+            let number = number.filter(|number| *number > 0);
+            number.ok_or_else(|| strange(key, found))
+        };
+        self.get(key).map(read).transpose()
+    }
+
+    fn needed(self, key: &str) -> Result<usize, String> {
+        let number = self.number(key)?;
+        number.ok_or_else(|| format!("configuration without `{key}`"))
+    }
+
+    /// False where it is left out.
+    fn flag(self, key: &str) -> Result<bool, String> {
+        let read = |found: &Value| found.as_bool().ok_or_else(|| strange(key, found));
+        self.get(key).map_or(Ok(false), read)
+    }
+}
+
+/// A number above zero, where there is one.
+fn positive(key: &str, found: Option<&Value>) -> Result<Option<f64>, String> {
+    let read = |found: &Value| {
+        let number = found.as_f64().filter(|it| *it > 0.0);
+        number.ok_or_else(|| strange(key, found))
+    };
+    found.map(read).transpose()
+}
+
+fn strange(key: &str, found: &Value) -> String {
+    format!("`{key}` of {found}")
+}

@@ -492,6 +492,26 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
             "activation \"gelu\"",
         ),
         (
+            r#", "num_experts_per_tok": 2, "num_key_value_heads": "2""#,
+            "`num_key_value_heads` of \"2\"",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "rope_theta": null"#,
+            "`rope_theta` of null",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "rms_norm_eps": "1e-5""#,
+            "`rms_norm_eps` of \"1e-5\"",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "tie_word_embeddings": "true""#,
+            "`tie_word_embeddings` of \"true\"",
+        ),
+        (
+            r#", "num_experts_per_tok": 2, "hidden_act": 7"#,
+            "activation 7",
+        ),
+        (
             r#", "num_experts_per_tok": 2, "num_local_experts": 2000"#,
             "moe.experts: expected a whole number from 1 to 1024, found 2000",
         ),

@@ -10,15 +10,9 @@ use super::RankArgs;
 /// The resources that a job reserves before it begins: all of them, or it waits.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ResourceArgs {
-    /// Main memory that it reserves: 4GiB, 512MiB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) memory: Option<u64>,
     /// Devices that it reserves, all on one node
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) gpus: Option<u32>,
-    /// Memory that each of these devices has at least: 20GiB
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "gpus")]
-    pub(crate) device_memory: Option<u64>,
     /// So many ranks, each of which reserves that; else its driver does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "gang")]
     pub(crate) ranks: Option<u32>,
@@ -38,10 +32,13 @@ impl ResourceArgs {
         let allotment = Allotment {
             // Checked when it was read: a thousandth at least, and a thousand at most.
             cpu_milli: each.cpus.map_or(0, |cores| (cores * 1000.0).round() as u64),
-            memory_bytes: self.memory.unwrap_or(0),
+            memory_bytes: each.memory.unwrap_or(0),
             devices: devices.unwrap_or(0),
-            device_memory_bytes: self.device_memory.unwrap_or(0),
+            device_memory_bytes: each.device_memory.unwrap_or(0),
         };
+        if allotment.device_memory_bytes > 0 && allotment.devices == 0 {
+            bail!("--device-memory is of devices: say how many (--gpus)");
+        }
         if allotment == Allotment::default() {
             if self.ranks.is_some() {
                 bail!(
@@ -65,7 +62,7 @@ impl ResourceArgs {
 }
 
 /// A number of bytes: `4GiB`.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let refused = || {
         format!(
@@ -88,7 +85,7 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(refused)?;
     let bytes = number * 2f64.powi(shift as i32);
     // What fits exactly into the numbers that travel.
-    if !(1.0..=2f64.powi(50)).contains(&bytes) {
+    if !(1024.0..=2f64.powi(50)).contains(&bytes) {
         return Err(format!(
             "`{text}` is no size that a node has: at least 1KiB, at most 1024TiB"
         ));

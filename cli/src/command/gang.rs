@@ -94,6 +94,12 @@ async fn needs(system: &System, each: &RankArgs) -> Needs {
     if let Some(cores) = each.cpus {
         needs = needs.cpus(cores);
     }
+    if let Some(bytes) = each.memory {
+        needs = needs.memory(bytes);
+    }
+    if let Some(bytes) = each.device_memory.filter(|_| devices > 0) {
+        needs = needs.device_memory(bytes);
+    }
     needs
 }
 

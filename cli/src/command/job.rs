@@ -159,6 +159,10 @@ fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]
     let devices = each.devices_per_rank.or(gpus);
     say("devices-per-rank", devices.map(|count| count.to_string()));
     say("cpus", each.cpus.map(|cores| cores.to_string()));
+    // A power of two less is exact.
+    let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
+    say("memory", each.memory.map(kib));
+    say("device-memory", each.device_memory.map(kib));
     say("grace", Some(each.grace.to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
@@ -578,11 +582,12 @@ mod tests {
             max_restarts: 2,
             devices_per_rank: None,
             cpus: Some(0.5),
+            memory: Some(3 << 29),
+            device_memory: Some((20 << 30) + 1),
             grace: 5,
         };
         let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
-        let expect =
-            "gang 4 --max-restarts=2 --cpus=0.5 --grace=5 -- python3 train.py --max-restarts 9";
+        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.0009765625KiB --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }

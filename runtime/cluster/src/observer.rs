@@ -5,6 +5,7 @@
 //! while somebody looks on there. Each node keeps what a subscriber has seen of it; an answer that got
 //! lost has it begin anew.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,11 +209,13 @@ pub(crate) async fn follow(
     }
 }
 
-/// Jobs that wait for their place, and why.
+/// Jobs that wait for their place, and why; the first in line first.
 fn jobs_waiting(catalog: &Catalog, rules: &Rules) -> Vec<WaitingJob> {
     let waiting = catalog.read(|tables| {
         let why = waits(tables, rules, Unix::now());
-        let jobs = tables.living_jobs().filter_map(|job| {
+        let mut queue: Vec<_> = tables.living_jobs().collect();
+        queue.sort_by_key(|job| (Reverse(job.spec.priority), job.id));
+        let jobs = queue.into_iter().filter_map(|job| {
             let State::Waiting { since, .. } = &job.state else {
                 return None;
             };

@@ -302,7 +302,8 @@ impl ClusterView {
         self.put(event);
     }
 
-    /// These jobs wait for their place, and no others, as whoever observes knows from elsewhere.
+    /// These jobs wait for their place, the first in line first, and no others, as whoever observes knows
+    /// from elsewhere.
     pub fn jobs_waiting(&mut self, jobs: Vec<WaitingJob>) {
         self.jobs_waiting = jobs;
     }

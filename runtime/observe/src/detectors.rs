@@ -40,6 +40,25 @@ pub(crate) const NODE_DOWN: &str = "node_down";
 /// A rank, or a copy of a blob, takes much longer than the others.
 const STRAGGLER: &str = "straggler";
 
+/// The rules in the order in which people should look at what they find, of one severity.
+const ORDER: [&str; 15] = [
+    "deadlock",
+    ACTOR_FAILED,
+    NODE_DOWN,
+    "restart_loop",
+    "blocked_thread",
+    "stuck_handler",
+    "pending",
+    "waits_in_circle",
+    STRAGGLER,
+    "device_memory",
+    "mailbox_full",
+    "node_suspect",
+    "slow_link",
+    "events_dropped",
+    "clock_error",
+];
+
 /// The detectors of a cluster.
 #[derive(Debug)]
 pub struct Detectors(Vec<Box<dyn Detector<ClusterView>>>);
@@ -69,7 +88,8 @@ impl Detector<ClusterView> for Detectors {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
         let all = self.0.iter_mut();
         let mut found: Vec<Finding> = all.flat_map(|it| it.observe(seen, now)).collect();
-        found.sort_by_key(|it| Reverse(it.cause.severity));
+        let place = |it: &Finding| ORDER.iter().position(|rule| *rule == it.cause.rule);
+        found.sort_by_key(|it| (Reverse(it.cause.severity), place(it)));
         found
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use odeon::{ActorId, ProcessId};
 pub use odeon_diagnosis::Severity;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::EVENTS_MAX;
 use crate::date::Date;
@@ -81,12 +81,28 @@ pub struct Event {
     #[serde(default)]
     pub name: Option<String>,
     /// The rule that found it, if it is a finding.
-    #[serde(default, alias = "lint")]
+    #[serde(default, alias = "lint", deserialize_with = "rule")]
     pub rule: Option<String>,
     /// The event, in words.
     pub sentence: String,
     /// Why, outermost first.
     pub chain: Vec<String>,
+}
+
+/// The name of a rule; earlier releases wrote it as `RestartLoop`.
+fn rule<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let told = Option::<String>::deserialize(from)?;
+    let words = |name: String| {
+        let mut words = String::new();
+        for letter in name.chars() {
+            if letter.is_ascii_uppercase() && !words.is_empty() {
+                words.push('_');
+            }
+            words.push(letter.to_ascii_lowercase());
+        }
+        words
+    };
+    Ok(told.map(words))
 }
 
 /// The last events, oldest first.

@@ -17,7 +17,7 @@ use super::{ComputeSpec, Optimizer, Row, checkpoint, cuts, pack, tokens_of};
 use crate::engine::{EvalStats, Peers, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
-use crate::trajectory::{Batch, Trajectory};
+use crate::trajectory::{Batch, Trajectory, Version};
 
 /// The policy while it is trained, with its optimizer and its task.
 pub struct Trainer {
@@ -48,6 +48,8 @@ struct Pass {
     loss: f64,
     flops: f64,
     metrics: PolicyMetrics,
+    /// See [`StepStats::sampling_gap`].
+    gap: Option<f64>,
 }
 
 impl Trainer {
@@ -196,13 +198,14 @@ impl Trainer {
         Ok(row)
     }
 
-    /// One update with a part of a batch.
+    /// One update with a part of a batch, of the weights `fresh` where it is the first of its step.
     fn update(
         &mut self,
         batch: &Batch,
         signals: &Signals,
         recent: Option<&[Vec<f32>]>,
         part: Range<usize>,
+        fresh: Option<Version>,
         stats: &mut StepStats,
     ) -> Result<(), Failure> {
         let reference = match signals.reference.as_slice() {
@@ -220,7 +223,8 @@ impl Trainer {
         if totals.sequences == 0 {
             return Ok(());
         }
-        let pass = self.pass(trajectories, &signals, recent.map(|all| &all[part]), totals)?;
+        let recent = recent.map(|all| &all[part]);
+        let pass = self.pass(trajectories, &signals, recent, totals, fresh)?;
         let mut loss = pass.loss;
         // Ranks that train together add up their gradients: one of them imitates for all.
         let imitates = self.peers.as_ref().is_none_or(|peers| peers.rank() == 0);
@@ -250,6 +254,7 @@ impl Trainer {
             clip_fraction: pass.metrics.clip_fraction(),
             importance_mean: pass.metrics.importance_mean,
             importance_capped_fraction: pass.metrics.importance_capped_fraction,
+            sampling_gap: fresh.map_or(stats.sampling_gap, |_| pass.gap),
         };
         Ok(())
     }
@@ -262,11 +267,13 @@ impl Trainer {
         signals: &Signals,
         recent: Option<&[Vec<f32>]>,
         totals: Totals,
+        fresh: Option<Version>,
     ) -> Result<Pass, Failure> {
         let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
         let right = right(trajectories);
         let objective = self.spec.objective;
         let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
+        let mut gap = None;
         for range in cuts(&rows) {
             let temperature = training_temperature(self.spec.sampling);
             let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
@@ -280,6 +287,9 @@ impl Trainer {
                 (!signals.reference.is_empty()).then(|| signals.reference[range.clone()].concat());
             let mut problem = None;
             let mut evaluate = |scores: &TokenScores, gradients: &mut TokenGradients| {
+                let own =
+                    fresh.and_then(|fresh| distance(&trajectories[range.clone()], scores, fresh));
+                gap = [gap, own].into_iter().flatten().reduce(f64::max);
                 let inputs = PolicyBatch {
                     new_log_probs: &scores.logprobs,
                     old_log_probs: recent.as_ref().unwrap_or(&behaviour),
@@ -313,8 +323,23 @@ impl Trainer {
             loss,
             flops,
             metrics,
+            gap,
         })
     }
+}
+
+/// The largest distance of scores from what was said when their tokens were sampled, over the replies of these
+/// weights alone.
+fn distance(trajectories: &[Trajectory], scores: &TokenScores, fresh: Version) -> Option<f64> {
+    let mut at = 0;
+    let distances = trajectories.iter().flat_map(|it| {
+        let scores = &scores.logprobs[at..at + it.log_probs.len()];
+        at += it.log_probs.len();
+        let is_fresh = it.version == fresh && it.last_version == fresh;
+        let tokens = scores.iter().zip(&it.log_probs).filter(move |_| is_fresh);
+        tokens.map(|(ours, theirs)| f64::from((ours - theirs).abs()))
+    });
+    distances.reduce(f64::max)
 }
 
 /// Which of them are right.
@@ -385,11 +410,13 @@ impl TrainEngine for Trainer {
             None => None,
         };
         let parts = self.spec.minibatches;
+        let mut fresh = Some(batch.step.saturating_sub(1));
         for _ in 0..self.spec.epochs {
             for part in 0..parts {
                 // As many on every rank, however many sequences each has.
                 let range = part_of(batch.trajectories.len(), part, parts);
-                self.update(batch, signals, recent.as_deref(), range, &mut stats)?;
+                let fresh = fresh.take();
+                self.update(batch, signals, recent.as_deref(), range, fresh, &mut stats)?;
             }
         }
         Ok(stats)

@@ -1,6 +1,6 @@
 //! The loss of a rank is not a number, or infinite.
 
-use super::RunEvent;
+use super::{RunEvent, named};
 use crate::{Alert, Detector, Finding, Severity};
 
 /// Finds ranks whose loss is not finite. One alone has a bad sample or a bad device; all together have bad
@@ -43,7 +43,7 @@ impl Detector<RunEvent> for LossNotFinite {
         let ranks = if who.len() == 1 { "rank" } else { "ranks" };
         let cause = match count == of {
             true if of == 1 => "",
-            true => ", as of all: their weights are bad, or the data of all",
+            true => ", like that of every rank: their weights are bad, or the data of all",
             false => ", and that of the others is: look at its batch, and at its device",
         };
         let sentence = format!(
@@ -56,7 +56,7 @@ impl Detector<RunEvent> for LossNotFinite {
                 rule: "loss_not_finite",
                 severity: Severity::Error,
                 sentence,
-                evidence: vec![("ranks", count as f64), ("of", of as f64)],
+                evidence: vec![named(("ranks", count as f64)), named(("of", of as f64))],
             },
             since: at,
         }]
@@ -69,7 +69,7 @@ mod tests {
 
     /// SEMANTICS 92.
     #[test]
-    fn ranks_are_named_when_their_loss_stops_to_be_finite() {
+    fn ranks_are_named_when_their_loss_stops_being_finite() {
         let mut detector = LossNotFinite::default();
         let mut told = |at, losses: &[f64]| {
             let losses = losses.iter().map(|loss| Some(*loss)).collect();
@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(told(2, &[1.0, nan, 3.0]), [(vec![1], one.to_owned())]);
         assert_eq!(told(3, &[1.0, nan, 3.0]), [], "it goes on");
         assert_eq!(told(3, &[nan, nan, 3.0]), [], "the step is known");
-        let all = "the loss of ranks 0, 2 is not finite in step 4, as of all: their weights are bad, or \
-                   the data of all";
+        let all = "the loss of ranks 0, 2 is not finite in step 4, like that of every rank: their weights are \
+                   bad, or the data of all";
         let infinite = f64::INFINITY;
         assert_eq!(
             told(4, &[infinite, nan, nan]),

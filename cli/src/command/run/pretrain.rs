@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use odeon::{Clock, Failure, Job, System, Timestamp, telemetry};
 use odeon_actors::pretrain::rank::Origin;
-use odeon_actors::pretrain::report::{Report, StepReport};
+use odeon_actors::pretrain::report::{Report, StepReport, watch as watch_after};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_otel::Settings;
@@ -40,7 +40,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         check_same(source, &recipe)?;
     }
     let checkpoint = path.join(CHECKPOINT);
-    let plan = recipe
+    let mut plan = recipe
         .plan(checkpoint)
         .map_err(|failure| anyhow!("{failure}"))?;
     if args.check {
@@ -66,6 +66,9 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
             path.display()
         ));
         return Ok(ExitCode::SUCCESS);
+    }
+    if !args.fresh {
+        plan.watch = watch_after(plan.steps, &told);
     }
     let folder = RunFolder::take(source, path, args.fresh)?;
     let name = &recipe.run.name;

@@ -57,7 +57,7 @@ async function crowded(it) {
 }
 
 async function pending(h, page) {
-  await page.locator('.problem', { hasText: /job j\d+ has no place yet.*head has 0 of \d+ cpu free.*other has 0 of \d+ cpu free/ }).waitFor({ timeout: far });
+  await page.locator('.problem', { hasText: /job j\d+ waits.*head has 0 of \d+ cpu free.*other has 0 of \d+ cpu free/ }).waitFor({ timeout: far });
   await h.axe(page, 'the page Now of a cluster');
 }
 

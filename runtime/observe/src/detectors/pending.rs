@@ -4,7 +4,7 @@ use odeon_diagnosis::{Detector, Severity};
 
 use super::{Finding, finding};
 use crate::bounds::PENDING;
-use crate::cluster_view::ClusterView;
+use crate::cluster_view::{ClusterView, WaitingJob};
 use crate::date::Date;
 use crate::event::Subject;
 
@@ -18,15 +18,20 @@ impl Detector<ClusterView> for Pending {
     }
 }
 
-/// Jobs that have not begun.
-fn jobs(seen: &ClusterView, now: Date) -> impl Iterator<Item = Finding> {
-    let late = seen.waiting_jobs().iter();
-    let late = late.filter(move |it| now.since(it.since) >= PENDING);
-    late.map(|it| {
-        let sentence = format!("job {} has no place yet: {} (limit 5 s)", it.job, it.why);
-        let who = vec![Subject::Job(it.job.clone())];
-        finding("pending", Severity::Warning, it.since, sentence, who)
-    })
+/// Jobs that have not begun, as one finding about the first in line: a queue is long in an orderly way.
+fn jobs(seen: &ClusterView, now: Date) -> Option<Finding> {
+    let waiting = seen.waiting_jobs();
+    let late = |it: &&WaitingJob| now.since(it.since) >= PENDING;
+    let first = waiting.iter().find(late)?;
+    let others = match waiting.iter().filter(late).count() - 1 {
+        0 => String::new(),
+        1 => ", and 1 more after it".to_owned(),
+        others => format!(", and {others} more after it"),
+    };
+    let WaitingJob { job, why, since } = first;
+    let sentence = format!("job {job} waits{others}: {why} (limit 5 s)");
+    let who = vec![Subject::Job(job.clone())];
+    Some(finding("pending", Severity::Warning, *since, sentence, who))
 }
 
 fn pending(seen: &ClusterView) -> impl Iterator<Item = Finding> {
