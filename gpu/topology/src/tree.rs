@@ -138,6 +138,10 @@ impl Topology {
         if let Some(above) = element.parent.as_ref().and_then(|parent| self.get(parent))
             && (above.level >= element.level || above.level == Level::Nvlink)
         {
+            if above.level == Level::Nvlink && element.level == Level::Device {
+                let (child, domain) = (name(), above.name.clone());
+                return Err(TopologyError::InDomain { child, domain });
+            }
             return Err(TopologyError::WrongLevel {
                 child: name(),
                 level: element.level,

@@ -154,6 +154,26 @@ pub enum TopologyError {
         /// The most that there may be.
         most: u32,
     },
+    /// There is none of something that has to be.
+    #[error("{of} has 0 {what}: {instead}")]
+    Zero {
+        /// The name of the node in the file.
+        of: String,
+        /// Of what.
+        what: &'static str,
+        /// A way out.
+        instead: &'static str,
+    },
+    /// Something lies in an NVLink domain, which holds devices that lie elsewhere.
+    #[error(
+        "{child} cannot lie in the NVLink domain {domain}: put it into its node, and write nvlink = \"{domain}\""
+    )]
+    InDomain {
+        /// The element.
+        child: String,
+        /// The domain.
+        domain: String,
+    },
     /// A quantity is zero, negative or no number.
     #[error("{what} of {of}: {error}")]
     Quantity {

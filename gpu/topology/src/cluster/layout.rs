@@ -66,7 +66,11 @@ impl ClusterSpec {
         match spec.count {
             None => Ok(vec![spec.name.clone()]),
             Some(count) => {
-                quantity("count", f64::from(count))?;
+                if count == 0 {
+                    let (of, what) = (spec.name.clone(), "nodes");
+                    let instead = "give one at least, or leave the line out";
+                    return Err(TopologyError::Zero { of, what, instead });
+                }
                 bounded(&spec.name, "nodes", count, NODES_MAX)?;
                 Ok((0..count).map(|i| format!("{}-{i}", spec.name)).collect())
             }
@@ -78,6 +82,11 @@ impl ClusterSpec {
         if !self.devices.contains_key(&gpus.model) {
             let (device, model) = (node(), gpus.model.clone());
             return Err(TopologyError::UnknownModel { device, model });
+        }
+        if gpus.count == 0 {
+            let (of, what) = (node(), "devices");
+            let instead = "leave `gpus` out";
+            return Err(TopologyError::Zero { of, what, instead });
         }
         bounded(&spec.name, "devices on a node", gpus.count, DEVICES_MAX)?;
         let divided = |of: String, count: u32, by: u32, what: String| {

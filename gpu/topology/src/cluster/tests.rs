@@ -142,6 +142,16 @@ fn what_is_wrong_is_named_with_its_line() {
     );
     edited(
         "count = 2\n",
+        "count = 0\n",
+        "line 19: a has 0 nodes: give one at least, or leave the line out",
+    );
+    edited(
+        "count = 8",
+        "count = 0",
+        "line 19: a has 0 devices: leave `gpus` out",
+    );
+    edited(
+        "count = 2\n",
         "count = 3000000\n",
         "line 19: a has 3000000 nodes: 100000 is the most",
     );
@@ -201,6 +211,14 @@ fn elements_of_all_levels_can_stand_in_the_file() {
     with(
         "[[elements]]\nname = 'd'\nlevel = 'device'\nparent = 'a'\nmodel = 'm'",
         None,
+    );
+    with(
+        "[[elements]]\nname = 'l'\nlevel = 'nvlink'\nparent = 'a'\n\
+         [[elements]]\nname = 'd'\nlevel = 'device'\nparent = 'l'\nmodel = 'm'",
+        Some(
+            "line 10: d cannot lie in the NVLink domain l: put it into its node, and write \
+             nvlink = \"l\"",
+        ),
     );
     with(
         "[[elements]]\nname = 'r'\nlevel = 'rack'\nparent = 'a'",
