@@ -16,7 +16,7 @@ pub(crate) struct ResourceArgs {
     /// So many ranks, each of which reserves that; else its driver does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), conflicts_with = "gang")]
     pub(crate) ranks: Option<u32>,
-    /// The longest time that a try of it may run: 90s, 30m, 2h, 1d12h. One that says so may go ahead
+    /// The longest time that a try of it may take, with the bringing of its files: 90s, 30m, 2h, 1d12h. One that says so may go ahead
     /// of others while they wait for room
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) time_limit: Option<Duration>,

@@ -38,10 +38,20 @@ impl Agent {
         let stopped = || Outcome::Stopped {
             by: "its node, before it began".to_owned(),
         };
+        // Its time counts from here: whoever was promised its places waits for its files, too.
+        let began = Unix::now();
+        let limit = job.spec.time_limit();
+        let over = async {
+            match limit {
+                Some(limit) => Clock::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
         let staging = self.inner.staging.bring(job.spec.bundle, (job.id, attempt));
         let staged = tokio::select! {
             biased;
             _ = stop.wait_for(Option::is_some) => return stopped(),
+            () = over => return timed_out_or(stopped(), limit),
             staged = staging => staged,
         };
         let staged = staged.and_then(|staged| {
@@ -89,7 +99,7 @@ impl Agent {
             attempt,
             driver: driver.process(),
             pid,
-            started: Unix::now(),
+            began,
             end: None,
             exit: None,
             timed_out: false,
@@ -116,7 +126,7 @@ impl Agent {
     ) -> Outcome {
         let (of, pid, process) = (handoff.of(), handoff.pid, handoff.driver);
         let limit = handoff.job.spec.time_limit();
-        let over_at = limit.map(|limit| handoff.started.after(limit));
+        let over_at = limit.map(|limit| handoff.began.after(limit));
         let (job, attempt) = (handoff.job.clone(), handoff.attempt);
         let tag = job.tag(attempt);
         let system = &self.inner.system;

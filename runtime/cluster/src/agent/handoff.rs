@@ -20,9 +20,9 @@ pub(crate) struct AttemptHandoff {
     pub(super) attempt: u32,
     pub(super) driver: ProcessId,
     pub(super) pid: u32,
-    /// When its driver was started; a program before time limits has not written it.
-    #[serde(default)]
-    pub(super) started: Unix,
+    /// When the node began with it; a program before time limits has not written it.
+    #[serde(default, alias = "started")]
+    pub(super) began: Unix,
     /// Set once its driver was asked to end; true for in order.
     pub(super) end: Option<bool>,
     /// The driver's exit, with true where it was asked to end.

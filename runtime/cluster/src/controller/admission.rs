@@ -366,10 +366,11 @@ fn spare(now: &View, first: JobId, plan: &Plan, after: &View) -> View {
 
 /// When a job that holds something is over at the latest.
 fn end_of(job: &Job, now: Unix) -> Unix {
-    let ends = match &job.state {
-        State::Running { since, .. } => end_if_begun(job, *since),
-        State::Stopping { since, .. } => since.after(SLACK),
-        _ => end_if_begun(job, now),
+    let ends = match (&job.state, job.attempt()) {
+        (State::Stopping { since, .. }, _) => since.after(SLACK),
+        // Its files are brought within its time.
+        (_, Some(attempt)) => end_if_begun(job, attempt.since),
+        (_, None) => end_if_begun(job, now),
     };
     ends.max(now)
 }

@@ -504,3 +504,33 @@ proptest! {
         prop_assert_eq!(world.look(), []);
     }
 }
+
+/// SEMANTICS 115, 116.
+#[test]
+fn a_try_whose_files_are_on_their_way_ends_no_later_for_that() {
+    let mut world = World::default();
+    world.up("a", 1, 2, 4, 0);
+    let job = world.submit(cpus(2), 0, Some(60));
+    world.now = 5_000;
+    let reserved = Reservation {
+        node: "a".to_owned(),
+        boot: 1,
+        rank: None,
+        allotment: cpus(2).driver,
+        devices: vec![],
+    };
+    let event = Event::Assigned {
+        node: "a".to_owned(),
+        boot: 1,
+        reserved: vec![reserved],
+    };
+    world.say(Writer::Leader, Fact::Job { job, event }).unwrap();
+    let at_the_latest = Unix(5_000).after(Duration::from_secs(60) + SLACK);
+    let ends = |world: &World, now| end_of(&world.tables.jobs[&job], Unix(now));
+    for now in [5_000, 20_000, 50_000] {
+        assert_eq!(ends(&world, now), at_the_latest, "its files come");
+    }
+    world.now = 50_000;
+    world.told(job, |attempt| Event::Started { attempt, pid: 1 });
+    assert_eq!(ends(&world, 60_000), at_the_latest, "it runs");
+}
