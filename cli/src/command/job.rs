@@ -587,7 +587,7 @@ mod tests {
             grace: 5,
         };
         let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
-        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.0009765625KiB --grace=5 -- python3 train.py --max-restarts 9";
+        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }

@@ -48,6 +48,7 @@ use crate::base::id::{ActorId, Incarnation, ProcessId};
 use crate::base::id_map::IdMap;
 use crate::base::journal::{News, NewsKind};
 use crate::base::limits::Limits;
+use crate::base::message::Message;
 use crate::base::recent::Recent;
 use crate::base::trace::Tracer;
 use crate::net::link::Link;
@@ -441,10 +442,12 @@ impl Engine {
         })
     }
 
-    /// A tell that nobody will handle. At the end of a tree that is in the nature of things.
+    /// A tell that nobody will handle. At the end of a tree that is in the nature of things, and so it is
+    /// of news for an actor that watched another and is gone itself.
     pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
         self.dead_letters.fetch_add(1, Ordering::Relaxed);
-        if self.is_closing() || down.reason == Reason::Sibling {
+        let is_news = message == <Down as Message>::NAME;
+        if self.is_closing() || down.reason == Reason::Sibling || is_news {
             tracing::info!(%actor, method = message, why = %down.reason, "dead letter at the end");
         } else {
             tracing::warn!(%actor, method = message, why = %down.reason, "dead letter");
