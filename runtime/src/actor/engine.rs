@@ -442,20 +442,17 @@ impl Engine {
         })
     }
 
-    /// A tell that nobody will handle. At the end of a tree that is in the nature of things, and so it is
-    /// of news for an actor that watched another and is gone itself.
+    /// A tell that nobody will handle. That is natural at the end of a tree, and of news for who watched.
     pub(crate) fn dead_letter(&self, actor: ActorId, message: &str, down: &Down) {
         self.dead_letters.fetch_add(1, Ordering::Relaxed);
-        let is_news = message == <Down as Message>::NAME;
-        if self.is_closing() || down.reason == Reason::Sibling || is_news {
+        if self.is_closing() || down.reason == Reason::Sibling || message == Down::NAME {
             tracing::info!(%actor, method = message, why = %down.reason, "dead letter at the end");
         } else {
             tracing::warn!(%actor, method = message, why = %down.reason, "dead letter");
         }
     }
 
-    /// Answers a call that cannot be delivered; a tell becomes a dead letter, and its credit goes
-    /// back.
+    /// Answers a call that cannot be delivered; a tell becomes a dead letter and gives its credit back.
     pub(crate) fn refuse_call(&self, call: &Call, error: AskError) {
         if call.call == 0 {
             let ended = matches!(
