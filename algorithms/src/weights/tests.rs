@@ -481,6 +481,14 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
     assert_eq!(fields.family, Family::Llama);
     for (extra, why) in [
         ("", "configuration without `num_experts_per_tok`"),
+        (
+            r#", "num_experts_per_tok": "2""#,
+            "`num_experts_per_tok` of \"2\"",
+        ),
+        (
+            r#", "num_experts_per_tok": null"#,
+            "configuration without `num_experts_per_tok`",
+        ),
         (r#", "num_experts_per_tok": 0"#, "moe.experts_per_token"),
         (r#", "num_experts_per_tok": 5"#, "moe.experts_per_token"),
         (

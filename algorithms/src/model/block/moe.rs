@@ -100,9 +100,10 @@ impl Rule for Moe {
             return Err(format!("configuration without `{key}`"));
         }
         let needed = |key: &str| {
-            let number = config.get(key).and_then(Value::as_u64);
-            let number = number.and_then(|number| usize::try_from(number).ok());
-            number.ok_or_else(|| format!("configuration without `{key}`"))
+            let found = config.get(key).filter(|it| !it.is_null());
+            let found = found.ok_or_else(|| format!("configuration without `{key}`"))?;
+            let number = found.as_u64().and_then(|it| usize::try_from(it).ok());
+            number.ok_or_else(|| format!("`{key}` of {found}"))
         };
         Ok(Self {
             experts: needed("num_local_experts")?,
