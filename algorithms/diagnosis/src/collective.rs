@@ -15,17 +15,6 @@ pub use log::{CallEntry, Kind, Log, RankWord, Record, WORD_BYTES_MAX, is_pair};
 use crate::{Action, Detector, Finding, FindingCause, Observation};
 
 impl FindingCause for Fault {
-    fn rule(&self) -> &'static str {
-        match self {
-            Self::Missing { .. } => "rank_missing",
-            Self::Lost { .. } => "rank_lost",
-            Self::Mismatch { .. } => "calls_differ",
-            Self::Stale { .. } => "rank_stale",
-            Self::Garbled { .. } => "rank_garbled",
-            _ => "device",
-        }
-    }
-
     fn action(&self) -> Action {
         Action::EndCall
     }

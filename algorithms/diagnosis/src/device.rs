@@ -15,17 +15,6 @@ impl Observation for Inventory {
 }
 
 impl FindingCause for FaultKind {
-    fn rule(&self) -> &'static str {
-        match self {
-            Self::Xid { .. } => "xid",
-            Self::Sticky => "sticky",
-            Self::Ecc => "ecc",
-            Self::Hang { .. } => "hang",
-            Self::Lost => "lost",
-            _ => "out_of_memory",
-        }
-    }
-
     fn action(&self) -> Action {
         // The remedy is the same of every device.
         match GpuFault::new(0, *self).remedy() {

@@ -14,14 +14,6 @@ pub trait Observation {
 
 /// A cause of a finding, with its evidence. Its text names the limit that was passed.
 pub trait FindingCause: Display {
-    /// The name of the rule that found it, as reports and the API have it.
-    fn rule(&self) -> &'static str;
-
-    /// How bad it is.
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
     /// The action to take.
     fn action(&self) -> Action;
 }
@@ -106,7 +98,7 @@ pub type Evidence = (String, f64);
 /// A cause that only people can judge: they are told, and nothing else is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alert {
-    /// The name of the rule.
+    /// The name of the rule, as reports and the API have it.
     pub rule: &'static str,
     /// Its severity.
     pub severity: Severity,
@@ -123,14 +115,6 @@ impl Display for Alert {
 }
 
 impl FindingCause for Alert {
-    fn rule(&self) -> &'static str {
-        self.rule
-    }
-
-    fn severity(&self) -> Severity {
-        self.severity
-    }
-
     fn action(&self) -> Action {
         Action::Tell
     }

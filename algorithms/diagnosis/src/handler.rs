@@ -56,10 +56,6 @@ impl Display for Hang {
 }
 
 impl FindingCause for Hang {
-    fn rule(&self) -> &'static str {
-        "hang"
-    }
-
     fn action(&self) -> Action {
         Action::EndProcess
     }

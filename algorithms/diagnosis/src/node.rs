@@ -46,10 +46,6 @@ impl Display for Silent {
 }
 
 impl FindingCause for Silent {
-    fn rule(&self) -> &'static str {
-        "silent"
-    }
-
     fn action(&self) -> Action {
         match self.silent_for > self.lost_after {
             true => Action::LoseNode,
@@ -67,6 +63,17 @@ pub struct SilenceLimits {
     pub unheard: Duration,
     /// A node that is silent for longer is lost.
     pub lost_after: Duration,
+}
+
+impl SilenceLimits {
+    /// The finding about a node that has been silent for so long; none while that is no reason to doubt it.
+    #[must_use]
+    pub fn judge(&self, silent_for: Duration) -> Option<Silent> {
+        (silent_for > self.doubted_after).then_some(Silent {
+            silent_for,
+            lost_after: self.lost_after,
+        })
+    }
 }
 
 /// Finds nodes that are silent, in each look again until they are heard.
@@ -143,12 +150,7 @@ impl Silence {
 
 impl Detector<[WatchedNode]> for Silence {
     fn observe(&mut self, seen: &[WatchedNode], at: Duration) -> Vec<Finding<[WatchedNode]>> {
-        let SilenceLimits {
-            doubted_after,
-            lost_after,
-            ..
-        } = self.limits;
-        self.is_deaf = at.saturating_sub(self.looked) > lost_after / 2;
+        self.is_deaf = at.saturating_sub(self.looked) > self.limits.lost_after / 2;
         self.looked = at;
         if self.is_deaf {
             self.since = at;
@@ -156,17 +158,14 @@ impl Detector<[WatchedNode]> for Silence {
             return vec![];
         }
         let silent = self.listen(seen, at).into_iter();
-        let silent = silent.filter(|(_, silent_for)| *silent_for > doubted_after);
-        silent
-            .map(|(name, silent_for)| Finding {
+        let found = silent.filter_map(|(name, silent_for)| {
+            Some(Finding {
                 who: vec![name],
-                cause: Silent {
-                    silent_for,
-                    lost_after,
-                },
+                cause: self.limits.judge(silent_for)?,
                 since: at.saturating_sub(silent_for),
             })
-            .collect()
+        });
+        found.collect()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use odeon::{Clock, System, Timestamp};
 use odeon_diagnosis::Detector;
-use odeon_diagnosis::node::{Silence, WatchedNode};
+use odeon_diagnosis::node::{Silence, Silent, WatchedNode};
 use tokio::task::JoinHandle;
 
 use crate::agent;
@@ -200,8 +200,17 @@ impl Controller {
         let shown = format!("{order:?}");
         let (system, catalog) = (self.system.clone(), self.catalog.clone());
         let outcome = match order {
-            Order::Lose { node, boot, silent } => {
-                let why = format!("nothing was heard from it for {} s", silent.as_secs());
+            Order::Lose {
+                node,
+                boot,
+                silent: silent_for,
+            } => {
+                let lost_after = self.rules.lost_after;
+                let why = Silent {
+                    silent_for,
+                    lost_after,
+                }
+                .to_string();
                 self.write(Fact::NodeLost { node, boot, why }).await
             }
             Order::Assign {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use odeon_devices::driver::DriverError;
-use odeon_devices::fault::{GpuFault, Remedy};
+use odeon_devices::fault::GpuFault;
 use odeon_devices::inventory::{Inventory, Nvml};
 use odeon_diagnosis::device::DeviceFaults;
 use odeon_diagnosis::{Action, Detector, Finding, FindingCause};
@@ -555,7 +555,7 @@ impl Engine {
     /// Does for the device itself what a fault asks for.
     async fn attend_fault(self: &Arc<Self>, fault: GpuFault) {
         let parts = self.parts().await;
-        if fault.remedy() == Remedy::QuarantineDevice
+        if fault.kind.action() == Action::QuarantineDevice
             && parts
                 .leases
                 .lock()

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use odeon::Timestamp;
-use odeon_diagnosis::node::{Silence, SilenceLimits};
+use odeon_diagnosis::node::{Silence, SilenceLimits, Silent};
+use odeon_diagnosis::{Action, FindingCause};
 use odeon_placement::{Node, Resource};
 
 use super::admission::Room;
@@ -33,11 +34,24 @@ impl Rules {
     #[must_use]
     pub const fn silence(&self, pause: Duration, now: Timestamp) -> Silence {
         let limits = SilenceLimits {
-            doubted_after: self.doubted_after,
             unheard: self.doubted_after.saturating_add(pause),
-            lost_after: self.lost_after,
+            ..self.limits()
         };
         Silence::new(Duration::from_nanos(now.0), limits)
+    }
+
+    /// Judges a node that has been silent for so long; nothing while that is no reason to doubt it.
+    #[must_use]
+    pub fn judge(&self, silent_for: Duration) -> Option<Silent> {
+        self.limits().judge(silent_for)
+    }
+
+    const fn limits(&self) -> SilenceLimits {
+        SilenceLimits {
+            doubted_after: self.doubted_after,
+            unheard: self.doubted_after,
+            lost_after: self.lost_after,
+        }
     }
 }
 
@@ -120,10 +134,11 @@ pub fn plan(
     let mut doubted = BTreeSet::new();
     for row in tables.living_nodes() {
         let silent = silent.get(&row.spec.name).copied().unwrap_or_default();
-        if silent > rules.doubted_after {
-            doubted.insert(row.spec.name.as_str());
-        }
-        if silent > rules.lost_after {
+        let Some(found) = rules.judge(silent) else {
+            continue;
+        };
+        doubted.insert(row.spec.name.as_str());
+        if found.action() == Action::LoseNode {
             orders.push(Order::Lose {
                 node: row.spec.name.clone(),
                 boot: row.spec.boot,

@@ -113,7 +113,7 @@ impl<'a> Field<'a> {
 
     fn is_healthy(&self, row: &NodeRow) -> bool {
         let silent = self.silent.get(&row.spec.name).copied();
-        row.state == NodeState::Up && silent.unwrap_or_default() <= self.rules.doubted_after
+        row.state == NodeState::Up && self.rules.judge(silent.unwrap_or_default()).is_none()
     }
 
     fn is_up(&self, number: u64) -> bool {

@@ -17,7 +17,7 @@ use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::tables::{NodeState, Tables};
 use odeon_cluster::unix::Unix;
-use odeon_diagnosis::node::{Silence, WatchedNode};
+use odeon_diagnosis::node::{Silence, Silent, WatchedNode};
 
 use super::oracle::{Attempt, Oracle, Tally};
 
@@ -748,8 +748,17 @@ impl World {
             let now = self.now;
             self.voters[node].told.insert(order.clone(), now);
             let fact = match order {
-                Order::Lose { node, boot, silent } => {
-                    let why = format!("nothing was heard from it for {} s", silent.as_secs());
+                Order::Lose {
+                    node,
+                    boot,
+                    silent: silent_for,
+                } => {
+                    let lost_after = self.rules.lost_after;
+                    let why = Silent {
+                        silent_for,
+                        lost_after,
+                    }
+                    .to_string();
                     Fact::NodeLost { node, boot, why }
                 }
                 Order::Assign {
