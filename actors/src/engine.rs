@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Clock, Failure, GrantedDevice, Shape};
+use odeon_algorithms::train;
 
 use crate::trajectory::{Batch, Order, SampleId, Trajectory, Used, Version};
 
@@ -95,23 +96,8 @@ impl EvalStats {
     }
 }
 
-/// The ranks that train one model together, each with rows of its own and the same weights.
-pub trait Peers: Send + Sync {
-    /// Which of them this is, from 0.
-    fn rank(&self) -> usize;
-
-    /// Adds up numbers over all ranks, one by one; each rank has the sums then, the same to the bit.
-    ///
-    /// # Errors
-    /// A rank is lost, or does not come.
-    fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Failure>;
-
-    /// The same of counts.
-    ///
-    /// # Errors
-    /// A rank is lost, or does not come.
-    fn count(&mut self, counts: &mut [u64]) -> Result<(), Failure>;
-}
+/// The ranks that train one model together.
+pub type TrainPeers = Box<dyn train::Peers<Error = Failure>>;
 
 /// Trains the policy.
 pub trait TrainEngine: Send + Sync {

@@ -18,5 +18,6 @@ mod pictures;
 pub mod rank;
 pub mod report;
 mod run;
+mod work;
 
 pub use run::{Desk, HeldOut, Member, PretrainPlan, run};

@@ -42,6 +42,7 @@
 mod optimizer;
 mod schedule;
 mod state;
+mod step;
 
 use odeon_gpu::{Arena, Backend, Cpu, Tape};
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,9 @@ use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
 pub use state::{StateError, StatePart};
+pub use step::{
+    Operation, Peers, PictureShape, StepOutcome, StepPictures, StepShape, StepWork, plan,
+};
 
 /// Settings of the optimiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +97,17 @@ pub struct TokenGradients {
     pub entropies: Vec<f32>,
     /// With respect to the values; empty without a value head.
     pub values: Vec<f32>,
+}
+
+impl TokenGradients {
+    /// As they are before an objective fills them in.
+    fn zeros(count: usize, values: bool) -> Self {
+        Self {
+            logprobs: vec![0.0; count],
+            entropies: vec![0.0; count],
+            values: vec![0.0; if values { count } else { 0 }],
+        }
+    }
 }
 
 /// A loss over the response tokens of a batch.
@@ -232,12 +247,17 @@ impl<B: Backend> Trainer<B> {
     /// no gradient.
     pub fn restart(&mut self, config: TrainConfig) {
         let model = self.scorer.model_mut();
-        let backend = model.backend().clone();
         // Never both at once: moments are as large as the model.
         self.optimizer.state.clear();
         self.optimizer = prepared(model, &config);
         self.config = config;
         self.step = 0;
+        self.clear_gradient();
+    }
+
+    /// Forgets what was accumulated.
+    fn clear_gradient(&mut self) {
+        let backend = self.model().backend().clone();
         for buffer in self.grads.iter_mut().flatten() {
             let len = B::len(buffer);
             backend.fill(B::view_mut(buffer, 0..len), 0.0);
@@ -364,11 +384,7 @@ impl<B: Backend> Trainer<B> {
         let model = scorer.model();
         let backend = model.backend();
         let count = batch.predicted();
-        let mut gradients = TokenGradients {
-            logprobs: vec![0.0; count],
-            entropies: vec![0.0; count],
-            values: vec![0.0; if wanted.values { count } else { 0 }],
-        };
+        let mut gradients = TokenGradients::zeros(count, wanted.values);
         if count == 0 {
             let scores = TokenScores::default();
             let loss = objective.evaluate(&scores, &mut gradients);

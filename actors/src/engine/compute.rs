@@ -5,6 +5,7 @@ mod peak;
 mod reward;
 mod rollout;
 mod score;
+pub(crate) mod step;
 mod trainer;
 
 use std::path::{Path, PathBuf};

@@ -6,8 +6,7 @@ use std::sync::PoisonError;
 use odeon::Failure;
 use odeon::collective::{Collective, Reduce};
 use odeon::group::Communicator;
-
-use crate::engine::Peers;
+use odeon_algorithms::train::Peers;
 
 /// A rank of a worker group, with the communicator over which it adds up numbers.
 pub(crate) struct Gang {
@@ -25,6 +24,8 @@ impl Gang {
 }
 
 impl Peers for Gang {
+    type Error = Failure;
+
     fn rank(&self) -> usize {
         self.rank
     }

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
-use odeon_algorithms::model::Pictures;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{CrossEntropy, TrainConfig};
+use odeon_algorithms::train::TrainConfig;
 use odeon_algorithms::weights::{ModelView, StoredType, texts};
 use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{
@@ -21,15 +20,15 @@ use odeon_checkpoint::{
 use odeon_data::client::{self, DataClient, Next, Serve, Supply};
 use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
-use odeon_data::sample::Image;
 use odeon_gpu::Device;
 use tokio::sync::oneshot;
 
 use super::checkpoint::{self, Trainee};
 use super::courier::{Courier, Mail, Meet};
-use super::pictures::{Features, passes};
+use super::work::{Texts, Work};
+use crate::engine::compute::step::{Learning, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
-use crate::engine::{Peers, in_place};
+use crate::engine::{TrainPeers, in_place};
 use crate::hybrid::peers::Gang;
 
 /// Settings that a rank is made from.
@@ -235,15 +234,6 @@ pub struct Rate {
     pub constructor: Ref<DataConstructor>,
 }
 
-/// Batches and pictures of a rank in a step.
-#[derive(Debug)]
-struct Work {
-    delivery: Delivery,
-    batches: Vec<Packed>,
-    /// The pictures that it encodes, where these are shared among all ranks.
-    pictures: Vec<Image>,
-}
-
 /// Work that is fetched while another step is computed.
 struct Coming {
     step: u64,
@@ -256,7 +246,7 @@ pub struct PretrainRank {
     args: RankArgs,
     place: ComputePlace,
     optimizer: Arc<Trainee>,
-    peers: Option<Box<dyn Peers>>,
+    peers: Option<TrainPeers>,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
@@ -427,7 +417,7 @@ impl PretrainRank {
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
         self.order(step + 1, cx);
-        let done = in_place(|| self.step(&work))?;
+        let done = in_place(|| self.step(&work, Learning::Yes))?;
         Ok(Trained {
             wait_seconds,
             ..done
@@ -443,15 +433,8 @@ impl PretrainRank {
             batches,
             pictures: vec![],
         };
-        in_place(|| self.pass(&work, Learning::No))
+        in_place(|| self.step(&work, Learning::No))
     }
-}
-
-/// Choice of a pass that leaves a gradient, or of one that leaves none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Learning {
-    Yes,
-    No,
 }
 
 /// The optimiser as it is at first.
@@ -538,204 +521,24 @@ impl PretrainRank {
         }
     }
 
-    /// One update of the weights.
-    fn step(&mut self, work: &Work) -> Result<Trained, Failure> {
-        let mut done = self.pass(work, Learning::Yes)?;
-        let begun = Clock::now();
+    /// One update of the weights, or none where it only rates.
+    fn step(&mut self, work: &Work, learning: Learning) -> Result<Trained, Failure> {
         let mut optimizer = self.optimizer.lock();
-        if let Some(peers) = &mut self.peers {
-            optimizer.reduce_gradient(|all| peers.sum(all))?;
-        }
-        done.reduce_seconds = Clock::now().since(begun).as_secs_f64();
-        let update = optimizer.apply(1.0);
-        if !update.applied {
-            tracing::warn!("the gradient was not finite; the step changed nothing");
-        }
-        done.grad_norm = f64::from(update.grad_norm);
-        done.lr = f64::from(update.lr);
-        Ok(done)
-    }
-
-    /// Forward, and where it learns backward, over all micro-batches. The loss is that of all ranks.
-    fn pass(&mut self, work: &Work, learning: Learning) -> Result<Trained, Failure> {
-        let begun = Clock::now();
-        let Work {
-            delivery, batches, ..
-        } = work;
-        let own: u64 = batches.iter().map(Packed::predicted).sum();
-        let mut predicted = [own];
+        let vision = optimizer.model().config().vision.as_ref();
+        let mut texts = Texts::of(work, vision, self.args.rank)?;
         // A rank that rates does so alone.
-        let mut peers: Others<'_> = self.peers.as_mut().filter(|_| learning == Learning::Yes);
-        if let Some(peers) = &mut peers {
-            peers.count(&mut predicted)?;
-        }
-        let mut done = Trained {
-            digest: delivery.digest,
-            ..Trained::default()
-        };
-        let mut nats = 0.0;
-        let mut optimizer = self.optimizer.lock();
-        let mut seen = Seen::of(work, self.args.rank, &mut optimizer, &mut peers)?;
-        for (packed, ids) in batches.iter().zip(&delivery.microbatches) {
-            if ids.is_empty() {
-                continue;
-            }
-            let batch = packed.batch().map_err(Failure::error)?;
-            let batch = match &seen {
-                Some(seen) => batch.seeing(packed.visual(&seen.table.rows_of(packed, ids)?)),
-                None => batch,
-            };
-            let features = seen.as_ref().map_or(&[][..], |seen| &seen.features);
-            let scores = match learning {
-                Learning::Yes => {
-                    let mut mean = CrossEntropy::mean_over(predicted[0] as usize);
-                    done.flops += optimizer.model().training_flops(&batch);
-                    let (evaluation, gradient) =
-                        optimizer.accumulate_seeing(&batch, features, &mut mean);
-                    if let Some(seen) = &mut seen {
-                        seen.add(&gradient);
-                    }
-                    evaluation.scores
-                }
-                Learning::No => {
-                    done.flops += optimizer.model().forward_flops(&batch);
-                    optimizer.logprobs_seeing(&batch, features)
-                }
-            };
-            for ((id, response), sequence) in
-                ids.iter().zip(batch.responses()).zip(packed.sequences())
-            {
-                let own: f64 = scores.logprobs[response.clone()]
-                    .iter()
-                    .map(|it| -f64::from(*it))
-                    .sum();
-                let part = done.sources.entry(id.source.0).or_default();
-                part.samples += 1;
-                part.tokens += sequence.tokens.len() as u64;
-                part.nats += own;
-                part.predicted += response.len() as u64;
-                done.tokens += sequence.tokens.len() as u64;
-                nats += own;
-            }
-        }
-        if let Some(seen) = &mut seen {
-            let learns = learning == Learning::Yes;
-            done.flops += seen.finish(learns, &mut optimizer, &mut peers)?;
-        }
-        drop(optimizer);
-        done.compute_seconds = Clock::now().since(begun).as_secs_f64();
-        done.own_loss = (own > 0).then(|| nats / own as f64);
-        let mut sum = [(nats / predicted[0].max(1) as f64) as f32];
-        if let Some(peers) = &mut peers {
-            peers.sum(&mut sum)?;
-        }
-        done.loss = f64::from(sum[0]);
-        Ok(done)
-    }
-}
-
-/// Pictures of a step, and their features, as a rank sees them.
-struct Seen {
-    table: Features,
-    /// Pictures that this rank encodes, in passes.
-    passes: Vec<Pictures>,
-    features: Vec<f32>,
-    gradient: Vec<f32>,
-    /// Numbers of a feature.
-    dim: usize,
-    /// Set when others see what is encoded here.
-    is_shared: bool,
-}
-
-type Others<'a> = Option<&'a mut Box<dyn Peers>>;
-
-impl Seen {
-    /// Encodes this rank's part, and has that of the others; nothing where no picture is.
-    fn of(
-        work: &Work,
-        rank: u32,
-        optimizer: &mut Optimizer,
-        peers: &mut Others<'_>,
-    ) -> Result<Option<Self>, Failure> {
-        let vision = optimizer.model().config().vision.clone();
-        let is_shared = !work.delivery.encoder.is_empty();
-        let has_pictures = work.batches.iter().any(|packed| !packed.images.is_empty());
-        let Some(vision) = vision else {
-            if has_pictures {
-                let blind = "a batch has pictures, and the model reads none: give it [vision]";
-                return Err(Failure::error(blind).fatal());
-            }
-            return Ok(None);
-        };
-        let (table, passes) = if is_shared {
-            let table = Features::shared(&work.delivery.encoder, rank);
-            (table, passes(&work.pictures, vision.patch)?)
-        } else {
-            let table = Features::own(&work.batches, &work.delivery.microbatches);
-            let own: Vec<Image> = work
-                .batches
-                .iter()
-                .flat_map(|it| it.images.clone())
-                .collect();
-            (table, passes(&own, vision.patch)?)
-        };
-        if table.rows == 0 {
-            return Ok(None);
-        }
-        let dim = vision.dim;
-        let mut features = vec![0.0; table.rows as usize * dim];
-        let mut at = table.own.start as usize * dim;
-        for pass in &passes {
-            let own = optimizer.encode(pass);
-            features[at..at + own.len()].copy_from_slice(&own);
-            at += own.len();
-        }
-        if let Some(peers) = peers.as_mut().filter(|_| is_shared) {
-            peers.sum(&mut features)?;
-        }
-        Ok(Some(Self {
-            gradient: vec![0.0; features.len()],
-            table,
-            passes,
-            features,
-            dim,
-            is_shared,
-        }))
-    }
-
-    fn add(&mut self, gradient: &[f32]) {
-        for (sum, own) in self.gradient.iter_mut().zip(gradient) {
-            *sum += own;
-        }
-    }
-
-    /// Takes the gradient back to who has encoded, and through the encoder. Answers the operations.
-    fn finish(
-        &mut self,
-        learns: bool,
-        optimizer: &mut Optimizer,
-        peers: &mut Others<'_>,
-    ) -> Result<f64, Failure> {
-        let vision = optimizer.model().config().vision.clone();
-        let forward = |pass: &Pictures| {
-            let flops = vision.as_ref().map(|it| it.forward_flops(pass.sizes()));
-            flops.unwrap_or_default()
-        };
-        let forward: f64 = self.passes.iter().map(forward).sum();
-        if !learns {
-            return Ok(forward);
-        }
-        if let Some(peers) = peers.as_mut().filter(|_| self.is_shared) {
-            peers.sum(&mut self.gradient)?;
-        }
-        let mut at = self.table.own.start as usize * self.dim;
-        for pass in &self.passes {
-            let len = pass.tokens() * self.dim;
-            optimizer.accumulate_encoder(pass, &self.gradient[at..at + len]);
-            at += len;
-        }
-        // Forward, forward again, and backward, which is twice as much.
-        Ok(4.0 * forward)
+        let peers = self.peers.as_mut().filter(|_| learning == Learning::Yes);
+        let stepped = step(&mut optimizer, &mut texts, peers, learning)?;
+        let outcome = stepped.outcome;
+        Ok(Trained {
+            loss: outcome.loss,
+            grad_norm: outcome.update.map_or(0.0, |it| f64::from(it.grad_norm)),
+            lr: outcome.update.map_or(0.0, |it| f64::from(it.lr)),
+            flops: outcome.flops,
+            compute_seconds: stepped.compute_seconds,
+            reduce_seconds: stepped.reduce_seconds,
+            ..texts.told()
+        })
     }
 }
 

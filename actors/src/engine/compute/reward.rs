@@ -12,16 +12,18 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
-use odeon_algorithms::model::TokenScores;
+use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{preference, probability};
 use odeon_algorithms::task::{Problem, Split};
-use odeon_algorithms::train::{Schedule, TokenGradients, TrainConfig};
+use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
 
 use super::rollout::Sampler;
+use super::step::{Learning, step};
 use super::{
     ComputeSpec, Model, Optimizer, Row, Scorer, checkpoint, cuts, micro_batches, pack, read_fields,
     read_model,
@@ -129,7 +131,11 @@ impl RewardModel {
         let mut optimizer = Optimizer::new(model, config);
         let mut losses = VecDeque::new();
         for _ in 0..steps {
-            let loss = self.step(&mut optimizer, &pairs.draw(Split::Train, batch)?)?;
+            let rows = self.rows_of(&pairs.draw(Split::Train, batch)?);
+            let mut work = PreferenceWork::of(rows);
+            let loss = step(&mut optimizer, &mut work, None, Learning::Yes)?
+                .outcome
+                .loss;
             if losses.len() == LOSSES {
                 losses.pop_front();
             }
@@ -137,43 +143,6 @@ impl RewardModel {
         }
         let loss = losses.iter().sum::<f64>() / losses.len().max(1) as f64;
         Ok((optimizer.into_model(), loss))
-    }
-
-    fn step(&self, optimizer: &mut Optimizer, pairs: &[Pair]) -> Result<f64, Failure> {
-        let rows = self.rows_of(pairs);
-        let lengths: Vec<usize> = rows
-            .chunks(2)
-            .map(|two| two[0].tokens.len() + two[1].tokens.len())
-            .collect();
-        let mut total = 0.0;
-        for range in micro_batches(&lengths) {
-            let micro = pack(&rows[2 * range.start..2 * range.end])?;
-            let mut problem = None;
-            let mut loss = |scores: &TokenScores, gradients: &mut TokenGradients| {
-                let (better, worse) = unzipped(&scores.values);
-                match preference(&better, &worse, pairs.len()) {
-                    Ok(value) => {
-                        let both = gradients.values.chunks_mut(2);
-                        for (both, d) in both.zip(&value.d_better) {
-                            both.copy_from_slice(&[*d, -d]);
-                        }
-                        value.loss
-                    }
-                    Err(error) => {
-                        problem = Some(Failure::error(error));
-                        0.0
-                    }
-                }
-            };
-            total += optimizer.accumulate(&micro, &mut loss).loss;
-            if let Some(failure) = problem {
-                return Err(failure);
-            }
-        }
-        if !optimizer.apply(1.0).applied {
-            tracing::warn!("the gradient was not finite; the step changed nothing");
-        }
-        Ok(total)
     }
 
     /// Measures a model on pairs that it has not learnt from.
@@ -318,6 +287,55 @@ impl RewardModel {
                 .map(|lead| probability(lead) as f32)
                 .collect()),
         }
+    }
+}
+
+/// Pairs of rows, of which the first is better.
+struct PreferenceWork {
+    rows: Vec<Row>,
+    /// Where pairs are cut into micro-batches.
+    cuts: Vec<Range<usize>>,
+}
+
+impl PreferenceWork {
+    fn of(rows: Vec<Row>) -> Self {
+        let lengths: Vec<usize> = rows
+            .chunks(2)
+            .map(|two| two[0].tokens.len() + two[1].tokens.len())
+            .collect();
+        Self {
+            cuts: micro_batches(&lengths),
+            rows,
+        }
+    }
+}
+
+impl StepWork for PreferenceWork {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        self.cuts.len()
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
+        let pairs = &self.cuts[micro];
+        pack(&self.rows[2 * pairs.start..2 * pairs.end])
+    }
+
+    fn evaluate(
+        &mut self,
+        _micro: usize,
+        _counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        let (better, worse) = unzipped(&scores.values);
+        let value = preference(&better, &worse, self.rows.len() / 2).map_err(Failure::error)?;
+        let both = gradients.values.chunks_mut(2);
+        for (both, d) in both.zip(&value.d_better) {
+            both.copy_from_slice(&[*d, -d]);
+        }
+        Ok(value.loss)
     }
 }
 

@@ -1,16 +1,18 @@
 //! Engines that rate tokens: the frozen reference and the learning critic.
 
+use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
-use odeon_algorithms::model::TokenScores;
+use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
-use odeon_algorithms::train::{TokenGradients, TrainConfig};
+use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
 use super::rollout::training_temperature;
+use super::step::{Learning, step};
 use super::{ComputeSpec, Optimizer, Row, Scorer, checkpoint, cuts, pack};
-use crate::engine::{Peers, Progress, ScoreEngine};
+use crate::engine::{Progress, ScoreEngine, TrainPeers};
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
@@ -92,7 +94,7 @@ pub struct Critic {
     /// Model and optimiser of the critic; `None` until it is first asked.
     optimizer: Option<Optimizer>,
     /// With whom it learns, where it does not learn alone.
-    peers: Option<Box<dyn Peers>>,
+    peers: Option<TrainPeers>,
 }
 
 impl std::fmt::Debug for Critic {
@@ -116,7 +118,7 @@ impl Critic {
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
-    pub fn join(&mut self, peers: Box<dyn Peers>) {
+    pub fn join(&mut self, peers: TrainPeers) {
         self.peers = Some(peers);
     }
 }
@@ -159,51 +161,20 @@ impl ScoreEngine for Critic {
 
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let all = &batch.trajectories;
-        let (rows, lengths) = (rows(all), response_lengths(all));
-        let mut totals = Totals::of(&lengths);
-        if let Some(peers) = &mut self.peers {
-            let mut counts = [totals.sequences as u64, totals.tokens as u64];
-            peers.count(&mut counts)?;
-            [totals.sequences, totals.tokens] = counts.map(|count| count as usize);
-        }
-        let objective = ValueObjective {
-            clip: None,
-            ..ValueObjective::default()
+        let rows = rows(all);
+        let mut work = ValueWork {
+            objective: ValueObjective {
+                clip: None,
+                ..ValueObjective::default()
+            },
+            cuts: cuts(&rows),
+            rows,
+            lengths: response_lengths(all),
+            returns,
         };
         let optimizer = made(&mut self.optimizer, &self.spec)?;
-        let mut total = 0.0;
-        for range in cuts(&rows) {
-            let micro = pack(&rows[range.clone()])?;
-            let targets = returns[range.clone()].concat();
-            let mut problem = None;
-            let mut loss = |scores: &TokenScores, gradients: &mut TokenGradients| {
-                let batch = ValueBatch {
-                    values: &scores.values,
-                    old_values: &scores.values,
-                    returns: &targets,
-                    lengths: &lengths[range.clone()],
-                };
-                match objective.evaluate(&batch, totals) {
-                    Ok(value) => {
-                        gradients.values.copy_from_slice(&value.d_values);
-                        value.loss
-                    }
-                    Err(error) => {
-                        problem = Some(Failure::error(error));
-                        0.0
-                    }
-                }
-            };
-            total += optimizer.accumulate(&micro, &mut loss).loss;
-            if let Some(failure) = problem {
-                return Err(failure);
-            }
-        }
-        if let Some(peers) = &mut self.peers {
-            optimizer.reduce_gradient(|all| peers.sum(all))?;
-        }
-        optimizer.apply(1.0);
-        Ok(total)
+        let stepped = step(optimizer, &mut work, self.peers.as_mut(), Learning::Yes)?;
+        Ok(stepped.outcome.loss)
     }
 
     fn save(&mut self, folder: &Path, learnt: Version) -> Result<(), Failure> {
@@ -241,5 +212,53 @@ impl ScoreEngine for Critic {
         };
         checkpoint::read(&target, made(&mut self.optimizer, &self.spec)?)?;
         Ok(Some(progress.version))
+    }
+}
+
+/// Replies whose returns the critic learns.
+struct ValueWork<'a> {
+    objective: ValueObjective,
+    rows: Vec<Row>,
+    cuts: Vec<Range<usize>>,
+    lengths: Vec<usize>,
+    returns: &'a [Vec<f32>],
+}
+
+impl StepWork for ValueWork<'_> {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        self.cuts.len()
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        let totals = Totals::of(&self.lengths);
+        vec![totals.sequences as u64, totals.tokens as u64]
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
+        pack(&self.rows[self.cuts[micro].clone()])
+    }
+
+    fn evaluate(
+        &mut self,
+        micro: usize,
+        counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        let range = self.cuts[micro].clone();
+        let mut totals = Totals::of(&[]);
+        [totals.sequences, totals.tokens] = [0, 1].map(|at| counts[at] as usize);
+        let batch = ValueBatch {
+            values: &scores.values,
+            old_values: &scores.values,
+            returns: &self.returns[range.clone()].concat(),
+            lengths: &self.lengths[range],
+        };
+        let value = self.objective.evaluate(&batch, totals);
+        let value = value.map_err(Failure::error)?;
+        gradients.values.copy_from_slice(&value.d_values);
+        Ok(value.loss)
     }
 }

@@ -4,17 +4,20 @@ use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
-use odeon_algorithms::model::TokenScores;
-use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, Totals};
+use odeon_algorithms::model::{self, TokenScores};
+use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, PolicyObjective, Totals};
 use odeon_algorithms::task::{Split, Task};
-use odeon_algorithms::train::{self, AdamW, CrossEntropy, Schedule, TokenGradients, TrainConfig};
+use odeon_algorithms::train::{
+    self, AdamW, CrossEntropy, Objective, Schedule, StepWork, TokenGradients, TrainConfig,
+};
 
 use super::checkpoint::Older;
 use super::peak::reachable_flops;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
-use super::{ComputeSpec, Optimizer, Row, checkpoint, cuts, pack, tokens_of};
-use crate::engine::{EvalStats, Peers, Progress, RunState, Signals, StepStats, TrainEngine};
+use super::step::{Learning, step};
+use super::{ComputeSpec, Optimizer, Row, checkpoint, cuts, pack};
+use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine, TrainPeers};
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -28,7 +31,7 @@ pub struct Trainer {
     reinforcing: bool,
     sampler: Option<Sampler>,
     /// With whom it trains, where it does not train alone.
-    peers: Option<Box<dyn Peers>>,
+    peers: Option<TrainPeers>,
     /// Made when it is first wanted: not every trainer evaluates.
     referee: Option<Referee>,
     /// The same of what replies can call.
@@ -41,15 +44,6 @@ impl std::fmt::Debug for Trainer {
             .field("reinforcing", &self.reinforcing)
             .finish_non_exhaustive()
     }
-}
-
-/// Results of a pass over a batch.
-struct Pass {
-    loss: f64,
-    flops: f64,
-    metrics: PolicyMetrics,
-    /// See [`StepStats::sampling_gap`].
-    gap: Option<f64>,
 }
 
 impl Trainer {
@@ -76,24 +70,8 @@ impl Trainer {
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
-    pub fn join(&mut self, peers: Box<dyn Peers>) {
+    pub fn join(&mut self, peers: TrainPeers) {
         self.peers = Some(peers);
-    }
-
-    /// Totals of a whole minibatch, of which `totals` are those of this rank.
-    fn of_all(&mut self, mut totals: Totals) -> Result<Totals, Failure> {
-        if let Some(peers) = &mut self.peers {
-            let counts = [totals.sequences, totals.tokens, totals.positive_tokens];
-            let mut counts = counts.map(|count| count as u64);
-            peers.count(&mut counts)?;
-            let [sequences, tokens, positive_tokens] = counts.map(|count| count as usize);
-            totals = Totals {
-                sequences,
-                tokens,
-                positive_tokens,
-            };
-        }
-        Ok(totals)
     }
 
     /// Log-probabilities of replies under the weights as they are, at the temperature at which the
@@ -147,9 +125,8 @@ impl Trainer {
         Ok((all, flops))
     }
 
-    /// Adds the gradient of the likelihood of worked solutions, those of a supervised step, times a
-    /// weight. The loss, without the weight, the operations, and the tokens.
-    fn imitate(&mut self, step: u64, weight: f32) -> Result<(f64, f64, u64), Failure> {
+    /// The worked solutions of a supervised step, with a weight.
+    fn imitation(&self, step: u64, weight: f32) -> Result<Imitation, Failure> {
         let style = self.task.style();
         let first = (step - 1) * self.spec.warmup_batch as u64;
         let mut rows = vec![];
@@ -159,16 +136,12 @@ impl Trainer {
             let observed = self.task.observed(&problem);
             rows.push(self.solved(prompt, &problem.solution, &observed)?);
         }
-        let predicted: usize = rows.iter().map(Row::sampled).sum();
-        let (mut loss, mut flops) = (0.0, 0.0);
-        for range in cuts(&rows) {
-            let micro = pack(&rows[range])?;
-            let mut objective = CrossEntropy::mean_over(predicted).times(weight);
-            loss += self.optimizer.accumulate(&micro, &mut objective).loss;
-            flops += self.optimizer.model().training_flops(&micro);
-        }
-        let tokens = rows.iter().map(|row| row.tokens.len() as u64).sum();
-        Ok((loss / f64::from(weight), flops, tokens))
+        Ok(Imitation {
+            predicted: rows.iter().map(Row::sampled).sum(),
+            cuts: cuts(&rows),
+            rows,
+            weight,
+        })
     }
 
     /// A prompt with its worked solution, of which a tool has written these bytes.
@@ -208,123 +181,188 @@ impl Trainer {
         fresh: Option<Version>,
         stats: &mut StepStats,
     ) -> Result<(), Failure> {
-        let reference = match signals.reference.as_slice() {
-            [] => vec![],
-            all => all[part.clone()].to_vec(),
-        };
-        let signals = Signals {
-            reference,
-            advantages: signals.advantages[part.clone()].to_vec(),
-        };
         let trajectories = &batch.trajectories[part.clone()];
-        let (lengths, right) = (response_lengths(trajectories), right(trajectories));
-        let totals = Totals::of(&lengths).with_positive(&lengths, &right);
-        let totals = self.of_all(totals)?;
-        if totals.sequences == 0 {
-            return Ok(());
-        }
-        let recent = recent.map(|all| &all[part]);
-        let pass = self.pass(trajectories, &signals, recent, totals, fresh)?;
-        let mut loss = pass.loss;
+        let rows = rows(trajectories);
         // Ranks that train together add up their gradients: one of them imitates for all.
         let imitates = self.peers.as_ref().is_none_or(|peers| peers.rank() == 0);
-        if self.spec.pretrain > 0.0 && imitates {
+        let imitation = if self.spec.pretrain > 0.0 && imitates {
             // Other solutions than those of the supervised steps, in turn.
             let step = self.spec.warmup_steps + self.optimizer.step() + 1;
-            let (imitation, flops, tokens) = self.imitate(step, self.spec.pretrain)?;
-            loss += f64::from(self.spec.pretrain) * imitation;
-            stats.flops += flops;
-            stats.tokens += tokens;
-        }
-        if let Some(peers) = &mut self.peers {
-            self.optimizer.reduce_gradient(|all| peers.sum(all))?;
-        }
-        let update = self.optimizer.apply(1.0);
-        if !update.applied {
-            tracing::warn!("the gradient was not finite; the step changed nothing");
-        }
-        let tokens = trajectories.iter().map(|t| tokens_of(t).len() as u64);
+            Some(self.imitation(step, self.spec.pretrain)?)
+        } else {
+            None
+        };
+        let tokens = |rows: &[Row]| rows.iter().map(|row| row.tokens.len() as u64).sum::<u64>();
+        let imitated = imitation.as_ref().map_or(0, |it| tokens(&it.rows));
+        let tokens = tokens(&rows) + imitated;
+        let mut work = PolicyWork {
+            objective: self.spec.objective,
+            temperature: training_temperature(self.spec.sampling),
+            cuts: cuts(&rows),
+            lengths: response_lengths(trajectories),
+            right: trajectories.iter().map(|it| it.correct).collect(),
+            reference: signals.reference.get(part.clone()),
+            advantages: &signals.advantages[part.clone()],
+            recent: recent.map(|all| &all[part]),
+            trajectories,
+            rows,
+            fresh,
+            imitation,
+            metrics: PolicyMetrics::default(),
+            gap: None,
+        };
+        let peers = self.peers.as_mut();
+        let outcome = step(&mut self.optimizer, &mut work, peers, Learning::Yes)?.outcome;
+        let Some(update) = outcome.update else {
+            return Ok(());
+        };
         *stats = StepStats {
-            loss,
+            loss: outcome.loss,
             grad_norm: f64::from(update.grad_norm),
-            tokens: stats.tokens + tokens.sum::<u64>(),
-            flops: stats.flops + pass.flops,
-            entropy: pass.metrics.entropy,
-            approximate_kl: pass.metrics.approximate_kl,
-            clip_fraction: pass.metrics.clip_fraction(),
-            importance_mean: pass.metrics.importance_mean,
-            importance_capped_fraction: pass.metrics.importance_capped_fraction,
-            sampling_gap: fresh.map_or(stats.sampling_gap, |_| pass.gap),
+            tokens: stats.tokens + tokens,
+            flops: stats.flops + outcome.flops,
+            entropy: work.metrics.entropy,
+            approximate_kl: work.metrics.approximate_kl,
+            clip_fraction: work.metrics.clip_fraction(),
+            importance_mean: work.metrics.importance_mean,
+            importance_capped_fraction: work.metrics.importance_capped_fraction,
+            sampling_gap: fresh.map_or(stats.sampling_gap, |_| work.gap),
         };
         Ok(())
     }
+}
 
-    /// Adds the gradient of trajectories, with the trust region around `recent` where that is not what
-    /// sampled. Its loss, the floating point operations, and what the objective saw.
-    fn pass(
-        &mut self,
-        trajectories: &[Trajectory],
-        signals: &Signals,
-        recent: Option<&[Vec<f32>]>,
-        totals: Totals,
-        fresh: Option<Version>,
-    ) -> Result<Pass, Failure> {
-        let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
-        let right = right(trajectories);
-        let objective = self.spec.objective;
-        let (mut loss, mut flops, mut metrics) = (0.0, 0.0, PolicyMetrics::default());
-        let mut gap = None;
-        for range in cuts(&rows) {
-            let temperature = training_temperature(self.spec.sampling);
-            let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
-            let behaviour: Vec<f32> = trajectories[range.clone()]
-                .iter()
-                .flat_map(|t| t.log_probs.iter().copied())
-                .collect();
-            let recent = recent.map(|recent| recent[range.clone()].concat());
-            let advantages = signals.advantages[range.clone()].concat();
-            let reference =
-                (!signals.reference.is_empty()).then(|| signals.reference[range.clone()].concat());
-            let mut problem = None;
-            let mut evaluate = |scores: &TokenScores, gradients: &mut TokenGradients| {
-                let own =
-                    fresh.and_then(|fresh| distance(&trajectories[range.clone()], scores, fresh));
-                gap = [gap, own].into_iter().flatten().reduce(f64::max);
-                let inputs = PolicyBatch {
-                    new_log_probs: &scores.logprobs,
-                    old_log_probs: recent.as_ref().unwrap_or(&behaviour),
-                    behaviour_log_probs: Some(&behaviour),
-                    advantages: &advantages,
-                    reference_log_probs: reference.as_deref(),
-                    entropies: Some(&scores.entropies),
-                    positive: Some(&right[range.clone()]),
-                    lengths: &lengths[range.clone()],
-                };
-                match objective.evaluate(&inputs, totals) {
-                    Ok(value) => {
-                        gradients.logprobs.copy_from_slice(&value.d_log_probs);
-                        gradients.entropies.copy_from_slice(&value.d_entropies);
-                        metrics = metrics.merged(&value.metrics);
-                        value.loss
-                    }
-                    Err(error) => {
-                        problem = Some(Failure::error(error));
-                        0.0
-                    }
-                }
-            };
-            loss += self.optimizer.accumulate(&micro, &mut evaluate).loss;
-            flops += self.optimizer.model().training_flops(&micro);
-            if let Some(failure) = problem {
-                return Err(failure);
+/// Replies that the policy learns from, with the trust region around `recent` where that is not what sampled;
+/// then worked solutions, where it imitates some.
+struct PolicyWork<'a> {
+    objective: PolicyObjective,
+    temperature: f32,
+    trajectories: &'a [Trajectory],
+    rows: Vec<Row>,
+    cuts: Vec<Range<usize>>,
+    lengths: Vec<usize>,
+    /// Which of them are right.
+    right: Vec<bool>,
+    /// Of the same replies; nothing without a reference.
+    reference: Option<&'a [Vec<f32>]>,
+    advantages: &'a [Vec<f32>],
+    recent: Option<&'a [Vec<f32>]>,
+    /// The weights that the step begins with, where it is the first of its batch.
+    fresh: Option<Version>,
+    imitation: Option<Imitation>,
+    metrics: PolicyMetrics,
+    /// See [`StepStats::sampling_gap`].
+    gap: Option<f64>,
+}
+
+impl StepWork for PolicyWork<'_> {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        let imitated = self.imitation.as_ref().map_or(0, StepWork::micro_batches);
+        self.cuts.len() + imitated
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        let totals = Totals::of(&self.lengths).with_positive(&self.lengths, &self.right);
+        let counts = [totals.sequences, totals.tokens, totals.positive_tokens];
+        counts.map(|count| count as u64).to_vec()
+    }
+
+    fn is_wanted(&self, counts: &[u64]) -> bool {
+        counts[0] > 0
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
+        match (self.cuts.get(micro), &mut self.imitation) {
+            (None, Some(imitation)) => imitation.batch(micro - self.cuts.len()),
+            (range, _) => {
+                let rows = &self.rows[range.cloned().unwrap_or_default()];
+                Ok(pack(rows)?.with_temperature(self.temperature))
             }
         }
-        Ok(Pass {
-            loss,
-            flops,
-            metrics,
-            gap,
-        })
+    }
+
+    fn evaluate(
+        &mut self,
+        micro: usize,
+        counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        let Some(range) = self.cuts.get(micro).cloned() else {
+            let imitation = self.imitation.as_mut();
+            let imitation = imitation.ok_or_else(|| Failure::error("no such micro-batch"))?;
+            return imitation.evaluate(micro - self.cuts.len(), counts, scores, gradients);
+        };
+        let [sequences, tokens, positive_tokens] = [0, 1, 2].map(|at| counts[at] as usize);
+        let totals = Totals {
+            sequences,
+            tokens,
+            positive_tokens,
+        };
+        let trajectories = &self.trajectories[range.clone()];
+        let own = self
+            .fresh
+            .and_then(|fresh| distance(trajectories, scores, fresh));
+        self.gap = [self.gap, own].into_iter().flatten().reduce(f64::max);
+        let behaviour: Vec<f32> = trajectories
+            .iter()
+            .flat_map(|it| it.log_probs.iter().copied())
+            .collect();
+        let recent = self.recent.map(|recent| recent[range.clone()].concat());
+        let advantages = self.advantages[range.clone()].concat();
+        let reference = self.reference.filter(|all| !all.is_empty());
+        let reference = reference.map(|all| all[range.clone()].concat());
+        let inputs = PolicyBatch {
+            new_log_probs: &scores.logprobs,
+            old_log_probs: recent.as_ref().unwrap_or(&behaviour),
+            behaviour_log_probs: Some(&behaviour),
+            advantages: &advantages,
+            reference_log_probs: reference.as_deref(),
+            entropies: Some(&scores.entropies),
+            positive: Some(&self.right[range.clone()]),
+            lengths: &self.lengths[range],
+        };
+        let value = self.objective.evaluate(&inputs, totals);
+        let value = value.map_err(Failure::error)?;
+        gradients.logprobs.copy_from_slice(&value.d_log_probs);
+        gradients.entropies.copy_from_slice(&value.d_entropies);
+        self.metrics = std::mem::take(&mut self.metrics).merged(&value.metrics);
+        Ok(value.loss)
+    }
+}
+
+/// Worked solutions that the policy learns by heart.
+struct Imitation {
+    rows: Vec<Row>,
+    cuts: Vec<Range<usize>>,
+    /// Tokens of all that are predicted.
+    predicted: usize,
+    /// Weight of the loss.
+    weight: f32,
+}
+
+impl StepWork for Imitation {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        self.cuts.len()
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
+        pack(&self.rows[self.cuts[micro].clone()])
+    }
+
+    fn evaluate(
+        &mut self,
+        _micro: usize,
+        _counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        let mut objective = CrossEntropy::mean_over(self.predicted).times(self.weight);
+        Ok(objective.evaluate(scores, gradients))
     }
 }
 
@@ -340,11 +378,6 @@ fn distance(trajectories: &[Trajectory], scores: &TokenScores, fresh: Version) -
         tokens.map(|(ours, theirs)| f64::from((ours - theirs).abs()))
     });
     distances.reduce(f64::max)
-}
-
-/// Which of them are right.
-fn right(trajectories: &[Trajectory]) -> Vec<bool> {
-    trajectories.iter().map(|it| it.correct).collect()
 }
 
 /// One of so many parts of about the same size.
@@ -387,13 +420,15 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
 
 impl TrainEngine for Trainer {
     fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
-        let (loss, flops, tokens) = self.imitate(step, 1.0)?;
-        let update = self.optimizer.apply(1.0);
+        let mut work = self.imitation(step, 1.0)?;
+        // Each rank computes the same step.
+        let stepped = super::step::step(&mut self.optimizer, &mut work, None, Learning::Yes)?;
+        let outcome = stepped.outcome;
         Ok(StepStats {
-            loss,
-            grad_norm: f64::from(update.grad_norm),
-            tokens,
-            flops,
+            loss: outcome.loss,
+            grad_norm: outcome.update.map_or(0.0, |it| f64::from(it.grad_norm)),
+            tokens: work.rows.iter().map(|row| row.tokens.len() as u64).sum(),
+            flops: outcome.flops,
             ..StepStats::default()
         })
     }

@@ -1,0 +1,441 @@
+//! A step of training as data: [`plan`] lists its operations, and [`Trainer::run`] carries them out.
+//!
+//! Pretraining, the policy, critics and reward models differ in their [`StepWork`] alone: its
+//! micro-batches, and the loss over each. The operations and their order are the same for all of them:
+//!
+//! ```text
+//!           count ─> encode* ─> sum features ─> accumulate* ─> sum feature gradients ─> accumulate encoder*
+//! ranks:      x                      x                                   x
+//!                                                                     ─> sum gradients ─> apply ─> sum losses
+//! ranks:                                                                      x                        x
+//! ```
+//!
+//! Those marked with `x` are collectives: a plan has them where a rank trains with others, in one order on
+//! all ranks, however many micro-batches and pictures each has.
+
+use super::{Objective, TokenGradients, Trainer, Update};
+use crate::model::{Batch, Pictures, TokenScores};
+use odeon_gpu::Backend;
+
+/// The ranks that train one model together, each with rows of its own and the same weights.
+pub trait Peers: Send + Sync {
+    /// Reason why a collective failed.
+    type Error;
+
+    /// Which of them this is, from 0.
+    fn rank(&self) -> usize;
+
+    /// Adds up numbers over all ranks, one by one; each rank has the sums then, the same to the bit.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come.
+    fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Self::Error>;
+
+    /// The same of counts.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come.
+    fn count(&mut self, counts: &mut [u64]) -> Result<(), Self::Error>;
+}
+
+/// Everything that the plan of a step follows from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepShape {
+    /// Micro-batches of this rank.
+    pub micro_batches: usize,
+    /// Pictures that its micro-batches see, where they see any.
+    pub pictures: Option<PictureShape>,
+    /// Set where a rank trains with others.
+    pub has_peers: bool,
+    /// Set where it learns; else it rates only.
+    pub learns: bool,
+    /// Set where the loss is told of all ranks, and not of this rank's part.
+    pub sums_loss: bool,
+}
+
+impl StepShape {
+    /// The shape of this work.
+    #[must_use]
+    pub fn of<W: StepWork + ?Sized>(work: &W, has_peers: bool, learns: bool) -> Self {
+        let pictures = work.pictures();
+        Self {
+            micro_batches: work.micro_batches(),
+            pictures: pictures.map(|pictures| PictureShape {
+                passes: pictures.passes.len(),
+                is_shared: pictures.is_shared,
+            }),
+            has_peers,
+            learns,
+            sums_loss: work.sums_loss(),
+        }
+    }
+}
+
+/// Pictures in the plan of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PictureShape {
+    /// Passes of the encoder over the pictures of this rank.
+    pub passes: usize,
+    /// Set where each rank encodes a part of what all ranks see.
+    pub is_shared: bool,
+}
+
+/// A part of a step. Numbers are those of micro-batches and of passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Adds up over the ranks what losses are divided by.
+    Count,
+    /// Encodes the pictures of a pass.
+    Encode(usize),
+    /// Adds up features over the ranks, so that each has those of all.
+    SumFeatures,
+    /// Computes the loss over a micro-batch.
+    Forward(usize),
+    /// Computes the loss over a micro-batch and adds its gradient.
+    Accumulate(usize),
+    /// Adds up the gradients of features over the ranks.
+    SumFeatureGradients,
+    /// Takes the gradient of features back through the pictures of a pass.
+    AccumulateEncoder(usize),
+    /// Adds up the gradients of parameters over the ranks.
+    SumGradients,
+    /// Changes the parameters.
+    Apply,
+    /// Adds up losses over the ranks.
+    SumLoss,
+}
+
+impl Operation {
+    /// True where it waits for the other ranks.
+    #[must_use]
+    pub const fn is_collective(self) -> bool {
+        matches!(
+            self,
+            Self::Count
+                | Self::SumFeatures
+                | Self::SumFeatureGradients
+                | Self::SumGradients
+                | Self::SumLoss
+        )
+    }
+}
+
+/// The operations of a step, in their order.
+#[must_use]
+pub fn plan(shape: &StepShape) -> Vec<Operation> {
+    let &StepShape {
+        micro_batches,
+        pictures,
+        has_peers,
+        learns,
+        sums_loss,
+    } = shape;
+    let passes = pictures.map_or(0, |pictures| pictures.passes);
+    let shares = has_peers && pictures.is_some_and(|pictures| pictures.is_shared);
+    let one = |is_there: bool, operation| is_there.then_some(operation);
+    let micro = match learns {
+        true => Operation::Accumulate,
+        false => Operation::Forward,
+    };
+    one(has_peers, Operation::Count)
+        .into_iter()
+        .chain((0..passes).map(Operation::Encode))
+        .chain(one(shares, Operation::SumFeatures))
+        .chain((0..micro_batches).map(micro))
+        .chain(one(shares && learns, Operation::SumFeatureGradients))
+        .chain(
+            (0..passes)
+                .filter(|_| learns)
+                .map(Operation::AccumulateEncoder),
+        )
+        .chain(one(has_peers && learns, Operation::SumGradients))
+        .chain(one(learns, Operation::Apply))
+        .chain(one(has_peers && sums_loss, Operation::SumLoss))
+        .collect()
+}
+
+/// The part of a rank in a step.
+pub trait StepWork {
+    /// Reason why it cannot be computed.
+    type Error;
+
+    /// Its micro-batches.
+    fn micro_batches(&self) -> usize;
+
+    /// Its pictures, where its micro-batches see any ([`Batch::seeing`]).
+    fn pictures(&self) -> Option<&StepPictures> {
+        None
+    }
+
+    /// Numbers that losses are divided by, as far as this rank goes: [`evaluate`](Self::evaluate) has those
+    /// of all ranks.
+    fn counts(&self) -> Vec<u64> {
+        vec![]
+    }
+
+    /// Set where the loss that is told is that of all ranks, and not of this rank's part.
+    fn sums_loss(&self) -> bool {
+        false
+    }
+
+    /// True where there is anything to learn from, by the counts of all ranks. Where there is not, the step
+    /// ends and changes nothing.
+    fn is_wanted(&self, _counts: &[u64]) -> bool {
+        true
+    }
+
+    /// A micro-batch.
+    ///
+    /// # Errors
+    /// It cannot be packed.
+    fn batch(&mut self, micro: usize) -> Result<Batch, Self::Error>;
+
+    /// The loss over a micro-batch and its gradient, as an [`Objective`] answers; losses of all
+    /// micro-batches of all ranks add up to that of the step.
+    ///
+    /// # Errors
+    /// The loss is not defined there.
+    fn evaluate(
+        &mut self,
+        micro: usize,
+        counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Self::Error>;
+}
+
+/// Pictures of a step, as a rank has them to encode. Features of all that are seen are one table of
+/// `[rows, the encoder's width]`.
+#[derive(Clone, Debug, Default)]
+pub struct StepPictures {
+    /// Those that this rank encodes, in passes.
+    pub passes: Vec<Pictures>,
+    /// Rows of the table.
+    pub rows: usize,
+    /// The first row of this rank's own.
+    pub first: usize,
+    /// Set where other ranks see what is encoded here, and this rank what is encoded there.
+    pub is_shared: bool,
+}
+
+/// Results of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutcome {
+    /// The loss: of this rank's part, or of all where the shape says so.
+    pub loss: f64,
+    /// The change of the parameters, where there was one.
+    pub update: Option<Update>,
+    /// Floating point operations of this rank, as the shape of the model asks for them.
+    pub flops: f64,
+    /// The counts of all ranks.
+    pub counts: Vec<u64>,
+}
+
+/// Features of the pictures of a step, and the gradient with respect to them.
+#[derive(Debug, Default)]
+struct Table {
+    features: Vec<f32>,
+    gradient: Vec<f32>,
+    /// Numbers in a row.
+    dim: usize,
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Carries out the operations of a step, one after the other. `after` is told of each when it is done.
+    ///
+    /// A step that fails leaves no gradient behind, so that another may begin.
+    ///
+    /// # Errors
+    /// The work, or a collective, says why; parameters are unchanged then, unless all but the sum of losses
+    /// was done.
+    pub fn run<W, P>(
+        &mut self,
+        plan: &[Operation],
+        work: &mut W,
+        peers: Option<&mut P>,
+        after: &mut dyn FnMut(Operation),
+    ) -> Result<StepOutcome, W::Error>
+    where
+        W: StepWork + ?Sized,
+        P: Peers<Error = W::Error> + ?Sized,
+    {
+        let outcome = self.run_all(plan, work, peers, after);
+        if outcome.is_err() {
+            self.clear_gradient();
+        }
+        outcome
+    }
+
+    fn run_all<W, P>(
+        &mut self,
+        plan: &[Operation],
+        work: &mut W,
+        mut peers: Option<&mut P>,
+        after: &mut dyn FnMut(Operation),
+    ) -> Result<StepOutcome, W::Error>
+    where
+        W: StepWork + ?Sized,
+        P: Peers<Error = W::Error> + ?Sized,
+    {
+        let mut outcome = StepOutcome {
+            counts: work.counts(),
+            ..StepOutcome::default()
+        };
+        let mut table = self.table(work);
+        let counts_others = plan.contains(&Operation::Count);
+        if !counts_others && !work.is_wanted(&outcome.counts) {
+            return Ok(outcome);
+        }
+        for operation in plan.iter().copied() {
+            if let (Some(peers), true) = (&mut peers, operation.is_collective()) {
+                self.collect(operation, &mut **peers, &mut table, &mut outcome)?;
+            } else {
+                self.compute(operation, work, &mut table, &mut outcome)?;
+            }
+            after(operation);
+            if operation == Operation::Count && !work.is_wanted(&outcome.counts) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn table<W: StepWork + ?Sized>(&self, work: &W) -> Table {
+        let vision = self.model().config().vision.as_ref();
+        let Some((pictures, vision)) = work.pictures().zip(vision) else {
+            return Table::default();
+        };
+        let numbers = vec![0.0; pictures.rows * vision.dim];
+        Table {
+            gradient: numbers.clone(),
+            features: numbers,
+            dim: vision.dim,
+        }
+    }
+
+    /// An operation with the other ranks.
+    fn collect<P: Peers + ?Sized>(
+        &mut self,
+        operation: Operation,
+        peers: &mut P,
+        table: &mut Table,
+        outcome: &mut StepOutcome,
+    ) -> Result<(), P::Error> {
+        match operation {
+            Operation::Count => peers.count(&mut outcome.counts),
+            Operation::SumFeatures => peers.sum(&mut table.features),
+            Operation::SumFeatureGradients => peers.sum(&mut table.gradient),
+            Operation::SumGradients => self.reduce_gradient(|all| peers.sum(all)),
+            Operation::SumLoss => {
+                let mut sum = [outcome.loss as f32];
+                peers.sum(&mut sum)?;
+                outcome.loss = f64::from(sum[0]);
+                Ok(())
+            }
+            Operation::Encode(_)
+            | Operation::Forward(_)
+            | Operation::Accumulate(_)
+            | Operation::AccumulateEncoder(_)
+            | Operation::Apply => Ok(()),
+        }
+    }
+
+    /// An operation of this rank alone. Collectives are none: one rank is all there is.
+    fn compute<W: StepWork + ?Sized>(
+        &mut self,
+        operation: Operation,
+        work: &mut W,
+        table: &mut Table,
+        outcome: &mut StepOutcome,
+    ) -> Result<(), W::Error> {
+        match operation {
+            Operation::Encode(pass) => {
+                let (pictures, at) = of_pass(work, pass);
+                let own = self.encode(pictures);
+                let at = at * table.dim;
+                table.features[at..at + own.len()].copy_from_slice(&own);
+                outcome.flops += self.encoder_flops(pictures);
+            }
+            Operation::AccumulateEncoder(pass) => {
+                let (pictures, at) = of_pass(work, pass);
+                let own = at * table.dim..(at + pictures.tokens()) * table.dim;
+                self.accumulate_encoder(pictures, &table.gradient[own]);
+                // Forward again, and backward, which is twice as much.
+                outcome.flops += 3.0 * self.encoder_flops(pictures);
+            }
+            Operation::Forward(micro) => {
+                let batch = work.batch(micro)?;
+                let scores = self.logprobs_seeing(&batch, &table.features);
+                let mut unused = TokenGradients::zeros(batch.predicted(), self.wanted().values);
+                outcome.flops += self.model().forward_flops(&batch);
+                outcome.loss += work.evaluate(micro, &outcome.counts, &scores, &mut unused)?;
+            }
+            Operation::Accumulate(micro) => {
+                let batch = work.batch(micro)?;
+                let mut objective = Fallible {
+                    work,
+                    micro,
+                    counts: &outcome.counts,
+                    failure: None,
+                };
+                let (done, gradient) =
+                    self.accumulate_seeing(&batch, &table.features, &mut objective);
+                if let Some(failure) = objective.failure {
+                    return Err(failure);
+                }
+                for (sum, own) in table.gradient.iter_mut().zip(&gradient) {
+                    *sum += own;
+                }
+                outcome.flops += self.model().training_flops(&batch);
+                outcome.loss += done.loss;
+            }
+            Operation::Apply => outcome.update = Some(self.apply(1.0)),
+            Operation::Count
+            | Operation::SumFeatures
+            | Operation::SumFeatureGradients
+            | Operation::SumGradients
+            | Operation::SumLoss => {}
+        }
+        Ok(())
+    }
+
+    fn encoder_flops(&self, pictures: &Pictures) -> f64 {
+        let vision = self.model().config().vision.as_ref();
+        vision.map_or(0.0, |vision| vision.forward_flops(pictures.sizes()))
+    }
+}
+
+/// The pictures of a pass, and their first row in the table.
+fn of_pass<W: StepWork + ?Sized>(work: &W, pass: usize) -> (&Pictures, usize) {
+    let pictures = work
+        .pictures()
+        .expect("a plan with passes is of work with pictures");
+    let before = pictures.passes[..pass].iter().map(Pictures::tokens);
+    (
+        &pictures.passes[pass],
+        pictures.first + before.sum::<usize>(),
+    )
+}
+
+/// The loss of work over a micro-batch as an objective, which cannot fail: a failure is kept.
+struct Fallible<'a, W: StepWork + ?Sized> {
+    work: &'a mut W,
+    micro: usize,
+    counts: &'a [u64],
+    failure: Option<W::Error>,
+}
+
+impl<W: StepWork + ?Sized> Objective for Fallible<'_, W> {
+    fn evaluate(&mut self, scores: &TokenScores, gradients: &mut TokenGradients) -> f64 {
+        let loss = self
+            .work
+            .evaluate(self.micro, self.counts, scores, gradients);
+        loss.unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            0.0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
