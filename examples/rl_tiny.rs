@@ -48,6 +48,7 @@ fn plan(folder: &Path) -> RunPlan {
         seed: 3,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 24,
         lora_rank: 0,
         warmup_batch: 64,

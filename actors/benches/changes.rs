@@ -143,6 +143,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         seed: 7,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 32,
         lora_rank: 0,
         warmup_batch: 64,

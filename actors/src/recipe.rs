@@ -98,6 +98,24 @@ pub struct RunSection {
     /// `cpu`; `cuda` is refused by builds without it.
     #[serde(default = "default_device")]
     pub device: String,
+    /// Set for sums of forward passes in one order, so that training, scoring and generation say the same of
+    /// a token to the bit.
+    #[serde(default)]
+    pub deterministic: bool,
+}
+
+impl RunSection {
+    /// Checks that sums can have one order, where they are to.
+    fn check_deterministic(&self) -> Result<(), String> {
+        match self.deterministic && self.device != default_device() {
+            true => Err(format!(
+                "deterministic = true is for the processor, whose sums can have one order: expected device = \
+                 \"cpu\" with it, and not \"{}\"",
+                self.device
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 /// `[model]`: either `load`, or the sizes of a new one.

@@ -13,6 +13,7 @@ mod attention;
 mod buffer;
 mod decode;
 mod gemm;
+mod in_order;
 mod norm;
 mod pool;
 mod route;
@@ -41,6 +42,8 @@ use pool::Pool;
 #[derive(Clone, Debug)]
 pub struct Cpu {
     pool: Arc<Pool>,
+    /// Set where whole sequences are computed as sampling computes them.
+    in_order: bool,
 }
 
 impl Cpu {
@@ -57,6 +60,22 @@ impl Cpu {
         };
         Self {
             pool: Arc::new(Pool::new(threads)),
+            in_order: false,
+        }
+    }
+
+    /// The same, with every sum of a forward pass in one order: a row of a sequence has the same bits
+    /// whatever other rows there are, on any number of threads, and whether the keys and values of those
+    /// before it come from a cache. What a model says of a token in training is then what it said when it
+    /// sampled it. Gradients keep the quick order, and repeat for a number of threads.
+    ///
+    /// # Panics
+    /// If the system refuses to start the threads.
+    #[must_use]
+    pub fn deterministic(threads: usize) -> Self {
+        Self {
+            in_order: true,
+            ..Self::new(threads)
         }
     }
 
@@ -126,6 +145,7 @@ impl Backend for Cpu {
         } else {
             let single = Self {
                 pool: self.pool.single(),
+                ..*self
             };
             self.pool
                 .blocks(tasks, 1, |_, task| work(&single, &mut task[0]));
@@ -133,7 +153,11 @@ impl Backend for Cpu {
     }
 
     fn matmul(&self, call: MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
-        gemm::matmul(&self.pool, call, a, b, c);
+        if self.in_order && in_order::takes(&call) {
+            in_order::matmul(&self.pool, call, a, b, c);
+        } else {
+            gemm::matmul(&self.pool, call, a, b, c);
+        }
     }
 
     fn copy(&self, src: &[f32], dst: &mut [f32]) {
@@ -204,7 +228,11 @@ impl Backend for Cpu {
         out: &mut [f32],
         lse: &mut [f32],
     ) {
-        attention::forward(&self.pool, shape, bounds, qkv, out, lse);
+        let forward = match self.in_order {
+            true => in_order::attention,
+            false => attention::forward,
+        };
+        forward(&self.pool, shape, bounds, qkv, out, lse);
     }
 
     fn attention_backward(
@@ -305,7 +333,11 @@ impl Backend for Cpu {
     }
 
     fn vocab(&self, scale: f32, x: &[f32], w: &[f32], labels: &[u32], out: VocabStats<&mut [f32]>) {
-        vocab::forward(&self.pool, scale, x, w, labels, out);
+        let forward = match self.in_order {
+            true => in_order::vocab,
+            false => vocab::forward,
+        };
+        forward(&self.pool, scale, x, w, labels, out);
     }
 
     fn vocab_backward(
@@ -355,7 +387,7 @@ impl Backend for Cpu {
     }
 
     fn packed_linear(&self, x: &[f32], w: &PackedWeight, y: &mut [f32], store: Store) {
-        decode::linear(&self.pool, x, w, y, store);
+        decode::packed_linear(&self.pool, x, w, y, store);
     }
 
     fn cache_block(&self, wanted: usize) -> usize {

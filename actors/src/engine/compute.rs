@@ -20,8 +20,8 @@ use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, StoredType};
-use odeon_gpu::Any;
 use odeon_gpu::cuda::GpuOptions;
+use odeon_gpu::{Any, Cpu};
 
 pub use checkpoint::latest_model;
 pub use odeon_gpu::Device;
@@ -59,6 +59,9 @@ pub struct ComputeSpec {
     pub device: Device,
     /// Compute threads of this engine, on the processor.
     pub threads: usize,
+    /// Set for sums of forward passes in one order ([`Cpu::deterministic`]); for the processor alone.
+    #[serde(default)]
+    pub deterministic: bool,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// Rank of low-rank adapters; 0 trains all parameters.
@@ -139,6 +142,8 @@ pub(crate) struct ComputePlace {
     pub(crate) device: Device,
     /// Compute threads, on the processor.
     pub(crate) threads: usize,
+    /// Set for sums of forward passes in one order.
+    pub(crate) deterministic: bool,
     /// The share that was granted of a card.
     pub(crate) share: Option<Share>,
 }
@@ -154,6 +159,9 @@ impl ComputePlace {
                     ..GpuOptions::default()
                 };
                 (Device::Cuda(share.device), options)
+            }
+            (_, Device::Cpu) if self.deterministic => {
+                return Ok(Any::Cpu(Cpu::deterministic(self.threads)));
             }
             (_, device) => (device, GpuOptions::default()),
         };
@@ -218,6 +226,7 @@ impl ComputeSpec {
         ComputePlace {
             device: self.device,
             threads: self.threads,
+            deterministic: self.deterministic,
             share: self.share.clone(),
         }
     }

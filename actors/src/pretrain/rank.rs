@@ -47,6 +47,8 @@ pub struct RankArgs {
     pub device: Device,
     /// Compute threads, on the processor.
     pub threads: usize,
+    /// Set for sums of forward passes in one order, on the processor.
+    pub deterministic: bool,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// The tokenizer of the text, which goes into checkpoints.
@@ -275,6 +277,7 @@ impl PretrainRank {
         let place = ComputePlace {
             device: args.device,
             threads: args.threads,
+            deterministic: args.deterministic,
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
         let optimizer = in_place(|| first(&args, &place))?;

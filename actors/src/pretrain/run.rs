@@ -38,6 +38,8 @@ pub struct PretrainPlan {
     pub device: Device,
     /// Compute threads of each rank, on the processor.
     pub threads: usize,
+    /// Set for sums of forward passes in one order, on the processor.
+    pub deterministic: bool,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// The tokenizer of the text.
@@ -268,6 +270,7 @@ impl<'a> Life<'a> {
             seed: plan.seed,
             device: plan.device,
             threads: plan.threads,
+            deterministic: plan.deterministic,
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),

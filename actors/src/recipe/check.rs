@@ -40,6 +40,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
         check_sizes(recipe)?;
     }
     check_settings(rl)?;
+    check_deterministic(recipe)?;
     if rl.response_max >= model.context {
         let what = format!(
             "response_max = {} leaves no room for a prompt in context = {}",
@@ -114,6 +115,34 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     check_task(&recipe.task)?;
     if model.load.is_none() {
         fits(recipe, &recipe.tokenizer(), model.hidden, model.context)?;
+    }
+    Ok(())
+}
+
+/// Everything that would have a rollout compute with other weights than the trainer does.
+fn check_deterministic(recipe: &Recipe) -> Result<(), Blame> {
+    if !recipe.run.deterministic {
+        return Ok(());
+    }
+    if let Err(what) = recipe.run.check_deterministic() {
+        return blame("run", ["deterministic"], what);
+    }
+    let gap =
+        "deterministic = true has rollouts say of each token what the trainer says, to the bit";
+    if recipe.processes.weights != StoredType::F32 {
+        let what = format!("{gap}: expected weights = \"f32\" with it, which rounds none");
+        return blame("processes", ["weights"], what);
+    }
+    if recipe.model.lora_rank > 0 {
+        let what = format!(
+            "{gap}, and rollouts have adapters merged into the weights, which rounds: expected lora_rank = \
+             0 with it"
+        );
+        return blame("model", ["lora_rank"], what);
+    }
+    if let Some(dialect) = recipe.rollout.dialect() {
+        let what = format!("{gap}, and {dialect} adds up in an order of its own: leave engine out");
+        return blame("rollout", ["engine"], what);
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ enum Range {
     Text,
     /// At least one address of a server.
     Addresses,
+    /// `true` or `false`.
+    Flag,
 }
 
 /// Which ends belong to a range of numbers.
@@ -64,6 +66,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("run", "seed", Range::Whole(0, i64::MAX)),
     field("run", "out", Range::Text),
     field("run", "device", Range::Text),
+    field("run", "deterministic", Range::Flag),
     field("model", "load", Range::Text),
     field("model", "hidden", Range::Whole(2, 16_384)),
     field("model", "layers", Range::Whole(1, 256)),
@@ -443,6 +446,7 @@ impl Range {
                 (1..=NAME_MAX).contains(&text.len()) && text.chars().all(plain)
             }),
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
+            Self::Flag => value.as_bool().is_some(),
             Self::Addresses => value.as_array().is_some_and(|all| {
                 let address = |text: &str| {
                     let rest = text
@@ -470,6 +474,7 @@ impl Range {
             }
             Self::Name => "letters, digits, `-`, `_`".to_owned(),
             Self::Text => String::new(),
+            Self::Flag => "`true`, `false`".to_owned(),
             Self::Addresses => "a list of `http://` or `https://` addresses".to_owned(),
         }
     }
@@ -487,6 +492,7 @@ impl fmt::Display for Range {
             Self::Number(low, high, Ends::High) => {
                 write!(f, "a number above {low} and at most {high}")
             }
+            Self::Flag => write!(f, "true or false"),
             Self::Word([one, two]) => write!(f, "\"{one}\" or \"{two}\""),
             Self::Word(words) => write!(f, "one of \"{}\"", list(words, "\", \"")),
             Self::Chosen(words) => write!(

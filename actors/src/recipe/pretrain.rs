@@ -261,6 +261,9 @@ impl PretrainRecipe {
         if let Err(error) = self.run.device.parse::<Device>() {
             return fault("run", "device", error.to_string());
         }
+        if let Err(what) = self.run.check_deterministic() {
+            return fault("run", "deterministic", what);
+        }
         if self.sources.is_empty() {
             return fault(
                 "source",
@@ -443,6 +446,7 @@ impl PretrainRecipe {
             seed: self.run.seed,
             device,
             threads: self.processes.threads,
+            deterministic: self.run.deterministic,
             context: model.context,
             tokenizer,
             train,

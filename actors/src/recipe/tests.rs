@@ -168,6 +168,24 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "from 0 to 2^63-1, found -1",
         ),
         ("name = \"a\"", "name = \"a\"\ndevice = \"tpu\"", 3, "cpu"),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndeterministic = \"yes\"",
+            3,
+            "expected true or false, found \"yes\"",
+        ),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndeterministic = true\ndevice = \"cuda\"",
+            3,
+            "expected device = \"cpu\" with it, and not \"cuda\"",
+        ),
+        (
+            "name = \"a\"\n\n[model]",
+            "name = \"a\"\ndeterministic = true\n\n[model]\nlora_rank = 2",
+            6,
+            "expected lora_rank = 0 with it",
+        ),
         ("[model]", "[model]\nheads = 3", 5, "do not divide"),
         (
             "[model]",

@@ -63,6 +63,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             seed: 5,
             device: Device::Cpu,
             threads: 1,
+            deterministic: false,
             context: 24,
             lora_rank: 0,
             warmup_batch: 32,

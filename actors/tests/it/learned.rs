@@ -62,6 +62,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         seed: 5,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 32,
         lora_rank: 0,
         warmup_batch: 32,

@@ -48,6 +48,7 @@ fn compute(base: &Path) -> ComputeSpec {
         seed: 5,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: CONTEXT,
         lora_rank: 0,
         warmup_batch: 4,

@@ -370,6 +370,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         seed: 1,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 24,
         lora_rank: 0,
         warmup_batch: 32,

@@ -263,6 +263,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         seed,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 24,
         lora_rank,
         warmup_batch: 4,
@@ -537,20 +538,23 @@ fn reinforce_with(
 #[test]
 fn a_step_tells_how_far_generation_is_from_training() {
     let folder = tempfile::tempdir().unwrap();
-    let gap = |weights: StoredType, made: Version| {
+    let gap = |weights: StoredType, made: Version, deterministic: bool| {
         let EngineSpec::Compute(mut spec) = tiny(&folder.path().join("base"), 0, 1) else {
             panic!("it computes");
         };
         spec.weights = weights;
+        spec.deterministic = deterministic;
         let spec = EngineSpec::Compute(spec);
         let mut trainer = spec.trainer().unwrap();
         reinforce_with(&spec, trainer.as_mut(), 2, made).sampling_gap
     };
-    let same = gap(StoredType::F32, 1).expect("replies of the present weights");
+    let same = gap(StoredType::F32, 1, false).expect("replies of the present weights");
     assert!(same < 1e-5, "{same}");
-    let rounded = gap(StoredType::Bf16, 1).expect("replies of the present weights");
+    let rounded = gap(StoredType::Bf16, 1, false).expect("replies of the present weights");
     assert!(same < rounded && rounded < 0.1, "{same} {rounded}");
-    assert_eq!(gap(StoredType::F32, 0), None, "all are older");
+    assert_eq!(gap(StoredType::F32, 0, false), None, "all are older");
+    // SEMANTICS 117.
+    assert_eq!(gap(StoredType::F32, 1, true), Some(0.0), "to the bit");
 }
 
 /// SEMANTICS 35.

@@ -38,6 +38,8 @@ struct Memory<B: Backend> {
     host_logits: Vec<f32>,
     host_probs: Vec<f32>,
     host_logsumexp: Vec<f32>,
+    /// The same of logits after temperature.
+    host_scaled_logsumexp: Vec<f32>,
     order: Vec<u32>,
 }
 
@@ -78,6 +80,7 @@ impl<B: Backend> Lane<B> {
             host_logits: vec![0.0; slots * config.vocab],
             host_probs: vec![0.0; slots * config.vocab],
             host_logsumexp: vec![0.0; slots],
+            host_scaled_logsumexp: vec![0.0; slots],
             order: Vec::new(),
         };
         Self {
@@ -216,8 +219,10 @@ impl<B: Backend> Lane<B> {
         };
         let probs = &mut m.host_probs[..n_logits];
         softmax(&plain, &mut m.host_logsumexp[..count], probs);
-        if self.rows.scales != plain {
-            softmax(&self.rows.scales, &mut vec![0.0; count], probs);
+        let scaled = &mut m.host_scaled_logsumexp[..count];
+        match self.rows.scales == plain {
+            true => scaled.copy_from_slice(&m.host_logsumexp[..count]),
+            false => softmax(&self.rows.scales, scaled, probs),
         }
     }
 
@@ -236,10 +241,16 @@ impl<B: Backend> Lane<B> {
             let probs = &m.host_probs[i * vocab..][..vocab];
             let drawn = draw(probs, &request.sampling, uniform, &mut m.order);
             let token = drawn.token as u32;
+            let logit = m.host_logits[i * vocab + drawn.token];
+            sampled.logprobs.push(logit - m.host_logsumexp[i]);
+            let scaled = self.rows.scales[i] * logit - m.host_scaled_logsumexp[i];
             sampled
-                .logprobs
-                .push(m.host_logits[i * vocab + drawn.token] - m.host_logsumexp[i]);
-            sampled.sampling_logprobs.push(drawn.logprob);
+                .sampling_logprobs
+                .push(match request.sampling.temperature {
+                    // The only choice.
+                    0.0 => 0.0,
+                    _ => scaled - drawn.mass.ln() as f32,
+                });
             sampled.tokens.push(token);
             tokens.push(token);
             let finish = if request.sampling.stop.contains(&token) {

@@ -2,11 +2,11 @@
 
 use super::Sampling;
 
-/// A drawn token and its log-probability under the distribution it was drawn from.
+/// A drawn token, and the probability of all that could have been drawn: 1 for the whole vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Draw {
     pub(super) token: usize,
-    pub(super) logprob: f32,
+    pub(super) mass: f64,
 }
 
 /// A uniform number in [0, 1) for draw `index` of a sequence: SplitMix64 (Steele et al. 2014) over
@@ -22,21 +22,19 @@ pub(super) fn uniform(seed: u64, index: u64) -> f64 {
     (z >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Draws from `probs`, which sum to about one; `order` is scratch memory.
+/// Draws from `probs`, which sum to about one; `order` is scratch memory. Greedily there is one choice.
 pub(super) fn draw(probs: &[f32], sampling: &Sampling, uniform: f64, order: &mut Vec<u32>) -> Draw {
     if sampling.temperature == 0.0 {
+        let token = most_likely(probs);
         return Draw {
-            token: most_likely(probs),
-            logprob: 0.0,
+            token,
+            mass: f64::from(probs[token]),
         };
     }
     if sampling.top_p >= 1.0 {
         let total: f64 = probs.iter().map(|&p| f64::from(p)).sum();
         let token = pick(probs.iter().copied().enumerate(), uniform * total);
-        return Draw {
-            token,
-            logprob: (f64::from(probs[token]) / total).ln() as f32,
-        };
+        return Draw { token, mass: 1.0 };
     }
     order.clear();
     order.extend(0..probs.len() as u32);
@@ -54,10 +52,7 @@ pub(super) fn draw(probs: &[f32], sampling: &Sampling, uniform: f64, order: &mut
     }
     let nucleus = order[..kept].iter().map(|&t| (t as usize, prob(t)));
     let token = pick(nucleus, uniform * mass);
-    Draw {
-        token,
-        logprob: (f64::from(probs[token]) / mass).ln() as f32,
-    }
+    Draw { token, mass }
 }
 
 /// The first token at which the running sum passes `target`; rounding can make that none, then the
@@ -126,14 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn the_log_probability_is_that_of_the_truncated_distribution() {
+    fn the_mass_is_that_of_the_truncated_distribution() {
         let nucleus = Sampling {
             top_p: 0.7,
             ..Sampling::default()
         };
-        let Draw { token, logprob } =
-            draw(&[0.1, 0.5, 0.15, 0.25], &nucleus, 0.99, &mut Vec::new());
+        let Draw { token, mass } = draw(&[0.1, 0.5, 0.15, 0.25], &nucleus, 0.99, &mut Vec::new());
         assert_eq!(token, 3);
-        assert!((logprob - (1f32 / 3.0).ln()).abs() < 1e-6);
+        assert!((mass - 0.75).abs() < 1e-6);
     }
 }

@@ -2,6 +2,7 @@
 
 mod cache;
 mod experts;
+mod one_forward;
 
 use super::*;
 use crate::model::{Batch, Model, Scorer, Sequence};

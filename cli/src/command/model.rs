@@ -62,6 +62,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         seed: recipe.run.seed,
         device: device(recipe)?,
         threads: recipe.processes.trainer_threads,
+        deterministic: recipe.run.deterministic,
         context: recipe.model.context,
         lora_rank: recipe.model.lora_rank,
         warmup_batch: recipe.warmup.batch,

@@ -53,34 +53,53 @@ impl PackedWeight {
 }
 
 pub(super) fn repack(pool: &Pool, weight: &[f32], packed: &mut PackedWeight) {
-    let PackedWeight {
-        outputs,
-        inputs,
-        panels,
-    } = packed;
     assert_eq!(
         weight.len(),
-        *outputs * *inputs,
+        packed.outputs * packed.inputs,
         "the weight that was packed"
     );
-    pool.blocks(panels.as_mut_slice(), PANEL * *inputs, |i, panel| {
-        let rows = &weight[i * PANEL * *inputs..];
-        for (c, row) in rows.chunks_exact(*inputs).take(PANEL).enumerate() {
+    pack(pool, packed.inputs, weight, packed.panels.as_mut_slice());
+}
+
+/// Writes a weight `[outputs, inputs]` as panels.
+pub(super) fn pack(pool: &Pool, inputs: usize, weight: &[f32], panels: &mut [f32]) {
+    pool.blocks(panels, PANEL * inputs, |i, panel| {
+        let rows = &weight[i * PANEL * inputs..];
+        let mut filled = 0;
+        for (c, row) in rows.chunks_exact(inputs).take(PANEL).enumerate() {
             for (k, w) in row.iter().enumerate() {
                 panel[k * PANEL + c] = *w;
+            }
+            filled = c + 1;
+        }
+        if filled < PANEL {
+            for outputs in panel.chunks_exact_mut(PANEL) {
+                outputs[filled..].fill(0.0);
             }
         }
     });
 }
 
-pub(super) fn linear(pool: &Pool, x: &[f32], w: &PackedWeight, y: &mut [f32], store: Store) {
-    let rows = x.len() / w.inputs;
+pub(super) fn packed_linear(pool: &Pool, x: &[f32], w: &PackedWeight, y: &mut [f32], store: Store) {
+    let panels = w.panels.as_slice();
+    linear(pool, [w.outputs, w.inputs], x, panels, y, (1.0, store));
+}
+
+/// `y = scale x W^T` for a weight in panels, or that much more.
+pub(super) fn linear(
+    pool: &Pool,
+    [outputs, inputs]: [usize; 2],
+    x: &[f32],
+    panels: &[f32],
+    y: &mut [f32],
+    (scale, store): (f32, Store),
+) {
+    let rows = x.len() / inputs;
     assert!(
-        x.len() == rows * w.inputs && y.len() == rows * w.outputs,
+        x.len() == rows * inputs && y.len() == rows * outputs,
         "one output row an input row"
     );
-    let panels = w.panels.as_slice();
-    let count = w.outputs.div_ceil(PANEL);
+    let count = outputs.div_ceil(PANEL);
     // A task of some panels amortises its start; the sums do not depend on the cut.
     let group = count.div_ceil(4 * pool.threads()).max(1);
     let tasks = if pool.threads() == 1 {
@@ -92,21 +111,24 @@ pub(super) fn linear(pool: &Pool, x: &[f32], w: &PackedWeight, y: &mut [f32], st
     let y = Shared::new(y);
     pool.for_each(tasks, |task| {
         for p in task * group..count.min((task + 1) * group) {
-            let panel = &panels[p * PANEL * w.inputs..][..PANEL * w.inputs];
-            let cols = PANEL.min(w.outputs - p * PANEL);
+            let panel = &panels[p * PANEL * inputs..][..PANEL * inputs];
+            let cols = PANEL.min(outputs - p * PANEL);
             let max = block_rows();
             let blocks = rows.div_ceil(max);
             for b in 0..blocks {
                 let (from, to) = (b * rows / blocks, (b + 1) * rows / blocks);
                 let mut sums = [[0.0; PANEL]; MAX_ROWS];
-                let x = &x[from * w.inputs..to * w.inputs];
-                panel_product(w.inputs, x, panel, &mut sums[..to - from]);
-                for (r, sums) in sums[..to - from].iter().enumerate() {
+                let x = &x[from * inputs..to * inputs];
+                panel_product(inputs, x, panel, &mut sums[..to - from]);
+                for (r, sums) in sums[..to - from].iter_mut().enumerate() {
+                    if scale != 1.0 {
+                        sums.iter_mut().for_each(|sum| *sum *= scale);
+                    }
                     // SAFETY: these columns of a row belong to this panel, so to this task.
-                    let y = unsafe { y.slice((from + r) * w.outputs + p * PANEL, cols) };
+                    let y = unsafe { y.slice((from + r) * outputs + p * PANEL, cols) };
                     match store {
                         Store::Set => y.copy_from_slice(&sums[..cols]),
-                        Store::Add => y.iter_mut().zip(sums).for_each(|(y, s)| *y += s),
+                        Store::Add => y.iter_mut().zip(sums).for_each(|(y, s)| *y += *s),
                     }
                 }
             }
@@ -196,38 +218,73 @@ pub(super) fn attention(
     cache: &[f32],
     out: &mut [f32],
 ) {
-    let AttentionShape {
-        heads,
-        kv_heads,
-        head_dim: dim,
-    } = shape;
     let tokens = table.tokens();
-    let block_len = cache_len(shape, tokens);
     assert!(
         tokens.is_multiple_of(POSITIONS),
         "blocks of a multiple of {POSITIONS} positions"
     );
     pool.blocks(out, shape.out_cols(), |i, out| {
         let known = rows[i].position as usize + 1;
-        let blocks = &table.blocks(rows[i].slot)[..known.div_ceil(tokens)];
-        let q = &qkv[i * shape.qkv_cols()..][..heads * dim];
-        pool.scratch(blocks.len() * tokens, |scores| {
-            let heads = q.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
-            for (head, (q, out)) in heads.enumerate() {
-                let kv = head / (shape.heads / kv_heads);
-                let mut pages = Pages {
-                    tokens,
-                    block_len,
-                    first: kv * tokens * dim,
-                    blocks,
-                    cache,
-                };
-                score_row(pages, shape.scale(), q, scores);
-                let (_, sum) = softmax_row(scores, known);
-                pages.first += block_len / 2;
-                weigh_values(pages, 1.0 / sum, &scores[..known], out);
+        let row = Row {
+            shape,
+            tokens,
+            blocks: &table.blocks(rows[i].slot)[..known.div_ceil(tokens)],
+            cache,
+            known,
+        };
+        attend(pool, row, &qkv[i * shape.qkv_cols()..], out, None);
+    });
+}
+
+/// A row of a sequence that attends to positions in blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) shape: AttentionShape,
+    /// Positions of a block.
+    pub(super) tokens: usize,
+    pub(super) blocks: &'a [u32],
+    pub(super) cache: &'a [f32],
+    /// Positions that it sees, its own among them.
+    pub(super) known: usize,
+}
+
+/// Attention of a row, and the logarithms of the sums of its heads where they are wanted.
+pub(super) fn attend(
+    pool: &Pool,
+    row: Row<'_>,
+    qkv: &[f32],
+    out: &mut [f32],
+    mut lse: Option<&mut [f32]>,
+) {
+    let Row {
+        shape,
+        tokens,
+        blocks,
+        cache,
+        known,
+    } = row;
+    let dim = shape.head_dim;
+    let block_len = cache_len(shape, tokens);
+    let q = &qkv[..shape.heads * dim];
+    pool.scratch(blocks.len() * tokens, |scores| {
+        let heads = q.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
+        for (head, (q, out)) in heads.enumerate() {
+            let kv = head / (shape.heads / shape.kv_heads);
+            let mut pages = Pages {
+                tokens,
+                block_len,
+                first: kv * tokens * dim,
+                blocks,
+                cache,
+            };
+            score_row(pages, shape.scale(), q, scores);
+            let (top, sum) = softmax_row(scores, known);
+            if let Some(lse) = &mut lse {
+                lse[head] = top + sum.ln();
             }
-        });
+            pages.first += block_len / 2;
+            weigh_values(pages, 1.0 / sum, &scores[..known], out);
+        }
     });
 }
 

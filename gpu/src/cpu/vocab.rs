@@ -61,11 +61,10 @@ pub(super) fn forward(
                         }
                     }
                 }
-                for (r, [top, sum, weighted]) in sums.iter().enumerate() {
-                    lse[r] = top + sum.ln();
-                    // The weighted sum is of logits less the maximum.
-                    entropy[r] = sum.ln() - weighted / sum;
-                    logprob[r] -= lse[r];
+                for (r, sums) in sums.iter().enumerate() {
+                    let sums = Sums::of(sums);
+                    (lse[r], entropy[r]) = (sums.lse, sums.entropy);
+                    logprob[r] -= sums.lse;
                 }
             });
         },
@@ -171,6 +170,30 @@ pub(super) fn softmax(
             }
         },
     );
+}
+
+/// A row's logarithm of the sum of exponentials, and its entropy.
+pub(super) struct Sums {
+    pub(super) lse: f32,
+    pub(super) entropy: f32,
+}
+
+/// Those of a whole row of logits.
+pub(super) fn score_row(logits: &[f32]) -> Sums {
+    let mut sums = [f32::NEG_INFINITY, 0.0, 0.0];
+    add_chunk(logits, &mut sums);
+    Sums::of(&sums)
+}
+
+impl Sums {
+    /// Of what [`add_chunk`] has added up.
+    fn of([top, sum, weighted]: &[f32; 3]) -> Self {
+        Self {
+            lse: top + sum.ln(),
+            // The weighted sum is of logits less the maximum.
+            entropy: sum.ln() - weighted / sum,
+        }
+    }
 }
 
 simd! {

@@ -1,5 +1,5 @@
-//! The processor back-end passes the conformance suite, on one thread, on several, and chosen at run
-//! time.
+//! The processor back-end passes the conformance suite, on one thread, on several, with sums in one
+//! order, and chosen at run time.
 
 mod one_thread {
     odeon_gpu::conformance_tests!(odeon_gpu::Cpu::new(1));
@@ -7,6 +7,10 @@ mod one_thread {
 
 mod three_threads {
     odeon_gpu::conformance_tests!(odeon_gpu::Cpu::new(3));
+}
+
+mod deterministic {
+    odeon_gpu::conformance_tests!(odeon_gpu::Cpu::deterministic(2));
 }
 
 mod any {

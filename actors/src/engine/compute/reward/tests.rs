@@ -35,6 +35,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         seed: 5,
         device: Device::Cpu,
         threads: 1,
+        deterministic: false,
         context: 24,
         lora_rank: 0,
         warmup_batch: 32,
