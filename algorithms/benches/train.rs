@@ -3,6 +3,9 @@
 //! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N]
 //! [--only tiny:train] [--no-peer]`
 //!
+//! Beside them two choices of one's own are paired with what is done without: sums in one order, and samples
+//! of a group that share their prompt.
+//!
 //! All take turns, so that a slow minute of the machine hits all; rates are medians over the rounds,
 //! and so is the ratio of each round. `ODEON_PYTHON` names the Python that has torch. Training in
 //! PyTorch is measured as it is and compiled, where a C++ compiler is there for `torch.compile`.
@@ -14,7 +17,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling};
-use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence};
+use odeon_algorithms::model::{Batch, BatchError, Model, ModelConfig, Sequence};
 use odeon_algorithms::train::{CrossEntropy, TrainConfig, Trainer};
 use odeon_gpu::Cpu;
 
@@ -118,6 +121,39 @@ fn main() {
             }
             let name = format!("{} {what}", case.name);
             println!("{name:13} {}", columns.concat());
+        }
+    }
+    for case in cases() {
+        for (what, with, without) in [
+            ("order", train_on as Prepare, train as Prepare),
+            ("group", train_groups, train_groups_apart),
+        ] {
+            if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
+                continue;
+            }
+            let mut both = [with(&case, threads), without(&case, threads)];
+            for run in &mut both {
+                // The first time is no measure.
+                run();
+            }
+            let (mut rates, mut ratios) = ([vec![], vec![]], vec![]);
+            for _ in 0..rounds {
+                let [one, other] = both.each_mut().map(|run| rate(budget, run));
+                ratios.push(one / other);
+                rates[0].push(one);
+                rates[1].push(other);
+            }
+            let [one, other] = rates;
+            let columns = [
+                spread("with", one, 0),
+                spread("without", other, 0),
+                spread("ratio", ratios, 2),
+            ];
+            println!(
+                "{:13} {}",
+                format!("{} {what}", case.name),
+                columns.concat()
+            );
         }
     }
 }
@@ -228,7 +264,16 @@ fn rate(budget: Duration, run: &mut Run) -> f64 {
 }
 
 fn train(case: &Case, threads: usize) -> Run {
-    let model = Model::init(Cpu::new(threads), case.config.clone(), 1).expect("a valid model");
+    train_by(Cpu::new(threads), case)
+}
+
+/// With sums in the order of sampling.
+fn train_on(case: &Case, threads: usize) -> Run {
+    train_by(Cpu::deterministic(threads), case)
+}
+
+fn train_by(cpu: Cpu, case: &Case) -> Run {
+    let model = Model::init(cpu, case.config.clone(), 1).expect("a valid model");
     let settings = TrainConfig {
         lr: 1e-3,
         ..TrainConfig::default()
@@ -247,6 +292,40 @@ fn train(case: &Case, threads: usize) -> Run {
         .map(|tokens| Sequence { tokens, prompt: 1 })
         .collect();
     let batch = Batch::pack(&sequences).expect("sequences with prompts");
+    Box::new(move || {
+        trainer.accumulate(&batch, &mut CrossEntropy::mean_over(batch.predicted()));
+        trainer.apply(1.0);
+        batch.predicted()
+    })
+}
+
+fn train_groups(case: &Case, threads: usize) -> Run {
+    groups(case, threads, Batch::pack_sharing)
+}
+
+fn train_groups_apart(case: &Case, threads: usize) -> Run {
+    groups(case, threads, Batch::pack)
+}
+
+/// Groups of sixteen samples of four tokens to prompts of eight, as sums of three digits have them.
+fn groups(
+    case: &Case,
+    threads: usize,
+    pack: fn(&[Sequence<'_>]) -> Result<Batch, BatchError>,
+) -> Run {
+    let model = Model::init(Cpu::new(threads), case.config.clone(), 1).expect("a valid model");
+    let mut trainer = Trainer::new(model, TrainConfig::default());
+    let texts: Vec<Vec<u32>> = (0..256u32)
+        .map(|sample| {
+            let prompt = (0..8).map(|at| (at * at + sample / 16) % 96);
+            prompt.chain((0..4).map(|at| (at + sample) % 96)).collect()
+        })
+        .collect();
+    let sequences: Vec<_> = texts
+        .iter()
+        .map(|tokens| Sequence { tokens, prompt: 8 })
+        .collect();
+    let batch = pack(&sequences).expect("sequences with prompts");
     Box::new(move || {
         trainer.accumulate(&batch, &mut CrossEntropy::mean_over(batch.predicted()));
         trainer.apply(1.0);

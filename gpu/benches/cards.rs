@@ -13,7 +13,7 @@ use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::cuda::{Cuda, GpuOptions};
 use odeon_gpu::{
     Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
-    RopeShape, RopeStyle, Store, Tape, Var,
+    RopeShape, RopeStyle, Spans, Store, Tape, Var,
 };
 
 /// Sizes of a dense model, and of the batch that it is trained on.
@@ -122,6 +122,7 @@ impl Model {
         let table = next(self.vocab * self.width);
         let positions: Arc<[u32]> = (0..SEQUENCES).flat_map(|_| 0..LENGTH as u32).collect();
         let bounds: Arc<[u32]> = (0..=SEQUENCES).map(|s| (s * LENGTH) as u32).collect();
+        let spans = Spans::apart(bounds);
         let mut x = tape.embed(table.clone(), self.width, tokens.into());
         for _ in 0..self.layers {
             let [norm, qkv, out, norm2, gate_up, down] = self.layer().map(&mut next);
@@ -132,7 +133,7 @@ impl Model {
             let h = tape.rms_norm(x, norm, 1e-5);
             let h = tape.linear(h, qkv, self.attention.qkv_cols());
             tape.rope(h, self.rope(), Arc::clone(&positions));
-            let h = tape.attention(h, self.attention, Arc::clone(&bounds));
+            let h = tape.attention(h, self.attention, spans.clone());
             x = tape.linear_with(h, out, self.width, residual(x));
             let h = tape.rms_norm(x, norm2, 1e-5);
             let h = tape.linear(h, gate_up, 2 * self.ffn);

@@ -4,7 +4,9 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use odeon_gpu::conformance::TwoMoments;
-use odeon_gpu::{AttentionShape, Backend, Cpu, CpuBuffer, MatMul, Store, VocabGrad, VocabStats};
+use odeon_gpu::{
+    AttentionShape, Backend, Cpu, CpuBuffer, MatMul, Spans, Store, VocabGrad, VocabStats,
+};
 
 fn main() {
     divan::main();
@@ -156,7 +158,7 @@ const ATTENTIONS: [(usize, usize, usize); 3] = [(4, 32, 128), (6, 64, 256), (6, 
 struct Attention {
     cpu: Cpu,
     shape: AttentionShape,
-    bounds: Vec<u32>,
+    spans: Spans,
     qkv: CpuBuffer,
     out: CpuBuffer,
     lse: CpuBuffer,
@@ -171,7 +173,11 @@ impl Attention {
             head_dim,
         };
         Self {
-            bounds: (0..=ROWS / tokens).map(|s| (s * tokens) as u32).collect(),
+            spans: Spans::apart(
+                (0..=ROWS / tokens)
+                    .map(|s| (s * tokens) as u32)
+                    .collect::<Vec<_>>(),
+            ),
             qkv: noise(&cpu, ROWS * shape.qkv_cols()),
             out: cpu.alloc(ROWS * shape.out_cols()),
             lse: cpu.alloc(ROWS * heads),
@@ -183,7 +189,7 @@ impl Attention {
     fn forward(&mut self) {
         let (out, lse) = (self.out.as_mut_slice(), self.lse.as_mut_slice());
         let qkv = self.qkv.as_slice();
-        self.cpu.attention(self.shape, &self.bounds, qkv, out, lse);
+        self.cpu.attention(self.shape, &self.spans, qkv, out, lse);
     }
 }
 
@@ -202,7 +208,7 @@ fn attention_backward(bencher: Bencher<'_, '_>, size: (usize, usize, usize)) {
     bencher.bench_local(|| {
         it.cpu.attention_backward(
             it.shape,
-            &it.bounds,
+            &it.spans,
             it.qkv.as_slice(),
             it.out.as_slice(),
             it.lse.as_slice(),

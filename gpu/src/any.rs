@@ -15,6 +15,7 @@ use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
 };
 use crate::device::Device;
+use crate::spans::Spans;
 use crate::update_rule::UpdateRule;
 
 /// A back-end of either kind. Operands of one kind do not meet those of the other.
@@ -369,21 +370,28 @@ impl Backend for Any {
         on!(self, b => b.rope_backward(shape, positions, rows.pick()));
     }
 
+    fn shares_prefixes(&self) -> bool {
+        match self {
+            Self::Cpu(cpu) => cpu.shares_prefixes(),
+            Self::Cuda(cuda) => cuda.shares_prefixes(),
+        }
+    }
+
     fn attention(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: AnyView<'_>,
         out: AnyViewMut<'_>,
         lse: AnyViewMut<'_>,
     ) {
-        on!(self, b => b.attention(shape, bounds, qkv.pick(), out.pick(), lse.pick()));
+        on!(self, b => b.attention(shape, spans, qkv.pick(), out.pick(), lse.pick()));
     }
 
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: AnyView<'_>,
         out: AnyView<'_>,
         lse: AnyView<'_>,
@@ -392,7 +400,7 @@ impl Backend for Any {
     ) {
         on!(self, b => b.attention_backward(
             shape,
-            bounds,
+            spans,
             qkv.pick(),
             out.pick(),
             lse.pick(),

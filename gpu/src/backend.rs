@@ -11,6 +11,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block_table::BlockTable;
+use crate::spans::Spans;
 use crate::update_rule::UpdateRule;
 
 /// The choice of some experts for each row, by a router's logits.
@@ -406,14 +407,20 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// Turns them back: the gradient of [`rope`](Self::rope).
     fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
 
-    /// Causal attention inside each sequence. `bounds` has one more entry than there are
-    /// sequences: sequence `s` is rows `bounds[s]..bounds[s + 1]`. `lse[rows, heads]` keeps the log
-    /// of each softmax denominator (Dao et al. 2022) for the backward pass, which recomputes the
-    /// probabilities tile by tile.
+    /// True where spans may have a prefix ([`Spans::sharing`]).
+    fn shares_prefixes(&self) -> bool {
+        false
+    }
+
+    /// Causal attention inside each span and to its prefix. `lse[rows, heads]` keeps the log of each softmax
+    /// denominator (Dao et al. 2022) for the backward pass, which recomputes the probabilities tile by tile.
+    ///
+    /// # Panics
+    /// If a span has a prefix and the back-end [does not](Self::shares_prefixes) read any.
     fn attention(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: Self::View<'_>,
         out: Self::ViewMut<'_>,
         lse: Self::ViewMut<'_>,
@@ -423,7 +430,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: Self::View<'_>,
         out: Self::View<'_>,
         lse: Self::View<'_>,

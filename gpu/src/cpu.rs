@@ -32,6 +32,7 @@ use crate::backend::{
     AttentionShape, Backend, CacheRow, MatMul, RopeShape, RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::spans::Spans;
 use crate::update_rule::UpdateRule;
 
 pub use buffer::CpuBuffer;
@@ -220,10 +221,14 @@ impl Backend for Cpu {
         norm::rope(&self.pool, shape, positions, -1.0, rows);
     }
 
+    fn shares_prefixes(&self) -> bool {
+        true
+    }
+
     fn attention(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: &[f32],
         out: &mut [f32],
         lse: &mut [f32],
@@ -232,20 +237,20 @@ impl Backend for Cpu {
             true => in_order::attention,
             false => attention::forward,
         };
-        forward(&self.pool, shape, bounds, qkv, out, lse);
+        forward(&self.pool, shape, spans, qkv, out, lse);
     }
 
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: &[f32],
         out: &[f32],
         lse: &[f32],
         dout: &[f32],
         dqkv: &mut [f32],
     ) {
-        attention::backward(&self.pool, shape, bounds, qkv, out, lse, dout, dqkv);
+        attention::backward(&self.pool, shape, spans, qkv, out, lse, dout, dqkv);
     }
 
     fn swiglu(&self, cols: usize, x: &[f32], y: &mut [f32]) {

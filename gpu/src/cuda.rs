@@ -52,6 +52,7 @@ use crate::backend::{
     VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::spans::Spans;
 use crate::update_rule::UpdateRule;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
@@ -214,25 +215,25 @@ impl<C: Card> Backend for Cuda<C> {
     fn attention(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: CudaView<'_, C>,
         out: CudaViewMut<'_, C>,
         lse: CudaViewMut<'_, C>,
     ) {
-        self.attend(shape, bounds, qkv, &out, &lse);
+        self.attend(shape, spans, qkv, &out, &lse);
     }
 
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: CudaView<'_, C>,
         out: CudaView<'_, C>,
         lse: CudaView<'_, C>,
         dout: CudaView<'_, C>,
         dqkv: CudaViewMut<'_, C>,
     ) {
-        self.attend_backward(shape, bounds, [qkv, out, lse, dout], &dqkv);
+        self.attend_backward(shape, spans, [qkv, out, lse, dout], &dqkv);
     }
 
     fn swiglu(&self, cols: usize, x: CudaView<'_, C>, y: CudaViewMut<'_, C>) {

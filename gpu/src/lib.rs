@@ -46,7 +46,7 @@
 //! | `cpu`, `cpu/*` | the processor back-end |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |
-//! | `dispatch` | which rows go to which experts |
+//! | `dispatch`, `spans` | which rows go to which experts; which rows attend to which |
 //! | `block_table` | where the keys and values of sequences lie in a cache |
 //! | `conformance`, `conformance/*` | one suite that every back-end passes |
 //! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
@@ -63,6 +63,7 @@ pub mod cuda;
 pub mod device;
 mod dispatch;
 pub mod layout;
+mod spans;
 pub mod tape;
 pub mod update_rule;
 
@@ -77,5 +78,6 @@ pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
+pub use spans::{Span, Spans};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, Var, VocabVars};
 pub use update_rule::{RuleText, UpdateRule};

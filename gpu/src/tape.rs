@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{AttentionShape, Backend, RopeShape, RouteShape, Store};
+use crate::spans::Spans;
 
 pub use plan::{Arena, Plan};
 pub use route::Routed;
@@ -170,7 +171,7 @@ enum Op<B: Backend> {
     Attention {
         qkv: Var,
         shape: AttentionShape,
-        bounds: Arc<[u32]>,
+        spans: Spans,
         out: Var,
         lse: Var,
     },
@@ -363,14 +364,10 @@ impl<B: Backend> Tape<B> {
 
     /// Causal attention inside each sequence of the packed rows `[queries | keys | values]`, see
     /// [`Backend::attention`]. Nothing else may read `qkv`.
-    pub fn attention(&mut self, qkv: Var, shape: AttentionShape, bounds: Arc<[u32]>) -> Var {
+    pub fn attention(&mut self, qkv: Var, shape: AttentionShape, spans: Spans) -> Var {
         let (rows, cols) = self.shape(qkv);
         assert_eq!(cols, shape.qkv_cols(), "rows of queries, keys and values");
-        assert_eq!(
-            bounds.last().map(|&b| b as usize),
-            Some(rows),
-            "sequences cover the rows"
-        );
+        assert_eq!(spans.rows(), rows, "spans cover the rows");
         self.read_alone(qkv);
         let (out, lse) = (
             self.var(rows, shape.out_cols()),
@@ -379,7 +376,7 @@ impl<B: Backend> Tape<B> {
         self.ops.push(Op::Attention {
             qkv,
             shape,
-            bounds,
+            spans,
             out,
             lse,
         });

@@ -30,9 +30,9 @@ impl Pass {
         let values = if config.value_head { 1.0 } else { 0.0 };
         let output = dim * (config.vocab as f64 + values);
         let layers = config.layers as f64;
-        let pairs = batch.lengths().map(|tokens| {
-            let tokens = tokens as f64;
-            tokens * (tokens + 1.0) / 2.0
+        let pairs = batch.spans().iter().map(|span| {
+            let (own, prefix) = (span.rows.len() as f64, span.prefix.len() as f64);
+            own * (own + 1.0) / 2.0 + own * prefix
         });
         let met = layers * layer * batch.processed() as f64 + output * batch.predicted() as f64;
         Self {

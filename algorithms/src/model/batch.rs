@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use odeon_gpu::Spans;
 use thiserror::Error;
 
 /// One sequence to score: a prompt and the response whose tokens are predicted.
@@ -20,7 +21,7 @@ pub struct Sequence<'a> {
 pub struct Batch {
     tokens: Arc<[u32]>,
     positions: Arc<[u32]>,
-    bounds: Arc<[u32]>,
+    spans: Spans,
     rows: Arc<[u32]>,
     labels: Arc<[u32]>,
     responses: Vec<Range<usize>>,
@@ -49,42 +50,51 @@ impl Batch {
     /// # Errors
     /// If there is no sequence, or a prompt is empty or longer than its sequence.
     pub fn pack(sequences: &[Sequence<'_>]) -> Result<Self, BatchError> {
+        Self::pack_with(sequences, false)
+    }
+
+    /// The same, with one prompt for sequences that follow each other and have the same: it passes through
+    /// the network once, as the samples of a group ask for. For back-ends that
+    /// [read prefixes](odeon_gpu::Backend::shares_prefixes).
+    ///
+    /// # Errors
+    /// If there is no sequence, or a prompt is empty or longer than its sequence.
+    pub fn pack_sharing(sequences: &[Sequence<'_>]) -> Result<Self, BatchError> {
+        Self::pack_with(sequences, true)
+    }
+
+    fn pack_with(sequences: &[Sequence<'_>], share: bool) -> Result<Self, BatchError> {
         if sequences.is_empty() {
             return Err(BatchError::Empty);
         }
-        let (mut tokens, mut positions, mut bounds) = (Vec::new(), Vec::new(), vec![0u32]);
-        let (mut rows, mut labels, mut responses) = (Vec::new(), Vec::new(), Vec::new());
-        for (
-            i,
-            &Sequence {
-                tokens: sequence,
-                prompt,
-            },
-        ) in sequences.iter().enumerate()
-        {
-            if prompt == 0 {
-                return Err(BatchError::NoPrompt(i));
+        for (i, Sequence { tokens, prompt }) in sequences.iter().enumerate() {
+            match *prompt {
+                0 => return Err(BatchError::NoPrompt(i)),
+                prompt if prompt > tokens.len() => return Err(BatchError::ShortSequence(i)),
+                _ => {}
             }
-            if prompt > sequence.len() {
-                return Err(BatchError::ShortSequence(i));
-            }
-            // The last token predicts nothing, so it is a label only.
-            let read = (sequence.len() - 1).max(1);
-            let (start, first) = (tokens.len() as u32, labels.len());
-            tokens.extend_from_slice(&sequence[..read]);
-            positions.extend(0..read as u32);
-            bounds.push(tokens.len() as u32);
-            rows.extend((prompt..sequence.len()).map(|t| start + t as u32 - 1));
-            labels.extend_from_slice(&sequence[prompt..]);
-            responses.push(first..labels.len());
         }
+        let mut packing = Packing::default();
+        let together = |one: &Sequence<'_>, other: &Sequence<'_>| {
+            share && one.tokens[..one.prompt] == other.tokens[..other.prompt]
+        };
+        for group in sequences.chunk_by(together) {
+            match group {
+                [one] => packing.sequence(*one),
+                all => packing.group(all),
+            }
+        }
+        let bounds = [0].into_iter().chain(packing.ends).collect::<Vec<u32>>();
         Ok(Self {
-            tokens: tokens.into(),
-            positions: positions.into(),
-            bounds: bounds.into(),
-            rows: rows.into(),
-            labels: labels.into(),
-            responses,
+            tokens: packing.tokens.into(),
+            positions: packing.positions.into(),
+            spans: match packing.shares {
+                true => Spans::sharing(bounds, packing.prefixes),
+                false => Spans::apart(bounds),
+            },
+            rows: packing.rows.into(),
+            labels: packing.labels.into(),
+            responses: packing.responses,
             temperature: 1.0,
             visual: Arc::default(),
         })
@@ -176,11 +186,9 @@ impl Batch {
         &self.positions
     }
 
-    /// Number of tokens of each sequence that pass through the network.
-    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.bounds
-            .array_windows()
-            .map(|[from, to]| (to - from) as usize)
+    /// Rows of each span, and of its prefix.
+    pub(crate) fn spans(&self) -> &Spans {
+        &self.spans
     }
 
     /// Which feature each token sees; nothing where the batch has no pictures.
@@ -188,13 +196,71 @@ impl Batch {
         &self.visual
     }
 
-    pub(crate) fn bounds(&self) -> &Arc<[u32]> {
-        &self.bounds
-    }
-
     /// Row that predicts each response token.
     pub(crate) fn rows(&self) -> &Arc<[u32]> {
         &self.rows
+    }
+
+    /// True where those are not all rows, each once.
+    pub(crate) fn selects(&self) -> bool {
+        self.spans.share() || self.rows.len() < self.tokens.len()
+    }
+}
+
+/// A batch that comes to be.
+#[derive(Default)]
+struct Packing {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    /// Where spans end.
+    ends: Vec<u32>,
+    prefixes: Vec<u32>,
+    /// Set when a span has a prefix.
+    shares: bool,
+    rows: Vec<u32>,
+    labels: Vec<u32>,
+    responses: Vec<Range<usize>>,
+}
+
+impl Packing {
+    /// A span of these tokens from a position on; its first row.
+    fn span(&mut self, tokens: &[u32], position: usize, prefix: Option<u32>) -> u32 {
+        let first = self.tokens.len() as u32;
+        let number = self.ends.len() as u32;
+        self.tokens.extend_from_slice(tokens);
+        self.positions
+            .extend((position..position + tokens.len()).map(|at| at as u32));
+        self.ends.push(self.tokens.len() as u32);
+        self.prefixes.push(prefix.unwrap_or(number));
+        first
+    }
+
+    /// The tokens of a response, and the rows that predict them.
+    fn predict(&mut self, rows: impl Iterator<Item = u32>, labels: &[u32]) {
+        let first = self.labels.len();
+        self.rows.extend(rows.take(labels.len()));
+        self.labels.extend_from_slice(labels);
+        self.responses.push(first..self.labels.len());
+    }
+
+    fn sequence(&mut self, Sequence { tokens, prompt }: Sequence<'_>) {
+        // The last token predicts nothing, so it is a label only.
+        let read = (tokens.len() - 1).max(1);
+        let first = self.span(&tokens[..read], 0, None);
+        self.predict(first + prompt as u32 - 1.., &tokens[prompt..]);
+    }
+
+    /// Sequences with one prompt, whose last token predicts the first of each response.
+    fn group(&mut self, all: &[Sequence<'_>]) {
+        self.shares = true;
+        let (number, prompt) = (self.ends.len() as u32, all[0].prompt);
+        let last = self.span(&all[0].tokens[..prompt], 0, None) + prompt as u32 - 1;
+        for Sequence { tokens, .. } in all {
+            let response = &tokens[prompt..];
+            let read = response.len().saturating_sub(1);
+            let first = self.span(&response[..read], prompt, Some(number));
+            self.predict([last].into_iter().chain(first..), response);
+        }
     }
 }
 
@@ -219,7 +285,8 @@ mod tests {
         let batch = Batch::pack(&[a, b, c]).unwrap();
         assert_eq!(batch.tokens()[..], [5, 6, 7, 9, 1]);
         assert_eq!(batch.positions()[..], [0, 1, 2, 0, 0]);
-        assert_eq!(batch.bounds()[..], [0, 3, 4, 5]);
+        assert_eq!(batch.spans().bounds(), [0, 3, 4, 5]);
+        assert!(!batch.spans().share());
         assert_eq!(batch.rows()[..], [1, 2, 4]);
         assert_eq!(batch.labels()[..], [7, 8, 2]);
         assert_eq!(batch.responses(), [0..2, 2..2, 2..3]);
@@ -240,5 +307,30 @@ mod tests {
         };
         assert_eq!(bad(0), BatchError::NoPrompt(0));
         assert_eq!(bad(3), BatchError::ShortSequence(0));
+    }
+
+    #[test]
+    fn sequences_that_begin_alike_share_their_prompt() {
+        let of = |tokens, prompt| Sequence { tokens, prompt };
+        let batch = Batch::pack_sharing(&[
+            of(&[1, 2, 3, 4, 5], 2),
+            of(&[1, 2, 6], 2),
+            of(&[1, 2], 2),
+            of(&[1, 2, 6, 7], 3),
+            of(&[8, 9], 1),
+        ])
+        .unwrap();
+        assert_eq!(batch.tokens()[..], [1, 2, 3, 4, 1, 2, 6, 8]);
+        assert_eq!(batch.positions()[..], [0, 1, 2, 3, 0, 1, 2, 0]);
+        let spans = Spans::sharing(
+            [0, 2, 4, 4, 4, 7, 8].as_slice(),
+            [0, 0, 0, 0, 4, 5].as_slice(),
+        );
+        assert_eq!(*batch.spans(), spans);
+        assert_eq!(batch.rows()[..], [1, 2, 3, 1, 6, 7]);
+        assert_eq!(batch.labels()[..], [3, 4, 5, 6, 7, 9]);
+        assert_eq!(batch.responses(), [0..3, 3..4, 4..4, 4..5, 5..6]);
+        let apart = Batch::pack_sharing(&[of(&[1, 2], 1), of(&[3, 2], 1)]).unwrap();
+        assert!(!apart.spans().share());
     }
 }

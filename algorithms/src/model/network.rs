@@ -229,7 +229,7 @@ pub(super) fn record<B: Backend>(
         };
         let qkv = linear(tape, i, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
         tape.rope(qkv, config.rope_shape(), batch.positions().clone());
-        let a = tape.attention(qkv, attention, batch.bounds().clone());
+        let a = tape.attention(qkv, attention, batch.spans().clone());
         let extras = LinearExtras {
             residual: Some(x),
             ..Default::default()
@@ -246,7 +246,7 @@ pub(super) fn record<B: Backend>(
             .block
             .record(tape, config.widths(), &products, [h, x]);
     }
-    if batch.rows().len() < batch.tokens().len() {
+    if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
     let h = tape.rms_norm(x, base(&places.norm), config.norm_eps);

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{AttentionShape, Backend, Layout, LinearExtras, Param, Tape, Var};
+use odeon_gpu::{AttentionShape, Backend, Layout, LinearExtras, Param, Spans, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
@@ -279,7 +279,7 @@ pub(super) fn record<B: Backend>(
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let &VisionConfig { dim, ffn, .. } = config;
     let patches = pictures.patches();
-    let bounds: Arc<[u32]> = pictures.bounds.clone().into();
+    let spans = Spans::apart(pictures.bounds.clone());
     let pixels = tape.input(patches, config.patch_len());
     let positions = tape.input(patches, dim);
     let quarters = tape.input(patches, 1);
@@ -295,7 +295,7 @@ pub(super) fn record<B: Backend>(
     for block in &places.layers {
         let h = tape.rms_norm(x, base(&block.attention_norm), norm_eps);
         let qkv = tape.linear(h, base(&block.qkv), 3 * dim);
-        let a = tape.attention(qkv, config.attention(), Arc::clone(&bounds));
+        let a = tape.attention(qkv, config.attention(), spans.clone());
         x = tape.linear_with(a, base(&block.out), dim, residual(x));
         let h = tape.rms_norm(x, base(&block.ffn_norm), norm_eps);
         let gate_up = tape.linear(h, base(&block.gate_up), 2 * ffn);

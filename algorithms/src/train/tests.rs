@@ -579,3 +579,49 @@ fn tokens_that_are_not_predicted_are_read_and_have_no_part_in_the_loss() {
     let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(largest < 1e-4 * norms[0], "{largest} of {norms:?}");
 }
+
+/// Sequences of a group have one prompt in a batch: neither losses nor gradients differ by it, but for
+/// rounding.
+#[test]
+fn a_prompt_that_is_shared_has_the_gradient_of_all_who_share_it() {
+    for config in [config(), mixture()] {
+        let tokens = |group: u32, sample: u32, length: u32| -> Vec<u32> {
+            let prompt = (0..70 + group).map(|at| (at * at + group) % 23);
+            prompt
+                .chain((0..length).map(|at| (at * 5 + sample * sample) % 23))
+                .collect()
+        };
+        let all: Vec<(Vec<u32>, usize)> = (0..3u32)
+            .flat_map(|group| {
+                let lengths = [3, 0, 1, 80, 2];
+                (0..5u32).map(move |sample| (group, sample, lengths[sample as usize]))
+            })
+            .map(|(group, sample, length)| (tokens(group, sample, length), 70 + group as usize))
+            .collect();
+        let sequences: Vec<_> = all
+            .iter()
+            .map(|(tokens, prompt)| Sequence {
+                tokens,
+                prompt: *prompt,
+            })
+            .collect();
+        let apart = Batch::pack(&sequences).unwrap();
+        let shared = Batch::pack_sharing(&sequences).unwrap();
+        assert!(2 * shared.processed() < apart.processed());
+        let pass = |batch: &Batch| {
+            let mut trainer = Trainer::new(model(config.clone(), 2), TrainConfig::default());
+            let done = trainer.accumulate(batch, &mut mixed);
+            (done, trainer.gradient())
+        };
+        let ((one, its), (other, others)) = (pass(&apart), pass(&shared));
+        let worst = |a: &[f32], b: &[f32]| {
+            assert_eq!(a.len(), b.len());
+            let pairs = a.iter().zip(b);
+            pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        assert!(worst(&one.scores.logprobs, &other.scores.logprobs) < 1e-5);
+        let largest = its.iter().fold(0.0f32, |top, g| top.max(g.abs()));
+        let apart = worst(&its, &others);
+        assert!(apart < 1e-5 * largest, "{apart} of {largest}");
+    }
+}

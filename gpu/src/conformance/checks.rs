@@ -11,6 +11,7 @@ use crate::backend::{
 };
 use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
+use crate::spans::Spans;
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
 fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
@@ -162,9 +163,22 @@ pub fn rope<B: Backend>(b: &B) {
     }
 }
 
-/// Causal attention over packed sequences, with and without grouped queries.
+/// Causal attention over packed sequences, with and without grouped queries and rows in common.
 pub fn attention<B: Backend>(b: &B) {
+    // One token; a short one; one that spans two tiles; an empty one.
+    attention_over(b, &Spans::apart([0, 1, 9, 9, 9 + 70].as_slice()));
+    if b.shares_prefixes() {
+        // A prefix without others; one of two tiles with a row, none and two tiles behind it; one of three
+        // rows with two others.
+        let bounds = [0, 4, 70, 71, 71, 141, 144, 146, 151];
+        let prefixes = [0, 1, 1, 1, 1, 5, 5, 5];
+        attention_over(b, &Spans::sharing(bounds.as_slice(), prefixes.as_slice()));
+    }
+}
+
+fn attention_over<B: Backend>(b: &B, spans: &Spans) {
     let mut noise = Noise(6);
+    let rows = spans.rows();
     for (heads, kv_heads, dim) in [
         (2, 2, 4),
         (6, 2, 8),
@@ -178,9 +192,6 @@ pub fn attention<B: Backend>(b: &B) {
             kv_heads,
             head_dim: dim,
         };
-        // One token; a short one; one that spans two tiles; an empty one.
-        let bounds = [0, 1, 9, 9, 9 + 70];
-        let rows = 79;
         let qkv: Vec<f32> = noise
             .vec(rows * shape.qkv_cols())
             .iter()
@@ -190,14 +201,14 @@ pub fn attention<B: Backend>(b: &B) {
         let dev = b.buffer(&qkv);
         let (mut out, mut lse) = (b.alloc(dout.len()), b.alloc(rows * heads));
         let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
-        b.attention(shape, &bounds, view::<B>(&dev), dst0, dst1);
-        let (want, want_lse) = reference::attention(shape, &bounds, &wide(&qkv));
+        b.attention(shape, spans, view::<B>(&dev), dst0, dst1);
+        let (want, want_lse) = reference::attention(shape, spans, &wide(&qkv));
         close("attention", forward(b, 2), &b.to_vec(&out), &want);
         close("attention lse", forward(b, 2), &b.to_vec(&lse), &want_lse);
         let mut dqkv = b.buffer(&noise.vec(qkv.len()));
         b.attention_backward(
             shape,
-            &bounds,
+            spans,
             view::<B>(&dev),
             view::<B>(&out),
             view::<B>(&lse),
@@ -209,7 +220,7 @@ pub fn attention<B: Backend>(b: &B) {
             backward(b, 3),
             &b.to_vec(&dqkv),
             &qkv,
-            |qkv| dot(&reference::attention(shape, &bounds, qkv).0, &dout),
+            |qkv| dot(&reference::attention(shape, spans, qkv).0, &dout),
         );
     }
 }
@@ -531,9 +542,9 @@ pub fn decode<B: Backend>(b: &B) {
         };
         let (width, capacity) = (shape.qkv_cols(), long as usize + 5);
         let total = long as usize + 30;
-        let bounds = [0, long, long + 30];
+        let spans = Spans::apart([0, long, long + 30].as_slice());
         let qkv = noise.vec(total * width);
-        let want = reference::attention(shape, &bounds, &wide(&qkv)).0;
+        let want = reference::attention(shape, &spans, &wide(&qkv)).0;
         let block = b.cache_block(16);
         let most = capacity.div_ceil(block);
         // The slots' blocks lie across each other, and none lies at its own number.
@@ -813,7 +824,7 @@ impl Decoder {
             let h = tape.rms_norm(x, norm, 1e-5);
             let h = tape.linear(h, qkv, a.qkv_cols());
             tape.rope(h, rope, Arc::clone(&positions));
-            let h = tape.attention(h, a, [0, split, self.rows as u32].into());
+            let h = tape.attention(h, a, Spans::apart([0, split, self.rows as u32].as_slice()));
             x = tape.linear_with(h, out, d, residual(x));
             let h = tape.rms_norm(x, norm2, 1e-5);
             let h = tape.linear(h, gate_up, 2 * self.ffn);

@@ -1,6 +1,7 @@
 //! The operations in f64, written for reading.
 
 use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store};
+use crate::spans::Spans;
 
 pub(super) fn matmul(call: MatMul, a: &[f64], b: &[f64], c: &mut [f64]) {
     for batch in 0..call.batch {
@@ -52,11 +53,7 @@ pub(super) fn rope(shape: RopeShape, positions: &[u32], direction: f64, rows: &m
 }
 
 /// Outputs and log-sum-exps.
-pub(super) fn attention(
-    shape: AttentionShape,
-    bounds: &[u32],
-    qkv: &[f64],
-) -> (Vec<f64>, Vec<f64>) {
+pub(super) fn attention(shape: AttentionShape, spans: &Spans, qkv: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let AttentionShape {
         heads,
         kv_heads,
@@ -64,12 +61,18 @@ pub(super) fn attention(
     } = shape;
     let width = shape.qkv_cols();
     let (mut out, mut lse) = (Vec::new(), Vec::new());
-    for pair in bounds.windows(2) {
-        for row in pair[0] as usize..pair[1] as usize {
+    for span in spans.iter() {
+        for row in span.rows.clone() {
+            let seen: Vec<usize> = span
+                .prefix
+                .clone()
+                .chain(span.rows.start..row + 1)
+                .collect();
             for head in 0..heads {
                 let kv = head / (heads / kv_heads);
                 let q = &qkv[row * width + head * dim..][..dim];
-                let scores: Vec<f64> = (pair[0] as usize..=row)
+                let scores: Vec<f64> = seen
+                    .iter()
                     .map(|t| {
                         let k = &qkv[t * width + (heads + kv) * dim..][..dim];
                         q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() / (dim as f64).sqrt()
@@ -79,8 +82,8 @@ pub(super) fn attention(
                 let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
                 lse.push(top + sum.ln());
                 for d in 0..dim {
-                    let v = scores.iter().enumerate().map(|(t, s)| {
-                        let v = (pair[0] as usize + t) * width + (heads + kv_heads + kv) * dim + d;
+                    let v = scores.iter().zip(&seen).map(|(s, t)| {
+                        let v = t * width + (heads + kv_heads + kv) * dim + d;
                         (s - top).exp() / sum * qkv[v]
                     });
                     out.push(v.sum());

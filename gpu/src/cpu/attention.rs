@@ -1,5 +1,8 @@
 //! Causal attention in tiles of query rows, after Dao et al. 2022 (FlashAttention): a task holds
-//! one tile of scores, and the backward pass computes the probabilities again.
+//! one tile of scores, and the backward pass computes the probabilities again. Keys and values of a span
+//! with a prefix are first copied to one place.
+
+use std::ops::Range;
 
 use gemm_common::Parallelism;
 use odeon_simd::simd;
@@ -8,6 +11,7 @@ use super::gemm::product;
 use super::pool::{Pool, Shared};
 use super::simd::{exp, madd, max, reduce};
 use crate::backend::{AttentionShape, MatMul, Store, Strides};
+use crate::spans::{Span, Spans};
 
 /// Query rows of a tile.
 const TILE: usize = 64;
@@ -15,7 +19,7 @@ const TILE: usize = 64;
 pub(super) fn forward(
     pool: &Pool,
     shape: AttentionShape,
-    bounds: &[u32],
+    spans: &Spans,
     qkv: &[f32],
     out: &mut [f32],
     lse: &mut [f32],
@@ -35,49 +39,121 @@ pub(super) fn forward(
         qkv.len() / width * heads,
         "one number a row and head"
     );
-    let tiles = tiles(bounds);
+    let tiles = tiles(spans);
     let (out, lse) = (Shared::new(out), Shared::new(lse));
     pool.for_each(tiles.len() * heads, |task| {
         let (tile, head) = (&tiles[task / heads], task % heads);
-        let (keys, rows) = (tile.end - tile.sequence, tile.end - tile.start);
-        let base = tile.sequence * width;
+        let Span { prefix, rows: own } = &tile.span;
+        let (known, rows) = (prefix.len() + tile.end - own.start, tile.end - tile.start);
         let q = &qkv[tile.start * width + head * dim..];
         let kv = head / (heads / kv_heads);
-        let k = &qkv[base + (heads + kv) * dim..];
-        let v = &qkv[base + (heads + kv_heads + kv) * dim..];
-        pool.scratch(rows * (keys + dim + 1), |scratch| {
-            let (scores, scratch) = scratch.split_at_mut(rows * keys);
-            let (tile_out, inv_sum) = scratch.split_at_mut(rows * dim);
-            score_tile(width, dim, rows, keys, shape.scale(), q, k, scores);
-            for i in 0..rows {
-                let known = keys - rows + i + 1;
-                let (max, sum) = softmax_row(&mut scores[i * keys..][..keys], known);
-                inv_sum[i] = 1.0 / sum;
-                // SAFETY: this number belongs to this row and head, so to this task.
-                unsafe { lse.slice((tile.start + i) * heads + head, 1)[0] = max + sum.ln() };
-            }
-            let call = MatMul {
-                b: Strides::rows(width),
-                ..MatMul::linear_dx(rows, keys, dim)
-            };
-            product(Parallelism::None, call, scores, v, tile_out);
-            for i in 0..rows {
-                let at = (tile.start + i) * out_width + head * dim;
-                // SAFETY: these elements belong to this row and head, so to this task.
-                let row = unsafe { out.slice(at, dim) };
-                let scale = inv_sum[i];
-                row.iter_mut()
-                    .zip(&tile_out[i * dim..])
-                    .for_each(|(o, t)| *o = t * scale);
-            }
+        pool.scratch(gathered_len(shape, prefix, known), |gathered| {
+            let end = own.start..tile.end;
+            let keys = Keys::of(shape, kv, prefix, end, qkv, gathered);
+            pool.scratch(rows * (known + dim + 1), |scratch| {
+                let (scores, scratch) = scratch.split_at_mut(rows * known);
+                let (tile_out, inv_sum) = scratch.split_at_mut(rows * dim);
+                score_tile((width, q), keys, shape, [rows, known], scores);
+                for i in 0..rows {
+                    let (max, sum) =
+                        softmax_row(&mut scores[i * known..][..known], known - rows + i + 1);
+                    inv_sum[i] = 1.0 / sum;
+                    // SAFETY: this number belongs to this row and head, so to this task.
+                    unsafe { lse.slice((tile.start + i) * heads + head, 1)[0] = max + sum.ln() };
+                }
+                let call = MatMul {
+                    b: Strides::rows(keys.width),
+                    ..MatMul::linear_dx(rows, known, dim)
+                };
+                product(Parallelism::None, call, scores, keys.values, tile_out);
+                for i in 0..rows {
+                    let at = (tile.start + i) * out_width + head * dim;
+                    // SAFETY: these elements belong to this row and head, so to this task.
+                    let row = unsafe { out.slice(at, dim) };
+                    let scale = inv_sum[i];
+                    row.iter_mut()
+                        .zip(&tile_out[i * dim..])
+                        .for_each(|(o, t)| *o = t * scale);
+                }
+            });
         });
     });
+}
+
+/// Keys and values of a head, one row a position: where they are, or one after the other where the first
+/// are those of a prefix.
+#[derive(Clone, Copy)]
+struct Keys<'a> {
+    width: usize,
+    keys: &'a [f32],
+    values: &'a [f32],
+}
+
+/// Elements of memory that [`Keys::of`] needs.
+fn gathered_len(shape: AttentionShape, prefix: &Range<usize>, positions: usize) -> usize {
+    match prefix.is_empty() {
+        true => 0,
+        false => 2 * positions * shape.head_dim,
+    }
+}
+
+impl<'a> Keys<'a> {
+    /// Those of a prefix, then of these rows.
+    fn of(
+        shape: AttentionShape,
+        kv: usize,
+        prefix: &Range<usize>,
+        own: Range<usize>,
+        qkv: &'a [f32],
+        gathered: &'a mut [f32],
+    ) -> Self {
+        let (width, dim) = (shape.qkv_cols(), shape.head_dim);
+        let (k, v) = columns(shape, kv);
+        if prefix.is_empty() {
+            let base = own.start * width;
+            return Self {
+                width,
+                keys: &qkv[base + k..],
+                values: &qkv[base + v..],
+            };
+        }
+        let (keys, values) = gathered.split_at_mut(gathered.len() / 2);
+        let places = keys.chunks_exact_mut(dim).zip(values.chunks_exact_mut(dim));
+        for (row, (keys, values)) in prefix.clone().chain(own).zip(places) {
+            keys.copy_from_slice(&qkv[row * width + k..][..dim]);
+            values.copy_from_slice(&qkv[row * width + v..][..dim]);
+        }
+        Self {
+            width: dim,
+            keys,
+            values,
+        }
+    }
+}
+
+/// Where the keys and the values of a head begin in a row.
+const fn columns(shape: AttentionShape, kv: usize) -> (usize, usize) {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+    } = shape;
+    ((heads + kv) * dim, (heads + kv_heads + kv) * dim)
+}
+
+/// Values of a forward pass that its backward pass reads.
+#[derive(Clone, Copy)]
+struct Passed<'a> {
+    qkv: &'a [f32],
+    out: &'a [f32],
+    lse: &'a [f32],
+    dout: &'a [f32],
 }
 
 pub(super) fn backward(
     pool: &Pool,
     shape: AttentionShape,
-    bounds: &[u32],
+    spans: &Spans,
     qkv: &[f32],
     out: &[f32],
     lse: &[f32],
@@ -88,73 +164,133 @@ pub(super) fn backward(
         qkv.len() == dqkv.len() && out.len() == dout.len(),
         "gradients shaped as their values"
     );
-    let sequences = bounds.len().saturating_sub(1);
+    let families: Vec<_> = spans.families().collect();
+    let passed = Passed {
+        qkv,
+        out,
+        lse,
+        dout,
+    };
     let dqkv = Shared::new(dqkv);
-    pool.for_each(sequences * shape.kv_heads, |task| {
-        let (sequence, kv) = (task / shape.kv_heads, task % shape.kv_heads);
-        let rows = bounds[sequence] as usize..bounds[sequence + 1] as usize;
-        backward_head(pool, shape, rows, kv, qkv, out, lse, dout, dqkv);
+    pool.for_each(families.len() * shape.kv_heads, |task| {
+        let (family, kv) = (&families[task / shape.kv_heads], task % shape.kv_heads);
+        backward_family(pool, shape, spans, family.clone(), kv, passed, dqkv);
     });
 }
 
-/// Gradient of one key-value head of one sequence and of the query heads that share it.
-fn backward_head(
+/// Gradient of one key-value head of a span, of those that have it as their prefix, and of the query heads
+/// that share it.
+fn backward_family(
     pool: &Pool,
     shape: AttentionShape,
-    sequence: std::ops::Range<usize>,
+    spans: &Spans,
+    family: Range<usize>,
     kv: usize,
-    qkv: &[f32],
-    out: &[f32],
-    lse: &[f32],
-    dout: &[f32],
+    passed: Passed<'_>,
     dqkv: Shared,
 ) {
-    let AttentionShape {
-        heads,
-        kv_heads,
-        head_dim: dim,
-    } = shape;
+    let dim = shape.head_dim;
+    let first = spans.span(family.start).rows;
+    let write = |rows: Range<usize>, dk: &[f32], dv: &[f32]| {
+        let (k_col, v_col) = columns(shape, kv);
+        for (i, row) in rows.enumerate() {
+            let at = row * shape.qkv_cols();
+            // SAFETY: these elements belong to this row and key-value head, so to this task.
+            let (k, v) = unsafe { (dqkv.slice(at + k_col, dim), dqkv.slice(at + v_col, dim)) };
+            k.copy_from_slice(&dk[i * dim..][..dim]);
+            v.copy_from_slice(&dv[i * dim..][..dim]);
+        }
+    };
+    pool.scratch(2 * first.len() * dim, |own| {
+        let (dk, dv) = own.split_at_mut(first.len() * dim);
+        dk.fill(0.0);
+        dv.fill(0.0);
+        backward_span(
+            pool,
+            shape,
+            &spans.span(family.start),
+            kv,
+            passed,
+            (dk, dv),
+            dqkv,
+        );
+        for other in family.skip(1).map(|number| spans.span(number)) {
+            let positions = other.keys() * dim;
+            pool.scratch(2 * positions, |both| {
+                let (dk_all, dv_all) = both.split_at_mut(positions);
+                dk_all.fill(0.0);
+                dv_all.fill(0.0);
+                backward_span(pool, shape, &other, kv, passed, (dk_all, dv_all), dqkv);
+                let shared = dk.len();
+                dk.iter_mut().zip(&*dk_all).for_each(|(sum, d)| *sum += d);
+                dv.iter_mut().zip(&*dv_all).for_each(|(sum, d)| *sum += d);
+                write(other.rows, &dk_all[shared..], &dv_all[shared..]);
+            });
+        }
+        write(first.clone(), dk, dv);
+    });
+}
+
+/// Adds the gradient of the keys and values that a span attends to, and writes that of its queries.
+fn backward_span(
+    pool: &Pool,
+    shape: AttentionShape,
+    span: &Span,
+    kv: usize,
+    passed: Passed<'_>,
+    (dk, dv): (&mut [f32], &mut [f32]),
+    dqkv: Shared,
+) {
+    let (heads, dim) = (shape.heads, shape.head_dim);
     let (width, out_width, scale) = (shape.qkv_cols(), shape.out_cols(), shape.scale());
-    let (len, tile_rows) = (sequence.len(), TILE.min(sequence.len()));
-    let (k_col, v_col) = ((heads + kv) * dim, (heads + kv_heads + kv) * dim);
-    let k = &qkv[sequence.start * width + k_col..];
-    let v = &qkv[sequence.start * width + v_col..];
+    let Passed {
+        qkv,
+        out,
+        lse,
+        dout,
+    } = passed;
+    let Span { prefix, rows: own } = span;
+    let (all, tile_rows) = (span.keys(), TILE.min(own.len()));
+    let gathered = gathered_len(shape, prefix, all);
     pool.scratch(
-        2 * len * dim + 2 * tile_rows * len + tile_rows * dim,
+        gathered + 2 * tile_rows * all + tile_rows * dim,
         |scratch| {
-            let (dk, scratch) = scratch.split_at_mut(len * dim);
-            let (dv, scratch) = scratch.split_at_mut(len * dim);
-            let (probs, scratch) = scratch.split_at_mut(tile_rows * len);
-            let (dscores, dq) = scratch.split_at_mut(tile_rows * len);
-            dk.fill(0.0);
-            dv.fill(0.0);
-            let group = heads / kv_heads;
+            let (gathered, scratch) = scratch.split_at_mut(gathered);
+            let keys = Keys::of(shape, kv, prefix, own.clone(), qkv, gathered);
+            let Keys {
+                width: kv_width,
+                keys: k,
+                values: v,
+            } = keys;
+            let (probs, scratch) = scratch.split_at_mut(tile_rows * all);
+            let (dscores, dq) = scratch.split_at_mut(tile_rows * all);
+            let group = heads / shape.kv_heads;
             for head in kv * group..(kv + 1) * group {
-                for start in (0..len).step_by(TILE) {
-                    let keys = len.min(start + TILE);
-                    let rows = keys - start;
-                    let first = sequence.start + start;
+                for start in (0..own.len()).step_by(TILE) {
+                    let rows = TILE.min(own.len() - start);
+                    let known = prefix.len() + start + rows;
+                    let first = own.start + start;
                     let q = &qkv[first * width + head * dim..];
                     let o = &out[first * out_width + head * dim..];
                     let d_o = &dout[first * out_width + head * dim..];
-                    score_tile(width, dim, rows, keys, scale, q, k, probs);
+                    score_tile((width, q), keys, shape, [rows, known], probs);
                     let call = MatMul {
                         a: Strides::rows(out_width),
-                        b: Strides::transposed(width),
-                        ..MatMul::linear(rows, keys, dim)
+                        b: Strides::transposed(kv_width),
+                        ..MatMul::linear(rows, known, dim)
                     };
                     product(Parallelism::None, call, d_o, v, dscores);
                     for i in 0..rows {
                         dscore_row(
                             lse[(first + i) * heads + head],
-                            start + i + 1,
+                            known - rows + i + 1,
                             &o[i * out_width..][..dim],
                             &d_o[i * out_width..][..dim],
-                            &mut probs[i * keys..][..keys],
-                            &mut dscores[i * keys..][..keys],
+                            &mut probs[i * known..][..known],
+                            &mut dscores[i * known..][..known],
                         );
                     }
-                    let call = MatMul::linear_dw(rows, keys, dim).stored(Store::Add);
+                    let call = MatMul::linear_dw(rows, known, dim).stored(Store::Add);
                     let call = MatMul {
                         b: Strides::rows(out_width),
                         ..call
@@ -166,71 +302,58 @@ fn backward_head(
                     }
                     .scaled(scale);
                     product(Parallelism::None, call, dscores, q, dk);
-                    let call = MatMul::linear_dx(rows, keys, dim).scaled(scale);
+                    let call = MatMul::linear_dx(rows, known, dim).scaled(scale);
                     let call = MatMul {
-                        b: Strides::rows(width),
+                        b: Strides::rows(kv_width),
                         ..call
                     };
                     product(Parallelism::None, call, dscores, k, dq);
                     for i in 0..rows {
-                        // SAFETY: these elements belong to this row and query head, so to this
-                        // task.
+                        // SAFETY: these elements belong to this row and query head, so to this task.
                         let row = unsafe { dqkv.slice((first + i) * width + head * dim, dim) };
                         row.copy_from_slice(&dq[i * dim..][..dim]);
                     }
                 }
             }
-            for i in 0..len {
-                let row = (sequence.start + i) * width;
-                // SAFETY: these elements belong to this row and key-value head, so to this task.
-                let (k, v) =
-                    unsafe { (dqkv.slice(row + k_col, dim), dqkv.slice(row + v_col, dim)) };
-                k.copy_from_slice(&dk[i * dim..][..dim]);
-                v.copy_from_slice(&dv[i * dim..][..dim]);
-            }
         },
     );
 }
 
-/// Rows `start..end` of the sequence that begins at row `sequence`.
+/// Rows `start..end` of a span.
 struct Tile {
-    sequence: usize,
+    span: Span,
     start: usize,
     end: usize,
 }
 
-fn tiles(bounds: &[u32]) -> Vec<Tile> {
+fn tiles(spans: &Spans) -> Vec<Tile> {
     let mut tiles = Vec::new();
-    for pair in bounds.windows(2) {
-        let (sequence, end) = (pair[0] as usize, pair[1] as usize);
-        for start in (sequence..end).step_by(TILE) {
+    for span in spans.iter() {
+        for start in span.rows.clone().step_by(TILE) {
             tiles.push(Tile {
-                sequence,
+                end: span.rows.end.min(start + TILE),
+                span: span.clone(),
                 start,
-                end: end.min(start + TILE),
             });
         }
     }
     tiles
 }
 
-/// `scores[rows, keys] = scale * q k^T` for rows of `width` elements.
+/// `scores[rows, known] = scale * q k^T` for rows of `width` elements.
 fn score_tile(
-    width: usize,
-    dim: usize,
-    rows: usize,
-    keys: usize,
-    scale: f32,
-    q: &[f32],
-    k: &[f32],
+    (width, q): (usize, &[f32]),
+    keys: Keys<'_>,
+    shape: AttentionShape,
+    [rows, known]: [usize; 2],
     scores: &mut [f32],
 ) {
     let call = MatMul {
         a: Strides::rows(width),
-        b: Strides::transposed(width),
-        ..MatMul::linear(rows, keys, dim).scaled(scale)
+        b: Strides::transposed(keys.width),
+        ..MatMul::linear(rows, known, shape.head_dim).scaled(shape.scale())
     };
-    product(Parallelism::None, call, q, k, scores);
+    product(Parallelism::None, call, q, keys.keys, scores);
 }
 
 simd! {

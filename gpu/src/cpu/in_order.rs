@@ -5,11 +5,14 @@
 //! the keys and values of those before it in a cache or computed beside it. Here whole sequences are computed
 //! that way. It costs time: the kernels that are quick for many rows add up in pieces.
 
+use std::ops::Range;
+
 use super::decode::{PANEL, Row, append, attend, cache_block, cache_len, linear, pack};
 use super::pool::{Pool, Shared};
 use super::vocab::{Sums, score_row};
 use crate::backend::{AttentionShape, CacheRow, MatMul, VocabStats};
 use crate::block_table::BlockTable;
+use crate::spans::{Span, Spans};
 
 /// True for products of rows with a weight, `x W^T`: the others belong to gradients.
 pub(super) fn takes(call: &MatMul) -> bool {
@@ -27,76 +30,70 @@ pub(super) fn matmul(pool: &Pool, call: MatMul, x: &[f32], w: &[f32], y: &mut [f
     });
 }
 
-/// A sequence, with its keys and values as a cache of one block.
-struct Sequence {
-    first_row: usize,
+/// A span, with the keys and values that it attends to as a cache of one block.
+struct Cached {
+    span: Span,
     tokens: usize,
-    cache: std::ops::Range<usize>,
+    cache: Range<usize>,
 }
 
 pub(super) fn attention(
     pool: &Pool,
     shape: AttentionShape,
-    bounds: &[u32],
+    spans: &Spans,
     qkv: &[f32],
     out: &mut [f32],
     lse: &mut [f32],
 ) {
     let width = shape.qkv_cols();
-    let (mut sequences, mut of_row, mut end) = (vec![], vec![], 0);
-    for ends in bounds.windows(2) {
-        let (first_row, rows) = (ends[0] as usize, (ends[1] - ends[0]) as usize);
-        let tokens = cache_block(rows);
+    let (mut all, mut of_row, mut end) = (vec![], vec![], 0);
+    for span in spans.iter() {
+        let tokens = cache_block(span.keys());
         let cache = end..end + cache_len(shape, tokens);
         end = cache.end;
-        of_row.resize(of_row.len() + rows, sequences.len());
-        sequences.push(Sequence {
-            first_row,
+        of_row.resize(span.rows.end, all.len());
+        all.push(Cached {
+            span,
             tokens,
             cache,
         });
     }
-    assert_eq!(
-        of_row.len() * width,
-        qkv.len(),
-        "every row is in a sequence"
-    );
+    assert_eq!(of_row.len() * width, qkv.len(), "every row is in a span");
     pool.scratch(end, |cache| {
-        let all = Shared::new(cache);
-        pool.for_each(sequences.len(), |number| {
-            let Sequence {
-                first_row,
+        let memory = Shared::new(cache);
+        pool.for_each(all.len(), |number| {
+            let Cached {
+                span,
                 tokens,
                 cache,
-            } = &sequences[number];
-            // SAFETY: this part belongs to this sequence, so to this task.
-            let block = unsafe { all.slice(cache.start, cache.len()) };
+            } = &all[number];
+            // SAFETY: this part belongs to this span, so to this task.
+            let block = unsafe { memory.slice(cache.start, cache.len()) };
             let mut table = BlockTable::new(1, 1, *tokens);
             table.set(0, &[0]);
-            let next = sequences.get(number + 1);
-            let end = next.map_or(of_row.len(), |next| next.first_row);
-            let positions = 0..(end - first_row) as u32;
-            let rows: Vec<_> = positions
-                .map(|position| CacheRow { slot: 0, position })
-                .collect();
-            append(
-                shape,
-                &table,
-                &rows,
-                &qkv[first_row * width..end * width],
-                block,
-            );
+            let mut position = 0;
+            for rows in [&span.prefix, &span.rows] {
+                let places = (position..).take(rows.len());
+                let places = places.map(|position| CacheRow { slot: 0, position });
+                let places: Vec<_> = places.collect();
+                let qkv = &qkv[rows.start * width..rows.end * width];
+                append(shape, &table, &places, qkv, block);
+                position += rows.len() as u32;
+            }
         });
         let (cache, lse) = (&*cache, Shared::new(lse));
         pool.blocks(out, shape.out_cols(), |row, out| {
-            let sequence = &sequences[of_row[row]];
-            let known = row - sequence.first_row + 1;
+            let Cached {
+                span,
+                tokens,
+                cache: place,
+            } = &all[of_row[row]];
             let row_of = Row {
                 shape,
-                tokens: sequence.tokens,
+                tokens: *tokens,
                 blocks: &[0],
-                cache: &cache[sequence.cache.clone()],
-                known,
+                cache: &cache[place.clone()],
+                known: span.prefix.len() + row - span.rows.start + 1,
             };
             // SAFETY: these numbers belong to this row, so to this task.
             let lse = unsafe { lse.slice(row * shape.heads, shape.heads) };

@@ -6,6 +6,7 @@ use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::queue::as_bytes;
+use crate::spans::Spans;
 
 /// Rows of a tile, as in the source.
 const TILE: u32 = 64;
@@ -102,7 +103,7 @@ impl<C: Card> Cuda<C> {
     fn check_attention(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: CudaView<'_, C>,
         out: usize,
     ) -> usize {
@@ -112,26 +113,23 @@ impl<C: Card> Cuda<C> {
             "heads of at most {HEAD_DIM_MAX} elements"
         );
         assert_eq!(out, rows * shape.out_cols(), "one output row a query row");
-        let covered = bounds.last().copied().unwrap_or(0) as usize;
+        let covered = spans.rows();
         assert!(covered <= rows, "{covered} rows in sequences of {rows}");
-        assert!(
-            bounds.windows(2).all(|pair| pair[0] <= pair[1]),
-            "bounds in order"
-        );
+        assert!(!spans.share(), "the kernels read no prefixes");
         rows
     }
 
     pub(super) fn attend(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         qkv: CudaView<'_, C>,
         out: &CudaViewMut<'_, C>,
         lse: &CudaViewMut<'_, C>,
     ) {
-        let rows = self.check_attention(shape, bounds, qkv, out.len());
+        let rows = self.check_attention(shape, spans, qkv, out.len());
         assert_eq!(lse.len(), rows * shape.heads, "one number a row and head");
-        let tiles = tiles(bounds);
+        let tiles = tiles(spans.bounds());
         let mut queue = self.queue();
         let [tiles_at] = queue.begin([as_bytes(tiles.as_flattened()).as_slice()]);
         let grid = [tiles.len() as u64, shape.heads as u64, 1];
@@ -153,16 +151,16 @@ impl<C: Card> Cuda<C> {
     pub(super) fn attend_backward(
         &self,
         shape: AttentionShape,
-        bounds: &[u32],
+        spans: &Spans,
         [qkv, out, lse, dout]: [CudaView<'_, C>; 4],
         dqkv: &CudaViewMut<'_, C>,
     ) {
-        let rows = self.check_attention(shape, bounds, qkv, out.len());
+        let rows = self.check_attention(shape, spans, qkv, out.len());
         assert!(
             qkv.len() == dqkv.len() && out.len() == dout.len(),
             "gradients shaped as their values"
         );
-        let tiles = tiles(bounds);
+        let tiles = tiles(spans.bounds());
         let mut queue = self.queue();
         let [tiles_at] = queue.begin([as_bytes(tiles.as_flattened()).as_slice()]);
         let count = rows * shape.heads;

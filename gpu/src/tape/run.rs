@@ -171,12 +171,12 @@ impl<B: Backend> Run<'_, B> {
             Op::Attention {
                 qkv,
                 shape,
-                bounds,
+                spans,
                 out,
                 lse,
             } => {
                 self.produce([*out, *lse], |run, [out, lse]| {
-                    backend.attention(*shape, bounds, run.value(*qkv), out, lse);
+                    backend.attention(*shape, spans, run.value(*qkv), out, lse);
                 });
             }
             Op::SwiGlu { x, out } => {
@@ -367,14 +367,14 @@ impl<B: Backend> Run<'_, B> {
             Op::Attention {
                 qkv,
                 shape,
-                bounds,
+                spans,
                 out,
                 lse,
             } => {
                 if let Some(mut dqkv) = self.take_grad(*qkv) {
                     backend.attention_backward(
                         *shape,
-                        bounds,
+                        spans,
                         self.value(*qkv),
                         self.value(*out),
                         self.value(*lse),

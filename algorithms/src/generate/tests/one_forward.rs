@@ -116,6 +116,17 @@ proptest! {
         let mut trainer = Trainer::new(model, TrainConfig::default());
         let trained = trainer.accumulate(&batch, &mut CrossEntropy::mean_over(plain.len()));
         prop_assert_eq!(&trained.scores.logprobs, &scaled);
+        // With one prompt for all that begin alike, which then stand together.
+        let mut order: Vec<usize> = (0..done.len()).collect();
+        order.sort_by_key(|nth| &rows[*nth].0[..rows[*nth].1]);
+        let sequences: Vec<_> = order
+            .iter()
+            .map(|nth| Sequence { tokens: &rows[*nth].0, prompt: rows[*nth].1 })
+            .collect();
+        let shared = Batch::pack_sharing(&sequences).unwrap().with_temperature(temperature);
+        let ordered: Vec<f32> =
+            order.iter().flat_map(|nth| done[*nth].sampling_logprobs.iter().copied()).collect();
+        prop_assert_eq!(&scorer.logprobs(&shared).logprobs, &ordered);
         // On other threads, too.
         let mut other = Scorer::new(deterministic(&config, seed, threads % 3 + 1));
         prop_assert_eq!(&other.logprobs(&batch), &scorer.logprobs(&batch));
