@@ -246,6 +246,17 @@ impl ModelFields {
             ));
         }
         self.block.check().map_err(|error| error.to_string())?;
+        let widths = Widths {
+            dim: self.hidden,
+            ffn: self.feed_forward,
+        };
+        let matrices = self.layers * self.block.matrices(widths).len();
+        if matrices > MATRICES_MAX {
+            return Err(format!(
+                "{} layers of {matrices} matrices in all, more than {MATRICES_MAX}",
+                self.layers
+            ));
+        }
         if !self.head_width.is_multiple_of(2) {
             return Err(format!("heads of odd width {}", self.head_width));
         }
@@ -255,6 +266,8 @@ impl ModelFields {
 
 /// Bounds what is allocated for a file before its tensors are seen.
 const LAYERS_MAX: usize = 4_096;
+/// The same of mixtures, which have some matrices for each expert.
+const MATRICES_MAX: usize = 1 << 18;
 /// Keeps products of two sizes far from overflow.
 const SIZE_MAX: usize = 1 << 28;
 

@@ -467,6 +467,12 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
         let error = read_whole(&format!("{base}{left_out}")).unwrap_err();
         assert_eq!(error, format!("configuration without `{key}`"));
     }
+    // Sizes are bounded before any tensor is seen.
+    let vast = format!("{base}{told}, \"num_experts_per_tok\": 2")
+        .replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 4096")
+        .replace("\"num_local_experts\": 4", "\"num_local_experts\": 1024");
+    let error = read_whole(&vast).unwrap_err();
+    assert!(error.starts_with("4096 layers of "), "{error}");
     // Of training alone, and not used.
     let fields = read(
         r#", "num_experts_per_tok": 3, "sliding_window": null, "router_jitter_noise": 0.1,
