@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Clock, Failure, GrantedDevice, Shape};
-use odeon_algorithms::train;
 
 use crate::trajectory::{Batch, Order, SampleId, Trajectory, Used, Version};
 
@@ -95,9 +94,6 @@ impl EvalStats {
         }
     }
 }
-
-/// The ranks that train one model together.
-pub type TrainPeers = Box<dyn train::Peers<Error = Failure>>;
 
 /// Trains the policy.
 pub trait TrainEngine: Send + Sync {

@@ -17,7 +17,6 @@
 
 pub mod calls;
 mod estimator;
-pub(crate) mod peers;
 pub mod placement;
 pub mod program;
 pub mod resharding;

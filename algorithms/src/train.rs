@@ -54,7 +54,7 @@ pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
 pub use state::{StateError, StatePart};
 pub use step::{
-    Operation, Peers, PictureShape, StepOutcome, StepPictures, StepShape, StepWork, plan,
+    Operation, Peers, PictureShape, StepOutcome, StepPictures, StepShape, StepWork, on_host, plan,
 };
 
 /// Settings of the optimiser.
@@ -447,11 +447,8 @@ impl<B: Backend> Trainer<B> {
         } = self;
         let model = scorer.model_mut();
         let backend = model.backend().clone();
-        let grads = grads
-            .iter_mut()
-            .flatten()
-            .next()
-            .expect("one parameter set is trained");
+        let grads = grads.iter_mut().flatten().next();
+        let grads = grads.expect("one parameter set is trained");
         let len = B::len(grads);
         let squares = backend.scope(|| backend.sum_squares(B::view(grads, 0..len)));
         let grad_norm = grad_scale * squares.sqrt() as f32;
@@ -476,29 +473,9 @@ impl<B: Backend> Trainer<B> {
         }
     }
 
-    /// Lets the ranks of a data-parallel group make one gradient of theirs: what `reduce` leaves is
-    /// the gradient that [`apply`](Self::apply) takes. Where the host can change it in its place it is
-    /// reduced there; else it goes through memory of the host.
-    ///
-    /// # Errors
-    /// That of `reduce`; the gradient is what that left, in whole or in part.
-    ///
-    /// # Panics
-    /// Never: one parameter set is always trained.
-    pub fn reduce_gradient<E>(
-        &mut self,
-        reduce: impl FnOnce(&mut [f32]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let backend = self.model().backend().clone();
+    fn trained_gradient_mut(&mut self) -> &mut B::Buffer {
         let grads = self.grads.iter_mut().flatten().next();
-        let grads = grads.expect("one parameter set is trained");
-        if let Some(gradient) = B::host_mut(grads) {
-            return reduce(gradient);
-        }
-        let mut gradient = backend.to_vec(grads);
-        reduce(&mut gradient)?;
-        backend.write(B::view_mut(grads, 0..gradient.len()), &gradient);
-        Ok(())
+        grads.expect("one parameter set is trained")
     }
 
     /// Accumulated gradient of the trained parameters.

@@ -2,12 +2,14 @@
 
 mod checkpoint;
 mod peak;
+pub(crate) mod peers;
 mod reward;
 mod rollout;
 mod score;
 pub(crate) mod step;
 mod trainer;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use odeon::serde::{Deserialize, Serialize};
@@ -21,10 +23,11 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, StoredType};
 use odeon_gpu::cuda::GpuOptions;
-use odeon_gpu::{Any, Cpu};
+use odeon_gpu::{Any, Backend, Cpu};
 
 pub use checkpoint::latest_model;
 pub use odeon_gpu::Device;
+pub use peers::Cards;
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};
@@ -307,19 +310,20 @@ fn tokens_of(trajectory: &Trajectory) -> Vec<u32> {
     [trajectory.prompt.as_slice(), trajectory.response.as_slice()].concat()
 }
 
-/// Groups of sequences whose tokens together stay below a bound, so that activations do.
-fn micro_batches(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
+/// Groups of sequences whose tokens together stay below a bound, so that activations do. `tokens` says how
+/// many one has, where the one before is in the same group or not.
+fn micro_batches(count: usize, tokens: impl Fn(usize, bool) -> usize) -> Vec<Range<usize>> {
     let mut batches = vec![];
-    let (mut start, mut tokens) = (0, 0);
-    for (index, length) in lengths.iter().enumerate() {
-        if index > start && tokens + length > MICRO_BATCH_TOKENS {
+    let (mut start, mut sum) = (0, 0);
+    for index in 0..count {
+        if index > start && sum + tokens(index, true) > MICRO_BATCH_TOKENS {
             batches.push(start..index);
-            (start, tokens) = (index, 0);
+            (start, sum) = (index, 0);
         }
-        tokens += length;
+        sum += tokens(index, index > start);
     }
-    if start < lengths.len() {
-        batches.push(start..lengths.len());
+    if start < count {
+        batches.push(start..count);
     }
     batches
 }
@@ -350,13 +354,47 @@ impl Row {
     }
 }
 
-/// Where rows are cut into micro-batches.
-fn cuts(rows: &[Row]) -> Vec<std::ops::Range<usize>> {
-    micro_batches(&rows.iter().map(|row| row.tokens.len()).collect::<Vec<_>>())
+/// Sequences as micro-batches of a model.
+struct Rows {
+    all: Vec<Row>,
+    /// Where they are cut.
+    cuts: Vec<Range<usize>>,
+    /// Set where those that follow each other with the same prompt have it once.
+    share: bool,
 }
 
-/// Packs rows.
-fn pack(rows: &[Row]) -> Result<model::Batch, Failure> {
+impl Rows {
+    /// Of a model's batches, as its back-end takes them.
+    fn of(all: Vec<Row>, model: &Model) -> Self {
+        let share = model.backend().shares_prefixes();
+        let tokens = |index: usize, follows: bool| {
+            let row: &Row = &all[index];
+            let before: Option<&Row> = index.checked_sub(1).map(|before| &all[before]);
+            let shared = before.filter(|before| {
+                share && follows && before.tokens[..before.prompt] == row.tokens[..row.prompt]
+            });
+            row.tokens.len() - shared.map_or(0, |before| before.prompt)
+        };
+        Self {
+            cuts: micro_batches(all.len(), tokens),
+            all,
+            share,
+        }
+    }
+
+    /// Tokens of all, those of a prompt once for each.
+    fn tokens(&self) -> u64 {
+        self.all.iter().map(|row| row.tokens.len() as u64).sum()
+    }
+
+    /// A micro-batch.
+    fn pack(&self, micro: usize) -> Result<model::Batch, Failure> {
+        pack(&self.all[self.cuts[micro].clone()], self.share)
+    }
+}
+
+/// Packs rows, with one prompt for those that share it or not.
+fn pack(rows: &[Row], share: bool) -> Result<model::Batch, Failure> {
     let sequences: Vec<Sequence<'_>> = rows
         .iter()
         .map(|row| Sequence {
@@ -364,7 +402,11 @@ fn pack(rows: &[Row]) -> Result<model::Batch, Failure> {
             prompt: row.prompt,
         })
         .collect();
-    let batch = model::Batch::pack(&sequences).map_err(Failure::error)?;
+    let batch = match share {
+        true => model::Batch::pack_sharing(&sequences),
+        false => model::Batch::pack(&sequences),
+    };
+    let batch = batch.map_err(Failure::error)?;
     Ok(match rows.iter().any(|row| row.observed.turns() > 0) {
         true => batch.predicting(|row, at| !rows[row].observed.has(at)),
         false => batch,

@@ -16,7 +16,6 @@ use super::calls::{
     Restore, Save, Update, Updated, Values, Verdict, WarmUp,
 };
 use super::estimator::{self, Columns, Rule};
-use super::peers::Gang;
 use super::rows::Rows;
 use crate::engine::compute::{self, ComputeSpec};
 use crate::engine::{
@@ -94,7 +93,7 @@ impl PolicyWorker {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<(), Failure> {
-        self.trainer.join(Box::new(Gang::new(sit(&join, cx)?)));
+        self.trainer.join(sit(&join, cx)?);
         Ok(())
     }
 
@@ -250,7 +249,7 @@ impl CriticWorker {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<(), Failure> {
-        self.engine.join(Box::new(Gang::new(sit(&join, cx)?)));
+        self.engine.join(sit(&join, cx)?);
         Ok(())
     }
 

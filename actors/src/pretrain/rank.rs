@@ -26,10 +26,10 @@ use tokio::sync::oneshot;
 use super::checkpoint::{self, Trainee};
 use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
+use crate::engine::compute::peers::Gang;
 use crate::engine::compute::step::{Learning, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
-use crate::engine::{TrainPeers, in_place};
-use crate::hybrid::peers::Gang;
+use crate::engine::in_place;
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -248,7 +248,7 @@ pub struct PretrainRank {
     args: RankArgs,
     place: ComputePlace,
     optimizer: Arc<Trainee>,
-    peers: Option<TrainPeers>,
+    peers: Option<Gang>,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
@@ -300,7 +300,7 @@ impl PretrainRank {
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
         let seat = join.seat.take(cx).map_err(Failure::error)?;
-        self.peers = Some(Box::new(Gang::new(seat)));
+        self.peers = Some(Gang::new(seat));
         Ok(Joined {
             courier: self.courier,
             client: self.client,

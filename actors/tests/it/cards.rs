@@ -3,6 +3,7 @@
 //! NCCL's place. Skipped by name where there is no C++ compiler.
 
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -11,10 +12,16 @@ use futures::future::join_all;
 use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::{Communicator, Seat};
 use odeon::{AskError, Clock, Context, Failure, Group, Rank, Restart, System, WorkerMode, mesh};
-use odeon_gpu::Precision;
+use odeon_actors::engine::compute::Cards;
+use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence, TokenScores};
+use odeon_algorithms::train::{
+    CrossEntropy, Muon, Objective, Optimizer, Peers, StepShape, StepWork, TokenGradients,
+    TrainConfig, Trainer, plan,
+};
 use odeon_gpu::cuda::emulated::ThreadOrder;
 use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, Emulated};
+use odeon_gpu::{Backend, Cpu, Precision};
 use odeon_skip::{Need, skip};
 use odeon_tests::again;
 
@@ -40,6 +47,12 @@ struct SumUntilItFails;
 #[derive(Clone)]
 #[odeon::message(reply = (Vec<u64>, String))]
 struct SumOthers;
+
+/// Takes a seat and trains with the others, the sums of their gradients made between cards by the library
+/// at this path; answers the losses and the weights.
+#[derive(Clone)]
+#[odeon::message(reply = Result<(Vec<f64>, Vec<f32>), String>)]
+struct TrainTogether(Seat, String);
 
 struct Member {
     rank: Rank,
@@ -71,6 +84,25 @@ impl Member {
         let (card, nccl) = self.between.as_mut().ok_or("no seat")?;
         let summed = tokio::task::block_in_place(|| summed(card, nccl, rank, sum.0 as usize));
         summed.map_err(|error| error.to_string())
+    }
+
+    #[handler(message = TrainTogether)]
+    async fn train_together(
+        &mut self,
+        train: TrainTogether,
+        cx: &mut Context<Self>,
+    ) -> Result<(Vec<f64>, Vec<f32>), String> {
+        let comm = train.0.take(cx).map_err(|error| error.to_string())?;
+        let rank = self.rank.index();
+        tokio::task::block_in_place(|| {
+            let card = Emulated::start(ThreadOrder::Forwards).map_err(|error| error.to_string())?;
+            let card = Cuda::over(card, Precision::F32);
+            let library = NcclLibrary::at(train.1.as_ref()).map_err(|error| error.to_string())?;
+            let cards = Cards::form(comm, &card, &library);
+            let mut cards = cards.map_err(|error| error.to_string())?;
+            let trained = trained(card, rank..rank + 1, Some(&mut cards));
+            trained.map_err(|error| error.to_string())
+        })
     }
 
     #[handler(message = SumUntilItFails)]
@@ -123,6 +155,79 @@ fn summed(
     nccl.all_reduce(&mut data, Reduce::Sum)?;
     nccl.wait()?;
     Ok(data.to_vec())
+}
+
+/// Some of three texts, each as a rank's part of a step.
+struct Texts(Range<usize>);
+
+impl StepWork for Texts {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        self.0.len()
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        vec![self.0.clone().map(|text| 5 + text as u64).sum()]
+    }
+
+    fn sums_loss(&self) -> bool {
+        true
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<Batch, Failure> {
+        let text = (self.0.start + micro) as u32;
+        let tokens: Vec<u32> = (0..6 + text).map(|at| (at * at + text) % 23).collect();
+        let one = Sequence {
+            tokens: &tokens,
+            prompt: 1,
+        };
+        Batch::pack(&[one]).map_err(Failure::error)
+    }
+
+    fn evaluate(
+        &mut self,
+        _micro: usize,
+        counts: &[u64],
+        scores: &TokenScores,
+        gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        Ok(CrossEntropy::mean_over(counts[0] as usize).evaluate(scores, gradients))
+    }
+}
+
+/// Four steps: the loss of each, and the weights after them.
+fn trained<B: Backend>(
+    backend: B,
+    texts: Range<usize>,
+    mut peers: Option<&mut dyn Peers<B, Error = Failure>>,
+) -> Result<(Vec<f64>, Vec<f32>), Failure> {
+    let config = ModelConfig {
+        vocab: 23,
+        dim: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        ffn: 20,
+        ..ModelConfig::default()
+    };
+    let model = Model::init(backend, config, 11).map_err(Failure::error)?;
+    // Plain steps, so that rounding is not blown up where a gradient is nearly nothing.
+    let settings = TrainConfig {
+        lr: 1e-2,
+        optimizer: Optimizer::Muon(Muon::default()),
+        ..TrainConfig::default()
+    };
+    let mut trainer = Trainer::new(model, settings);
+    let mut losses = vec![];
+    for _ in 0..4 {
+        let mut work = Texts(texts.clone());
+        let plan = plan(&StepShape::of(&work, peers.is_some(), true));
+        let peers = peers.as_deref_mut();
+        losses.push(trainer.run(&plan, &mut work, peers, &mut |_| {})?.loss);
+    }
+    Ok((losses, trainer.model().to_flat()))
 }
 
 fn ranks(error: &CollectiveError) -> Vec<u64> {
@@ -264,5 +369,40 @@ async fn members_whose_cards_do_different_things_are_told_who_called_what() {
         let called = called.iter().filter(|call| error.contains(**call));
         assert!(called.count() >= 2, "{error}");
     }
+    world.system.shutdown().await;
+}
+
+/// SEMANTICS 87.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_with_a_card_each_train_as_one_without_the_host() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let formation = world.group.form().await.unwrap();
+    let train = |seat| TrainTogether(seat, world.library.display().to_string());
+    let trained_by = world
+        .group
+        .scatter(formation.seats().map(train).collect())
+        .timeout(PATIENCE);
+    let trained_by: Vec<_> = trained_by
+        .await
+        .unwrap()
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let (losses, alone) = trained(Cpu::new(1), 0..3, None).unwrap();
+    for (theirs, weights) in &trained_by {
+        assert_eq!(
+            *weights, trained_by[0].1,
+            "the same to the bit on every card"
+        );
+        for (one, other) in theirs.iter().zip(&losses) {
+            assert!((one - other).abs() < 1e-4, "{theirs:?} {losses:?}");
+        }
+        let apart = weights.iter().zip(&alone).map(|(a, b)| (a - b).abs());
+        let apart = apart.fold(0.0, f32::max);
+        assert!(apart < 1e-3, "{apart}");
+    }
+    assert!(losses[3] < losses[0], "{losses:?}");
     world.system.shutdown().await;
 }

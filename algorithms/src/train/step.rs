@@ -18,7 +18,7 @@ use crate::model::{Batch, Pictures, TokenScores};
 use odeon_gpu::Backend;
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
-pub trait Peers: Send + Sync {
+pub trait Peers<B: Backend>: Send + Sync {
     /// Reason why a collective failed.
     type Error;
 
@@ -36,6 +36,33 @@ pub trait Peers: Send + Sync {
     /// # Errors
     /// A rank is lost, or does not come.
     fn count(&mut self, counts: &mut [u64]) -> Result<(), Self::Error>;
+
+    /// The same of a buffer: where it lies, if these ranks can. Else it is added up in its place where that
+    /// is memory of the host, and goes through memory of the host where it is not.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come; the buffer is what that left, in whole or in part.
+    fn sum_buffer(&mut self, backend: &B, numbers: &mut B::Buffer) -> Result<(), Self::Error> {
+        on_host(backend, numbers, |numbers| self.sum(numbers))
+    }
+}
+
+/// Changes a buffer in memory of the host: in its place where it lies there.
+///
+/// # Errors
+/// That of `change`.
+pub fn on_host<B: Backend, E>(
+    backend: &B,
+    numbers: &mut B::Buffer,
+    change: impl FnOnce(&mut [f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    if let Some(numbers) = B::host_mut(numbers) {
+        return change(numbers);
+    }
+    let mut all = backend.to_vec(numbers);
+    change(&mut all)?;
+    backend.write(B::view_mut(numbers, 0..all.len()), &all);
+    Ok(())
 }
 
 /// Everything that the plan of a step follows from.
@@ -257,7 +284,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
-        P: Peers<Error = W::Error> + ?Sized,
+        P: Peers<B, Error = W::Error> + ?Sized,
     {
         let outcome = self.run_all(plan, work, peers, after);
         if outcome.is_err() {
@@ -275,7 +302,7 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
-        P: Peers<Error = W::Error> + ?Sized,
+        P: Peers<B, Error = W::Error> + ?Sized,
     {
         let mut outcome = StepOutcome {
             counts: work.counts(),
@@ -314,7 +341,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// An operation with the other ranks.
-    fn collect<P: Peers + ?Sized>(
+    fn collect<P: Peers<B> + ?Sized>(
         &mut self,
         operation: Operation,
         peers: &mut P,
@@ -325,7 +352,10 @@ impl<B: Backend> Trainer<B> {
             Operation::Count => peers.count(&mut outcome.counts),
             Operation::SumFeatures => peers.sum(&mut table.features),
             Operation::SumFeatureGradients => peers.sum(&mut table.gradient),
-            Operation::SumGradients => self.reduce_gradient(|all| peers.sum(all)),
+            Operation::SumGradients => {
+                let backend = self.model().backend().clone();
+                peers.sum_buffer(&backend, self.trained_gradient_mut())
+            }
             Operation::SumLoss => {
                 let mut sum = [outcome.loss as f32];
                 peers.sum(&mut sum)?;

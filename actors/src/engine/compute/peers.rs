@@ -1,29 +1,99 @@
-//! The ranks of a worker group as one trainer: gradients and counts over its collectives.
+//! The ranks that train one model together: sums of gradients and counts over the collectives of their
+//! group, in memory of the host, or between cards by NCCL.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use odeon::Failure;
 use odeon::collective::{Collective, Reduce};
 use odeon::group::Communicator;
-use odeon_algorithms::train::Peers;
+use odeon_algorithms::train::{Peers, on_host};
+use odeon_gpu::any::AnyBuffer;
+use odeon_gpu::cuda::card::Card;
+use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
+use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, Gpu};
+use odeon_gpu::{Any, Backend};
 
-/// A rank of a worker group, with the communicator over which it adds up numbers.
+/// A rank, with that over which it adds up numbers.
 pub(crate) struct Gang {
     rank: usize,
-    comm: Mutex<Communicator>,
+    way: Way,
+}
+
+/// That over which numbers are added up.
+enum Way {
+    /// A seat whose rank has not computed yet.
+    Open(Mutex<Communicator>),
+    /// Memory of the host.
+    Host(Mutex<Communicator>),
+    Cards(Box<Cards<Gpu>>),
+    /// The others were lost while cards were to be joined.
+    Lost,
+}
+
+impl std::fmt::Debug for Gang {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gang")
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Gang {
     pub(crate) fn new(comm: Communicator) -> Self {
         Self {
             rank: comm.membership().rank,
-            comm: Mutex::new(comm),
+            way: Way::Open(Mutex::new(comm)),
+        }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The ranks, joined where these compute: by NCCL between cards if all of them have it, else over the host.
+    /// All ranks call it together the first time.
+    ///
+    /// # Errors
+    /// A rank is lost, or NCCL refuses.
+    pub(crate) fn on(
+        &mut self,
+        backend: &Any,
+    ) -> Result<&mut dyn Peers<Any, Error = Failure>, Failure> {
+        if matches!(self.way, Way::Open(_))
+            && let Way::Open(comm) = std::mem::replace(&mut self.way, Way::Lost)
+        {
+            let comm = comm.into_inner().unwrap_or_else(PoisonError::into_inner);
+            self.way = joined(comm, backend)?;
+        }
+        Ok(self)
+    }
+}
+
+/// See [`Gang::on`].
+fn joined(mut comm: Communicator, backend: &Any) -> Result<Way, Failure> {
+    let Any::Cuda(cuda) = backend else {
+        return Ok(Way::Host(Mutex::new(comm)));
+    };
+    let library = NcclLibrary::load();
+    // One that lacks it has all go over the host.
+    let mut having = [if library.is_ok() { 1.0 } else { 0.0 }];
+    comm.all_reduce(&mut having, Reduce::Sum)
+        .map_err(Failure::error)?;
+    let world = comm.membership().world();
+    match library {
+        Ok(library) if having[0] as usize == world => {
+            Ok(Way::Cards(Box::new(Cards::form(comm, cuda, &library)?)))
+        }
+        library => {
+            let why = library.err().map(|error| error.to_string());
+            let why = why.unwrap_or_else(|| "another rank has no NCCL".to_owned());
+            tracing::warn!(%why, "gradients of cards are added up on the host");
+            Ok(Way::Host(Mutex::new(comm)))
         }
     }
 }
 
-impl Peers for Gang {
+impl Peers<Any> for Gang {
     type Error = Failure;
 
     fn rank(&self) -> usize {
@@ -31,19 +101,103 @@ impl Peers for Gang {
     }
 
     fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Failure> {
-        let comm = self.comm.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let summed = comm.all_reduce(numbers, Reduce::Sum);
-        summed.map_err(Failure::error)
+        match &mut self.way {
+            Way::Open(comm) | Way::Host(comm) => {
+                let comm = comm.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let summed = comm.all_reduce(numbers, Reduce::Sum);
+                summed.map_err(Failure::error)
+            }
+            Way::Cards(cards) => cards.sum(numbers),
+            Way::Lost => Err(Failure::error("the ranks were not joined")),
+        }
     }
 
     fn count(&mut self, counts: &mut [u64]) -> Result<(), Failure> {
-        let mut digits: Vec<f32> = counts.iter().flat_map(|count| digits(*count)).collect();
-        self.sum(&mut digits)?;
-        for (count, digits) in counts.iter_mut().zip(digits.as_chunks().0) {
-            *count = number(*digits);
+        counted(counts, |digits| self.sum(digits))
+    }
+
+    fn sum_buffer(&mut self, backend: &Any, numbers: &mut AnyBuffer) -> Result<(), Failure> {
+        match (&mut self.way, numbers) {
+            (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.sum_all(numbers),
+            (_, numbers) => on_host(backend, numbers, |numbers| self.sum(numbers)),
         }
+    }
+}
+
+/// Ranks with a card each, which add up what lies there without the host.
+#[derive(Debug)]
+pub struct Cards<C: Card = Gpu> {
+    cuda: Cuda<C>,
+    nccl: Mutex<Nccl<C>>,
+}
+
+impl<C: Card> Cards<C> {
+    /// Joins the cards of all ranks; every rank calls it.
+    ///
+    /// # Errors
+    /// A rank is lost, or NCCL refuses.
+    pub fn form(
+        comm: Communicator,
+        cuda: &Cuda<C>,
+        library: &NcclLibrary,
+    ) -> Result<Self, Failure> {
+        let nccl = Nccl::form(comm.into_inner(), cuda, library).map_err(Failure::error)?;
+        Ok(Self {
+            cuda: cuda.clone(),
+            nccl: Mutex::new(nccl),
+        })
+    }
+
+    fn sum_all(&mut self, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
+        let nccl = self.nccl.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let all = 0..Cuda::len(numbers);
+        let mut numbers = Cuda::view_mut(numbers, all).elements();
+        nccl.all_reduce(&mut numbers, Reduce::Sum)
+            .and_then(|()| nccl.wait())
+            .map_err(Failure::error)
+    }
+}
+
+impl<C: Card> Peers<Cuda<C>> for Cards<C> {
+    type Error = Failure;
+
+    fn rank(&self) -> usize {
+        let nccl = self.nccl.lock().unwrap_or_else(PoisonError::into_inner);
+        nccl.membership().rank
+    }
+
+    /// Numbers of the host pass through the card.
+    fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Failure> {
+        let nccl = self.nccl.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut data = CudaArray::zeros(&self.cuda, numbers.len());
+        data.write(numbers);
+        nccl.all_reduce(&mut data, Reduce::Sum)
+            .and_then(|()| nccl.wait())
+            .map_err(Failure::error)?;
+        numbers.copy_from_slice(&data.to_vec());
         Ok(())
     }
+
+    fn count(&mut self, counts: &mut [u64]) -> Result<(), Failure> {
+        counted(counts, |digits| self.sum(digits))
+    }
+
+    fn sum_buffer(&mut self, _: &Cuda<C>, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
+        self.sum_all(numbers)
+    }
+}
+
+/// Adds up counts by sums of `f32`.
+fn counted(
+    counts: &mut [u64],
+    sum: impl FnOnce(&mut [f32]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut all: Vec<f32> = counts.iter().flat_map(|count| digits(*count)).collect();
+    sum(&mut all)?;
+    for (count, digits) in counts.iter_mut().zip(all.as_chunks().0) {
+        *count = number(*digits);
+    }
+    Ok(())
 }
 
 /// Digits of 16 bits, the least first: sums of those of 256 ranks are exact.

@@ -25,7 +25,7 @@ use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
 use super::rollout::Sampler;
 use super::step::{Learning, step};
 use super::{
-    ComputeSpec, Model, Optimizer, Row, Scorer, checkpoint, cuts, micro_batches, pack, read_fields,
+    ComputeSpec, Model, Optimizer, Row, Rows, Scorer, checkpoint, micro_batches, pack, read_fields,
     read_model,
 };
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
@@ -152,7 +152,7 @@ impl RewardModel {
         learnt: Learnt,
         pairs: &[Pair],
     ) -> Result<Card, Failure> {
-        let scores = scores(scorer, &self.rows_of(pairs))?;
+        let scores = scores(scorer, self.rows_of(pairs))?;
         let (better, worse) = unzipped(&scores);
         let value = preference(&better, &worse, pairs.len()).map_err(Failure::error)?;
         let sum: f64 = scores.iter().copied().map(f64::from).sum();
@@ -260,7 +260,7 @@ impl RewardModel {
                 let rows = replies
                     .iter()
                     .map(|it| self.row(&it.prompt, &[self.bare(it)]));
-                let scores = scores(&mut ready.scorer, &rows.collect::<Vec<_>>())?;
+                let scores = scores(&mut ready.scorer, rows.collect())?;
                 let lead = |score| f64::from(score) - ready.card.centre;
                 scores.into_iter().map(lead).collect()
             }
@@ -271,7 +271,7 @@ impl RewardModel {
                     self.rows(&it.prompt, self.bare(it), other)
                 };
                 let rows: Vec<Row> = pairs.flat_map(rows).collect();
-                let scores = scores(&mut ready.scorer, &rows)?;
+                let scores = scores(&mut ready.scorer, rows)?;
                 let lead = |both: &[f32]| f64::from(both[0]) - f64::from(both[1]);
                 scores.chunks(2).map(lead).collect()
             }
@@ -299,12 +299,12 @@ struct PreferenceWork {
 
 impl PreferenceWork {
     fn of(rows: Vec<Row>) -> Self {
-        let lengths: Vec<usize> = rows
-            .chunks(2)
-            .map(|two| two[0].tokens.len() + two[1].tokens.len())
-            .collect();
+        let tokens = |pair: usize, _| {
+            let both = &rows[2 * pair..2 * pair + 2];
+            both.iter().map(|row| row.tokens.len()).sum()
+        };
         Self {
-            cuts: micro_batches(&lengths),
+            cuts: micro_batches(rows.len() / 2, tokens),
             rows,
         }
     }
@@ -319,7 +319,7 @@ impl StepWork for PreferenceWork {
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
         let pairs = &self.cuts[micro];
-        pack(&self.rows[2 * pairs.start..2 * pairs.end])
+        pack(&self.rows[2 * pairs.start..2 * pairs.end], false)
     }
 
     fn evaluate(
@@ -340,10 +340,11 @@ impl StepWork for PreferenceWork {
 }
 
 /// One number for each row.
-fn scores(scorer: &mut Scorer, rows: &[Row]) -> Result<Vec<f32>, Failure> {
+fn scores(scorer: &mut Scorer, rows: Vec<Row>) -> Result<Vec<f32>, Failure> {
+    let rows = Rows::of(rows, scorer.model());
     let mut scores = vec![];
-    for range in cuts(rows) {
-        scores.extend(scorer.values(&pack(&rows[range])?));
+    for micro in 0..rows.cuts.len() {
+        scores.extend(scorer.values(&rows.pack(micro)?));
     }
     Ok(scores)
 }

@@ -1,18 +1,19 @@
 //! Engines that rate tokens: the frozen reference and the learning critic.
 
-use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
+use odeon::group::Communicator;
 use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
 
 use super::checkpoint::Older;
+use super::peers::Gang;
 use super::rollout::training_temperature;
 use super::step::{Learning, step};
-use super::{ComputeSpec, Optimizer, Row, Scorer, checkpoint, cuts, pack};
-use crate::engine::{Progress, ScoreEngine, TrainPeers};
+use super::{ComputeSpec, Optimizer, Row, Rows, Scorer, checkpoint};
+use crate::engine::{Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
@@ -62,11 +63,13 @@ pub(super) fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
 impl ScoreEngine for Reference {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
         let all = &batch.trajectories;
-        let (rows, lengths) = (rows(all), response_lengths(all));
+        let lengths = response_lengths(all);
+        let rows = Rows::of(rows(all), self.scorer.model());
         let mut scores = vec![];
-        for range in cuts(&rows) {
-            let micro = pack(&rows[range.clone()])?.with_temperature(self.temperature);
-            scores.extend(cut(&self.scorer.logprobs(&micro).logprobs, &lengths[range]));
+        for (micro, range) in rows.cuts.iter().enumerate() {
+            let micro = rows.pack(micro)?.with_temperature(self.temperature);
+            let scored = self.scorer.logprobs(&micro).logprobs;
+            scores.extend(cut(&scored, &lengths[range.clone()]));
         }
         Ok(scores)
     }
@@ -94,7 +97,7 @@ pub struct Critic {
     /// Model and optimiser of the critic; `None` until it is first asked.
     optimizer: Option<Optimizer>,
     /// With whom it learns, where it does not learn alone.
-    peers: Option<TrainPeers>,
+    peers: Option<Gang>,
 }
 
 impl std::fmt::Debug for Critic {
@@ -118,8 +121,8 @@ impl Critic {
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
-    pub fn join(&mut self, peers: TrainPeers) {
-        self.peers = Some(peers);
+    pub fn join(&mut self, peers: Communicator) {
+        self.peers = Some(Gang::new(peers));
     }
 }
 
@@ -147,32 +150,29 @@ fn made<'a>(
 impl ScoreEngine for Critic {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
         let all = &batch.trajectories;
-        let (rows, lengths) = (rows(all), response_lengths(all));
+        let lengths = response_lengths(all);
+        let optimizer = made(&mut self.optimizer, &self.spec)?;
+        let rows = Rows::of(rows(all), optimizer.model());
         let mut scores = vec![];
-        for range in cuts(&rows) {
-            let micro = pack(&rows[range.clone()])?;
-            scores.extend(cut(
-                &made(&mut self.optimizer, &self.spec)?.values(&micro),
-                &lengths[range],
-            ));
+        for (micro, range) in rows.cuts.iter().enumerate() {
+            let values = optimizer.values(&rows.pack(micro)?);
+            scores.extend(cut(&values, &lengths[range.clone()]));
         }
         Ok(scores)
     }
 
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let all = &batch.trajectories;
-        let rows = rows(all);
+        let optimizer = made(&mut self.optimizer, &self.spec)?;
         let mut work = ValueWork {
             objective: ValueObjective {
                 clip: None,
                 ..ValueObjective::default()
             },
-            cuts: cuts(&rows),
-            rows,
+            rows: Rows::of(rows(all), optimizer.model()),
             lengths: response_lengths(all),
             returns,
         };
-        let optimizer = made(&mut self.optimizer, &self.spec)?;
         let stepped = step(optimizer, &mut work, self.peers.as_mut(), Learning::Yes)?;
         Ok(stepped.outcome.loss)
     }
@@ -218,8 +218,7 @@ impl ScoreEngine for Critic {
 /// Replies whose returns the critic learns.
 struct ValueWork<'a> {
     objective: ValueObjective,
-    rows: Vec<Row>,
-    cuts: Vec<Range<usize>>,
+    rows: Rows,
     lengths: Vec<usize>,
     returns: &'a [Vec<f32>],
 }
@@ -228,7 +227,7 @@ impl StepWork for ValueWork<'_> {
     type Error = Failure;
 
     fn micro_batches(&self) -> usize {
-        self.cuts.len()
+        self.rows.cuts.len()
     }
 
     fn counts(&self) -> Vec<u64> {
@@ -237,7 +236,7 @@ impl StepWork for ValueWork<'_> {
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        pack(&self.rows[self.cuts[micro].clone()])
+        self.rows.pack(micro)
     }
 
     fn evaluate(
@@ -247,7 +246,7 @@ impl StepWork for ValueWork<'_> {
         scores: &TokenScores,
         gradients: &mut TokenGradients,
     ) -> Result<f64, Failure> {
-        let range = self.cuts[micro].clone();
+        let range = self.rows.cuts[micro].clone();
         let mut totals = Totals::of(&[]);
         [totals.sequences, totals.tokens] = [0, 1].map(|at| counts[at] as usize);
         let batch = ValueBatch {

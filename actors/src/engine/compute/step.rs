@@ -5,7 +5,7 @@ use odeon::{Clock, Failure};
 use odeon_algorithms::train::{Operation, StepOutcome, StepShape, StepWork, plan};
 
 use super::Optimizer;
-use crate::engine::TrainPeers;
+use super::peers::Gang;
 
 /// A choice between a step that changes the weights and one that rates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct Stepped {
 pub(crate) fn step<W: StepWork<Error = Failure>>(
     optimizer: &mut Optimizer,
     work: &mut W,
-    peers: Option<&mut TrainPeers>,
+    peers: Option<&mut Gang>,
     learning: Learning,
 ) -> Result<Stepped, Failure> {
     let plan = plan(&StepShape::of(
@@ -51,7 +51,10 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         }
         last = now;
     };
-    let peers = peers.map(|peers| &mut **peers);
+    let peers = match peers {
+        Some(peers) => Some(peers.on(optimizer.model().backend())?),
+        None => None,
+    };
     let outcome = optimizer.run(&plan, work, peers, &mut after)?;
     if outcome.update.is_some_and(|update| !update.applied) {
         tracing::warn!("the gradient was not finite; the step changed nothing");

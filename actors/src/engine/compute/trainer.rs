@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use odeon::Failure;
+use odeon::group::Communicator;
 use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, PolicyObjective, Totals};
 use odeon_algorithms::task::{Split, Task};
@@ -13,11 +14,12 @@ use odeon_algorithms::train::{
 
 use super::checkpoint::Older;
 use super::peak::reachable_flops;
+use super::peers::Gang;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
 use super::step::{Learning, step};
-use super::{ComputeSpec, Optimizer, Row, checkpoint, cuts, pack};
-use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine, TrainPeers};
+use super::{ComputeSpec, Optimizer, Row, Rows, checkpoint};
+use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -31,7 +33,7 @@ pub struct Trainer {
     reinforcing: bool,
     sampler: Option<Sampler>,
     /// With whom it trains, where it does not train alone.
-    peers: Option<TrainPeers>,
+    peers: Option<Gang>,
     /// Made when it is first wanted: not every trainer evaluates.
     referee: Option<Referee>,
     /// The same of what replies can call.
@@ -70,8 +72,8 @@ impl Trainer {
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
-    pub fn join(&mut self, peers: TrainPeers) {
-        self.peers = Some(peers);
+    pub fn join(&mut self, peers: Communicator) {
+        self.peers = Some(Gang::new(peers));
     }
 
     /// Log-probabilities of replies under the weights as they are, at the temperature at which the
@@ -113,13 +115,14 @@ impl Trainer {
     /// floating point operations.
     fn log_probs(&mut self, batch: &Batch) -> Result<(Vec<Vec<f32>>, f64), Failure> {
         let trajectories = &batch.trajectories;
-        let (rows, lengths) = (rows(trajectories), response_lengths(trajectories));
+        let lengths = response_lengths(trajectories);
+        let rows = Rows::of(rows(trajectories), self.optimizer.model());
         let (mut all, mut flops) = (vec![], 0.0);
-        for range in cuts(&rows) {
+        for (micro, range) in rows.cuts.iter().enumerate() {
             let temperature = training_temperature(self.spec.sampling);
-            let micro = pack(&rows[range.clone()])?.with_temperature(temperature);
+            let micro = rows.pack(micro)?.with_temperature(temperature);
             let scores = self.optimizer.logprobs(&micro);
-            all.extend(cut(&scores.logprobs, &lengths[range]));
+            all.extend(cut(&scores.logprobs, &lengths[range.clone()]));
             flops += self.optimizer.model().forward_flops(&micro);
         }
         Ok((all, flops))
@@ -138,8 +141,7 @@ impl Trainer {
         }
         Ok(Imitation {
             predicted: rows.iter().map(Row::sampled).sum(),
-            cuts: cuts(&rows),
-            rows,
+            rows: Rows::of(rows, self.optimizer.model()),
             weight,
         })
     }
@@ -182,7 +184,7 @@ impl Trainer {
         stats: &mut StepStats,
     ) -> Result<(), Failure> {
         let trajectories = &batch.trajectories[part.clone()];
-        let rows = rows(trajectories);
+        let rows = Rows::of(rows(trajectories), self.optimizer.model());
         // Ranks that train together add up their gradients: one of them imitates for all.
         let imitates = self.peers.as_ref().is_none_or(|peers| peers.rank() == 0);
         let imitation = if self.spec.pretrain > 0.0 && imitates {
@@ -192,13 +194,10 @@ impl Trainer {
         } else {
             None
         };
-        let tokens = |rows: &[Row]| rows.iter().map(|row| row.tokens.len() as u64).sum::<u64>();
-        let imitated = imitation.as_ref().map_or(0, |it| tokens(&it.rows));
-        let tokens = tokens(&rows) + imitated;
+        let tokens = rows.tokens() + imitation.as_ref().map_or(0, |it| it.rows.tokens());
         let mut work = PolicyWork {
             objective: self.spec.objective,
             temperature: training_temperature(self.spec.sampling),
-            cuts: cuts(&rows),
             lengths: response_lengths(trajectories),
             right: trajectories.iter().map(|it| it.correct).collect(),
             reference: signals.reference.get(part.clone()),
@@ -238,8 +237,7 @@ struct PolicyWork<'a> {
     objective: PolicyObjective,
     temperature: f32,
     trajectories: &'a [Trajectory],
-    rows: Vec<Row>,
-    cuts: Vec<Range<usize>>,
+    rows: Rows,
     lengths: Vec<usize>,
     /// Which of them are right.
     right: Vec<bool>,
@@ -260,7 +258,7 @@ impl StepWork for PolicyWork<'_> {
 
     fn micro_batches(&self) -> usize {
         let imitated = self.imitation.as_ref().map_or(0, StepWork::micro_batches);
-        self.cuts.len() + imitated
+        self.rows.cuts.len() + imitated
     }
 
     fn counts(&self) -> Vec<u64> {
@@ -274,12 +272,10 @@ impl StepWork for PolicyWork<'_> {
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        match (self.cuts.get(micro), &mut self.imitation) {
-            (None, Some(imitation)) => imitation.batch(micro - self.cuts.len()),
-            (range, _) => {
-                let rows = &self.rows[range.cloned().unwrap_or_default()];
-                Ok(pack(rows)?.with_temperature(self.temperature))
-            }
+        let own = self.rows.cuts.len();
+        match &mut self.imitation {
+            Some(imitation) if micro >= own => imitation.batch(micro - own),
+            _ => Ok(self.rows.pack(micro)?.with_temperature(self.temperature)),
         }
     }
 
@@ -290,11 +286,11 @@ impl StepWork for PolicyWork<'_> {
         scores: &TokenScores,
         gradients: &mut TokenGradients,
     ) -> Result<f64, Failure> {
-        let Some(range) = self.cuts.get(micro).cloned() else {
-            let imitation = self.imitation.as_mut();
-            let imitation = imitation.ok_or_else(|| Failure::error("no such micro-batch"))?;
-            return imitation.evaluate(micro - self.cuts.len(), counts, scores, gradients);
-        };
+        let own = self.rows.cuts.len();
+        if let Some(imitation) = self.imitation.as_mut().filter(|_| micro >= own) {
+            return imitation.evaluate(micro - own, counts, scores, gradients);
+        }
+        let range = self.rows.cuts[micro].clone();
         let [sequences, tokens, positive_tokens] = [0, 1, 2].map(|at| counts[at] as usize);
         let totals = Totals {
             sequences,
@@ -335,8 +331,7 @@ impl StepWork for PolicyWork<'_> {
 
 /// Worked solutions that the policy learns by heart.
 struct Imitation {
-    rows: Vec<Row>,
-    cuts: Vec<Range<usize>>,
+    rows: Rows,
     /// Tokens of all that are predicted.
     predicted: usize,
     /// Weight of the loss.
@@ -347,11 +342,11 @@ impl StepWork for Imitation {
     type Error = Failure;
 
     fn micro_batches(&self) -> usize {
-        self.cuts.len()
+        self.rows.cuts.len()
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        pack(&self.rows[self.cuts[micro].clone()])
+        self.rows.pack(micro)
     }
 
     fn evaluate(
@@ -427,7 +422,7 @@ impl TrainEngine for Trainer {
         Ok(StepStats {
             loss: outcome.loss,
             grad_norm: outcome.update.map_or(0.0, |it| f64::from(it.grad_norm)),
-            tokens: work.rows.iter().map(|row| row.tokens.len() as u64).sum(),
+            tokens: work.rows.tokens(),
             flops: outcome.flops,
             ..StepStats::default()
         })

@@ -92,7 +92,7 @@ impl Rank {
     }
 }
 
-impl Peers for Rank {
+impl Peers<Cpu> for Rank {
     type Error = &'static str;
 
     fn rank(&self) -> usize {

@@ -161,8 +161,8 @@ fn a_reply_is_as_much_better_as_the_other_is_worse() {
     );
     let ready = model.ready.as_mut().unwrap();
     let lead = |scores: Vec<f32>| scores[0] - scores[1];
-    let there = lead(scores(&mut ready.scorer, &there).unwrap());
-    let back = lead(scores(&mut ready.scorer, &back).unwrap());
+    let there = lead(scores(&mut ready.scorer, there.to_vec()).unwrap());
+    let back = lead(scores(&mut ready.scorer, back.to_vec()).unwrap());
     assert_eq!(there.to_bits(), (-back).to_bits());
     assert!(there != 0.0);
     // The reply with which all are compared is worth a half.
