@@ -51,7 +51,7 @@ use crate::model::{Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
-pub use state::{StateError, StatePart};
+pub use state::{StateError, StateOwner, StatePart};
 
 /// Settings of the optimiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
