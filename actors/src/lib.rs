@@ -31,14 +31,16 @@
 //! | `rl/referee`, `rl/judge` | judging a reply of any task; programs, so many at a time |
 //! | `rl/tools`, `rl/toolbox` | the actor that answers calls of replies; what it runs for them |
 //! | `engine` | the traits between roles and arithmetic |
-//! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`) with its files (`checkpoint`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); how fast a device can be (`peak`) |
+//! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); how fast a device can be (`peak`) |
+//! | `engine/compute/state`, `engine/compute/checkpoint`, `engine/compute/legacy_checkpoint` | an optimiser as tensors of a checkpoint; checkpoints of trainers and critics; those of the layout before |
+//! | `engine/compute/stored`, `engine/compute/model_folder` | models out of checkpoints; models into folders that others read |
 //! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
 //! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |
 //! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
 //! | `packed`, `trajectory`, `number` | rows in shared memory; data that travels between roles; numbers of reports that may be none |
 //! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), `rows` by reference, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
 //! | `pretrain`, `pretrain/run`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; one of them; letters between ranks while they train |
-//! | `pretrain/work`, `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | the part of a rank in a step; who encodes which picture and where its features are (pure); the state that is saved; what a run tells |
+//! | `pretrain/work`, `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | the part of a rank in a step; who encodes which picture and where its features are (pure); where data goes on in a checkpoint; what a run tells |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), sources, tools, sandbox, and the check of it all |
 //! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`); the best setting of a mode: what to try next (`search`, pure), trying it (`tuning`) |
 //! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`) |

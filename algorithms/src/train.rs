@@ -52,7 +52,7 @@ use crate::model::{Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
-pub use state::{StateError, StatePart};
+pub use state::{StateError, StateOwner, StatePart};
 pub use step::{
     Operation, Peers, PictureShape, StepOutcome, StepPictures, StepShape, StepWork, on_host, plan,
 };

@@ -294,7 +294,7 @@ pub(crate) struct GangArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvalArgs {
-    /// A run's folder, a model folder, a .gguf file, or a fetched model's name
+    /// A run's folder, a checkpoint or model folder, a .gguf file, or a fetched model's name
     pub(crate) model: String,
     /// `sums`, `sums-spoken`, `countdown` or `gsm8k`; a run's own task when none is named
     #[arg(long)]
@@ -525,7 +525,7 @@ fn weighted(text: &str) -> Result<Weighted, String> {
 /// A model, and how it draws. The commands name the defaults of what they differ in.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SamplerArgs {
-    /// A run's folder, a model folder, a .gguf file, or a fetched model's name
+    /// A run's folder, a checkpoint or model folder, a .gguf file, or a fetched model's name
     pub(crate) model: String,
     /// The longest response, in tokens
     #[arg(long, value_parser = whole(RESPONSE_MAX))]

@@ -105,7 +105,8 @@ impl Entry {
         format!("{self}/{name}")
     }
 
-    fn read(folder: &str) -> Option<Self> {
+    /// The checkpoint whose folder has this name.
+    pub(crate) fn read(folder: &str) -> Option<Self> {
         let (sequence, step) = folder.split_once("-step-")?;
         let entry = Self::new(sequence.parse().ok()?, step.parse().ok()?);
         (entry.to_string() == folder).then_some(entry)
@@ -198,10 +199,37 @@ pub async fn find(storage: &Storage, which: Which) -> Result<(Entry, Manifest), 
             },
         });
     };
+    Ok((entry.clone(), manifest(storage, entry).await?))
+}
+
+/// Reads the manifest of a checkpoint.
+///
+/// # Errors
+/// [`FindError`].
+pub(crate) async fn manifest(storage: &Storage, entry: &Entry) -> Result<Manifest, FindError> {
     let file = entry.file(MANIFEST);
     let bytes = storage.get(&file).await?;
-    let manifest = Manifest::decode(&bytes, &storage.shown(&file))?;
-    Ok((entry.clone(), manifest))
+    Ok(Manifest::decode(&bytes, &storage.shown(&file))?)
+}
+
+/// Removes the checkpoints of later steps than this one, so that the newest before is in force. The
+/// newest go first: a crash in between leaves one in force that was before those that are gone.
+///
+/// # Errors
+/// [`StorageError`]; some may be left then.
+#[odeon_macros::boxed]
+pub async fn forget_after(storage: &Storage, step: u64) -> Result<Vec<Entry>, StorageError> {
+    let mut later = list(storage).await?;
+    later.retain(|entry| entry.step > step);
+    later.reverse();
+    for entry in &later {
+        storage.remove(&entry.file(MANIFEST)).await?;
+        // What is left of it is no checkpoint, and goes with the next save. Other ranks may be at it, too.
+        if let Err(error) = storage.remove_folder(&entry.folder()).await {
+            tracing::debug!("what is forgotten could not be removed: {error}");
+        }
+    }
+    Ok(later)
 }
 
 /// Makes a checkpoint whole, all of whose files are there.

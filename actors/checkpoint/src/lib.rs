@@ -29,7 +29,7 @@
 //! | [`ranks`], `ranks/within` | what crosses ranks, over whatever the caller has, and what all agree on by it; ranks of one process |
 //! | [`manifest`], `file` | the metadata file; which box lies where in a rank's files. Pure |
 //! | [`storage`], `storage/error`, [`commit`] | folders and buckets, with tries; errors told apart by the remedy; which checkpoints a place holds, which is in force, which go |
-//! | `assemble` | boxes put together from blocks |
+//! | `assemble`, `opened` | boxes put together from blocks; a checkpoint that is read by names |
 //! | [`verify`](mod@verify), [`export`](mod@export), [`reshard`](mod@reshard) | whole checkpoints: read, given to others, cut anew |
 //! | [`loader_state`] | readers of data loaders that become more or fewer. Pure |
 //! | [`peers`] | checkpoints in the memory of neighbours |
@@ -97,6 +97,7 @@ mod load;
 pub mod loader_state;
 mod local;
 pub mod manifest;
+mod opened;
 pub mod peers;
 pub mod plan;
 pub mod pool;
@@ -116,6 +117,7 @@ pub use self::local::{
     Buffers, Held, Local, LocalError, LocalTensor, MODEL, Source, Target, TensorName,
 };
 pub use self::manifest::Manifest;
+pub use self::opened::Opened;
 pub use self::peers::Peers;
 pub use self::ranks::{Ranks, RanksError, within};
 pub use self::save::{Keep, Save, SaveError, Saved, SavedReader, Saving};

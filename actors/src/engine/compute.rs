@@ -1,12 +1,16 @@
 //! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
 mod checkpoint;
+mod legacy_checkpoint;
+mod model_folder;
 mod peak;
 pub(crate) mod peers;
 mod reward;
 mod rollout;
 mod score;
+pub(crate) mod state;
 pub(crate) mod step;
+mod stored;
 mod trainer;
 
 use std::ops::Range;
@@ -25,14 +29,16 @@ use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, StoredType
 use odeon_gpu::cuda::GpuOptions;
 use odeon_gpu::{Any, Backend, Cpu};
 
-pub use checkpoint::latest_model;
+pub use checkpoint::saved_progress;
 pub use odeon_gpu::Device;
 pub use peers::Cards;
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};
+pub use stored::{is_checkpoint, latest_model};
 pub use trainer::{Trainer, policy_optimizer};
 
+use self::stored::StoredModel;
 use crate::rl::referee::ProgramSpec;
 use crate::trajectory::{Observed, Trajectory};
 
@@ -110,7 +116,7 @@ pub struct ComputeSpec {
 pub enum ModelSource {
     /// New random ones.
     Fresh(ModelConfig),
-    /// A `.gguf` file, or a folder with `config.json` and `model.safetensors`.
+    /// A `.gguf` file, a folder with `config.json` and `model.safetensors`, or that of a checkpoint.
     Load(PathBuf),
 }
 
@@ -261,7 +267,7 @@ impl ComputeSpec {
     }
 }
 
-/// Reads a model from a file or folder.
+/// Reads a model from a file, a folder, or the folder of a checkpoint.
 ///
 /// # Errors
 /// It is not there, or broken.
@@ -269,12 +275,14 @@ pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
     if is_gguf(path) {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         weights::load_gguf(&gguf).map_err(Failure::error)
+    } else if let Some(stored) = StoredModel::open(path)? {
+        stored.model()
     } else {
         weights::load_directory(path).map_err(Failure::error)
     }
 }
 
-/// Reads a model's architecture alone, from a file or folder.
+/// Reads a model's architecture alone, from where [`read_model`] reads models.
 ///
 /// # Errors
 /// It is not there, broken, or of an unknown kind.
@@ -282,6 +290,8 @@ pub fn read_fields(path: &Path) -> Result<ModelFields, Failure> {
     if is_gguf(path) {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         weights::gguf_fields(&gguf).map_err(Failure::error)
+    } else if let Some(stored) = StoredModel::open(path)? {
+        stored.fields()
     } else {
         weights::directory_fields(path).map_err(Failure::error)
     }
@@ -295,6 +305,8 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
     if is_gguf(path) {
         let gguf = Gguf::open(path).map_err(Failure::error)?;
         Tokenizer::from_gguf(&gguf).map_err(Failure::error)
+    } else if let Some(stored) = StoredModel::open(path)? {
+        stored.tokenizer()
     } else {
         Tokenizer::from_directory(path).map_err(Failure::error)
     }

@@ -12,8 +12,6 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_algorithms::weights::{ModelView, StoredType, texts};
-use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
 };
@@ -23,10 +21,11 @@ use odeon_data::pack::Packed;
 use odeon_gpu::Device;
 use tokio::sync::oneshot;
 
-use super::checkpoint::{self, Trainee};
+use super::checkpoint;
 use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
 use crate::engine::compute::peers::Gang;
+use crate::engine::compute::state::{self, ACTOR, Trainee};
 use crate::engine::compute::step::{Learning, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
@@ -59,20 +58,6 @@ pub struct RankArgs {
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
     pub keep: usize,
-}
-
-impl RankArgs {
-    /// The files that belong to the weights where these are exported.
-    fn companions(&self, optimizer: &Optimizer) -> Vec<(String, Bytes)> {
-        let model = optimizer.model();
-        let flat = model.merged();
-        let fields = ModelView::of(model, &flat, self.context).fields;
-        let texts = texts(&fields, StoredType::F32, Some(&self.tokenizer));
-        texts
-            .into_iter()
-            .map(|(name, text)| (format!("{FOLDER_BLOBS}{name}"), Bytes::from(text)))
-            .collect()
-    }
 }
 
 fn checkpointed(
@@ -378,12 +363,12 @@ impl PretrainRank {
             // Those are of all ranks: one says them for all.
             if self.args.rank == 0 {
                 blobs.push((checkpoint::DATA.to_owned(), save.data));
-                let settings = serde_json::to_vec(&self.args.train.optimizer);
-                let settings = settings.map_err(Failure::error)?;
-                blobs.push((checkpoint::OPTIMIZER.to_owned(), settings.into()));
-                blobs.extend(self.args.companions(&optimizer));
+                blobs.extend(state::owner_blobs(&optimizer)?);
+                let (context, tokenizer) = (self.args.context, &self.args.tokenizer);
+                let model = optimizer.model();
+                blobs.extend(state::companions(model, context, Some(tokenizer)));
             }
-            checkpoint::local(&optimizer)?
+            state::local(ACTOR, &optimizer)?
         };
         let keep = match save.durable {
             true => Keep::Stored,
@@ -460,7 +445,7 @@ impl PretrainRank {
             // What a step that was not finished has left goes.
             let config = optimizer.config().clone();
             optimizer.restart(config);
-            checkpoint::local(&optimizer)?
+            state::local(ACTOR, &optimizer)?
         };
         let load = || Load {
             local: local.clone(),

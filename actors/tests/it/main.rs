@@ -9,6 +9,7 @@ mod failures;
 mod hybrid;
 mod judged;
 mod learned;
+mod legacy;
 mod pretrain;
 mod relays;
 mod reshard;

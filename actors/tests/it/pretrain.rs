@@ -10,7 +10,10 @@ use odeon::{
     ActorId, Clock, ClusterIdentity, FakeDevices, Limits, Needs, ProcessId, Supervision, System,
     SystemBuilder, WorkerMode,
 };
-use odeon_actors::engine::compute::ModelSource;
+use odeon_actors::engine::Progress;
+use odeon_actors::engine::compute::{
+    ModelSource, latest_model, read_model, read_tokenizer, saved_progress,
+};
 use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
@@ -450,6 +453,16 @@ async fn experts_are_trained_by_ranks_and_exported_under_the_names_of_mixtral() 
     assert_eq!(model.fields.block, block);
     let last = "model.layers.0.block_sparse_moe.experts.3.w2.weight";
     assert_eq!(model.tensors[last].shape, [16, 32]);
+    // The same model is read out of the checkpoint where it lies.
+    let newest = latest_model(&checkpoints).unwrap().unwrap();
+    assert_eq!(read_model(&newest).unwrap(), model);
+    let tokenizer = read_tokenizer(&newest).unwrap();
+    assert_eq!(tokenizer.files(), plan.tokenizer.files());
+    let progress = Progress {
+        warmup: 0,
+        version: STEPS,
+    };
+    assert_eq!(saved_progress(&checkpoints).unwrap(), Some(progress));
 }
 
 /// Takes the optimiser's name out of the newest checkpoint's manifest.

@@ -36,7 +36,7 @@ use odeon_algorithms::objective::{
 };
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Lion, Optimizer, Schedule};
 use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::run::Watch;
 use odeon_gpu::Cpu;
@@ -242,7 +242,7 @@ async fn a_run_whose_store_cannot_go_on_ends_in_words() {
     system.shutdown().await;
 }
 
-fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
+pub(crate) fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
     let tokenizer = Tokenizer::arithmetic();
     let config = ModelConfig {
         vocab: tokenizer.vocabulary(),
@@ -290,7 +290,7 @@ fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
 }
 
 /// State of a run beside its weights.
-fn run_state() -> RunState {
+pub(crate) fn run_state() -> RunState {
     let mut used = Used::first(5);
     used.add(7);
     RunState {
@@ -317,11 +317,10 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
     trainer.save(&checkpoint, &safe, &run_state()).unwrap();
     let expected = weights(trainer.as_mut());
 
-    // A crash while the next one is written: a part of its folder, and nothing that names it.
-    let torn = checkpoint.join("warmup-3-step-0/model");
+    // A crash while the next one is written: a part of its files, and no manifest.
+    let torn = checkpoint.join("00000002-step-3");
     std::fs::create_dir_all(&torn).unwrap();
-    std::fs::write(torn.join("model.safetensors"), b"half of").unwrap();
-    std::fs::write(checkpoint.join("latest.new"), b"3 0 warm").unwrap();
+    std::fs::write(torn.join("rank-00000-000.safetensors"), b"half of").unwrap();
 
     let mut again = spec.trainer().unwrap();
     assert_eq!(
@@ -349,6 +348,9 @@ fn a_checkpoint_that_was_not_finished_is_not_taken() {
         spec.trainer().unwrap().restore(&checkpoint).unwrap(),
         Some((next, run_state()))
     );
+    let left = std::fs::read_dir(&checkpoint).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["00000003-step-3"]);
 }
 
 /// The reference is the policy after all supervised steps, not after those of a first checkpoint.
@@ -369,13 +371,13 @@ fn a_checkpoint_among_the_supervised_steps_is_not_taken_for_the_reference() {
     assert!(bytes.eq(weights(trainer.as_mut())));
 }
 
-fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
+pub(crate) fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
     let mut bytes = vec![0; trainer.weight_bytes()];
     trainer.write_weights(&mut bytes).expect("there is room");
     bytes
 }
 
-fn order(group: u64, sample: u32) -> Order {
+pub(crate) fn order(group: u64, sample: u32) -> Order {
     Order {
         id: SampleId { group, sample },
         prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
@@ -483,7 +485,7 @@ fn a_reply_that_waits_for_its_tool_goes_on_with_the_weights_that_it_was_begun_wi
 }
 
 /// One step of the reinforcement on what the present weights answer.
-fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> StepStats {
+pub(crate) fn reinforce(spec: &EngineSpec, trainer: &mut dyn TrainEngine, step: u64) -> StepStats {
     reinforce_with(spec, trainer, step, step - 1)
 }
 
@@ -634,12 +636,85 @@ fn a_checkpoint_of_another_run_is_refused_and_says_what_differs() {
     assert!(error.contains("this trainer has no adapters"), "{error}");
     let error = refused(3, 2);
     assert!(error.contains("put the model back"), "{error}");
-    let state = checkpoint.join("warmup-1-step-0/trainer.state");
-    let bytes = std::fs::read(&state).unwrap();
-    std::fs::write(&state, &bytes[..bytes.len() / 2]).unwrap();
-    let error = refused(3, 1);
-    assert!(error.contains("trainer.state"), "{error}");
-    assert!(error.contains("cut off"), "{error}");
+    let shown = checkpoint.join("00000001-step-1").display().to_string();
+    assert!(error.contains(&shown), "{error}");
+    // Nothing of it was taken where it was refused.
+    let whole = tiny(&base, 0, 1);
+    let mut other = whole.trainer().unwrap();
+    let before = weights(other.as_mut());
+    other.restore(&checkpoint).unwrap_err();
+    assert!(weights(other.as_mut()) == before);
+
+    // The supervised steps have an optimiser of their own.
+    let checkpoint = folder.path().join("reinforced");
+    let with = |optimizer| {
+        let EngineSpec::Compute(mut spec) = tiny(&base, 0, 1) else {
+            panic!("it computes");
+        };
+        spec.optimizer = optimizer;
+        EngineSpec::Compute(spec)
+    };
+    let spec = with(policy_optimizer());
+    let mut trainer = spec.trainer().unwrap();
+    reinforce(&spec, trainer.as_mut(), 1);
+    let progress = Progress {
+        warmup: 0,
+        version: 1,
+    };
+    trainer.save(&checkpoint, &progress, &run_state()).unwrap();
+    let mut other = with(Optimizer::Lion(Lion::default())).trainer().unwrap();
+    let error = other.restore(&checkpoint).unwrap_err().to_string();
+    let words = "the state is of AdamW, and this trainer uses Lion";
+    assert!(error.contains(words), "{error}");
+}
+
+/// SEMANTICS 35, 38.
+#[test]
+fn a_damaged_checkpoint_is_refused_and_the_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (checkpoint, base) = (folder.path().join("checkpoint"), folder.path().join("base"));
+    let spec = tiny(&base, 3, 1);
+    let mut trainer = spec.trainer().unwrap();
+    trainer.warm_up(1).unwrap();
+    let progress = Progress {
+        warmup: 1,
+        version: 0,
+    };
+    trainer.save(&checkpoint, &progress, &run_state()).unwrap();
+    let files = std::fs::read_dir(checkpoint.join("00000001-step-1")).unwrap();
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    assert!(files.len() > 4, "{files:?}");
+    for file in files {
+        // What others read of a model is none of the trainer's.
+        let whole = std::fs::read(&file).unwrap();
+        let mut bent = whole.clone();
+        let last = bent.len() - 2;
+        bent[last] ^= 1;
+        std::fs::write(&file, &bent).unwrap();
+        match spec.trainer().unwrap().restore(&checkpoint) {
+            Ok(restored) => {
+                assert_eq!(restored, Some((progress, run_state())));
+                read_model(&latest_model(&checkpoint).unwrap().unwrap()).unwrap_err();
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains(&file.display().to_string()), "{error}");
+            }
+        }
+        std::fs::write(&file, &whole).unwrap();
+    }
+    let tensors = checkpoint.join("00000001-step-1/rank-00000-000.safetensors");
+    let bytes = std::fs::read(&tensors).unwrap();
+    std::fs::write(&tensors, &bytes[..bytes.len() / 2]).unwrap();
+    let error = spec.trainer().unwrap().restore(&checkpoint).unwrap_err();
+    let error = error.to_string();
+    for words in [
+        &*tensors.display().to_string(),
+        "the file ends here",
+        "from a copy",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 /// A critic, asked as a trainer does.
@@ -778,7 +853,7 @@ async fn a_damaged_checkpoint_of_a_critic_is_fatal_and_named() {
     critic.learn(1).await;
     critic.save(1).await.unwrap();
     critic.learn(2).await;
-    let state = checkpoint.join("warmup-0-step-1/trainer.state");
+    let state = checkpoint.join("00000001-step-1/rank-00000-000.safetensors");
     let bytes = std::fs::read(&state).unwrap();
     std::fs::write(&state, &bytes[..bytes.len() / 2]).unwrap();
     let failure = critic.values(2).await.unwrap_err();
@@ -1093,7 +1168,7 @@ async fn a_synchronous_run_that_goes_on_makes_the_same_steps_to_the_bit() {
         assert_eq!(steps, undisturbed, "{name}");
         let model = |folder: &Path| {
             let model = latest_model(&folder.join("checkpoint")).unwrap().unwrap();
-            std::fs::read(model.join("model.safetensors")).unwrap()
+            read_model(&model).unwrap()
         };
         assert!(model(whole.path()) == model(parts.path()), "{name}");
         if matches!(uniform, Uniform::Refilled { .. }) {

@@ -218,10 +218,6 @@ impl<B: Backend> Model<B> {
         self.adapters.as_ref()
     }
 
-    pub(crate) fn adapters_mut(&mut self) -> Option<&mut Adapters<B>> {
-        self.adapters.as_mut()
-    }
-
     /// The layout and the buffer of the set that is trained.
     pub(crate) fn trained(&mut self) -> (&odeon_gpu::Layout, &mut B::Buffer) {
         match &mut self.adapters {

@@ -182,7 +182,7 @@ impl<B: Backend> Prepared<B> {
 
 /// Makes the choice of an optimiser out of the list of all.
 macro_rules! optimizers {
-    ($($(#[$meta:meta])* $optimizer:ident $word:literal = $number:literal;)*) => {
+    ($($(#[$meta:meta])* $optimizer:ident $word:literal;)*) => {
         /// An update rule, which turns gradients into steps.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
         #[non_exhaustive]
@@ -224,21 +224,6 @@ macro_rules! optimizers {
                 }
             }
 
-            /// The number by which states know it.
-            pub(super) fn number(&self) -> u64 {
-                match self {
-                    $(Self::$optimizer(_) => $number,)*
-                }
-            }
-
-            /// The name of the one with this number.
-            pub(super) fn name_of(number: u64) -> &'static str {
-                match number {
-                    $($number => <$optimizer as Rule>::NAME,)*
-                    _ => "an optimiser of a later version",
-                }
-            }
-
             fn stepper<B: Backend>(
                 &self,
                 backend: &B,
@@ -259,14 +244,14 @@ impl Default for Optimizer {
     }
 }
 
-// All optimisers. The number stands in states: it is never given to another.
+// All optimisers.
 optimizers! {
     /// AdamW for every parameter.
-    AdamW "adamw" = 0;
+    AdamW "adamw";
     /// Muon for the matrices of the layers; AdamW for embeddings, heads, norms and biases.
-    Muon "muon" = 1;
+    Muon "muon";
     /// Lion for every parameter, at a learning rate of a third to a tenth of AdamW's.
-    Lion "lion" = 2;
+    Lion "lion";
 }
 
 #[cfg(test)]

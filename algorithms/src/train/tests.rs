@@ -288,15 +288,50 @@ fn a_checkpoint_continues_as_if_nothing_had_happened() {
     step(&mut trainer);
     let mut copy = Trainer::new(Model::zeros(Cpu::new(1), config()).unwrap(), settings);
     copy.model_mut().load_flat(trainer.model().flat()).unwrap();
-    copy.read_state(&*state(&trainer)).unwrap();
+    state(&trainer).put_into(&mut copy).unwrap();
     assert_eq!(step(&mut trainer), step(&mut copy));
     assert_eq!(trainer.model().flat(), copy.model().flat());
 }
 
-fn state(trainer: &Trainer) -> Vec<u8> {
-    let mut bytes = vec![];
-    trainer.write_state(&mut bytes).unwrap();
-    bytes
+/// All that a checkpoint holds of a trainer, beside the weights below adapters.
+#[derive(Debug, PartialEq)]
+pub(super) struct State {
+    owner: StateOwner,
+    step: u64,
+    pub(super) parts: Vec<Vec<f32>>,
+}
+
+fn parts(trainer: &Trainer) -> Vec<StatePart> {
+    let kept = 0..trainer.config().optimizer.state().len();
+    let kept = kept.map(StatePart::State);
+    std::iter::once(StatePart::Parameters).chain(kept).collect()
+}
+
+pub(super) fn state(trainer: &Trainer) -> State {
+    let read = |part| {
+        let mut numbers = vec![0.0; trainer.trained_layout().len()];
+        trainer.read_part(part, 0, &mut numbers);
+        numbers
+    };
+    State {
+        owner: trainer.owner(),
+        step: trainer.step(),
+        parts: parts(trainer).into_iter().map(read).collect(),
+    }
+}
+
+impl State {
+    pub(super) fn put_into(&self, trainer: &mut Trainer) -> Result<(), StateError> {
+        trainer.check_owner(&self.owner)?;
+        for (part, numbers) in parts(trainer).into_iter().zip(&self.parts) {
+            // In two pieces, as they may come.
+            let (first, second) = numbers.split_at(numbers.len() / 2);
+            trainer.write_part(part, 0, first);
+            trainer.write_part(part, first.len(), second);
+        }
+        trainer.resume_at(self.step);
+        Ok(())
+    }
 }
 
 fn adapted(rank: usize, seed: u64) -> Trainer {
@@ -325,7 +360,7 @@ fn adapters_continue_from_their_state_to_the_bit() {
     }
     // Other random adapters to begin with: they are replaced.
     let mut again = adapted(3, 6);
-    again.read_state(&*state(&trainer)).unwrap();
+    state(&trainer).put_into(&mut again).unwrap();
     assert_eq!(again.model().to_flat(), trainer.model().to_flat());
     for _ in 0..3 {
         assert_eq!(step(&mut again), step(&mut trainer));
@@ -335,39 +370,26 @@ fn adapters_continue_from_their_state_to_the_bit() {
 }
 
 #[test]
-fn a_state_of_another_trainer_or_damaged_is_refused_and_says_why() {
+fn a_state_of_another_trainer_is_refused_and_says_why() {
     let whole = |dim| {
         let config = ModelConfig { dim, ..config() };
         Trainer::new(model(config, 1), TrainConfig::default())
     };
-    let refused = |trainer: &mut Trainer, bytes: &[u8]| trainer.read_state(bytes).unwrap_err();
+    let refused = |mut trainer: Trainer, state: &State| state.put_into(&mut trainer).unwrap_err();
     let of_whole = state(&whole(16));
-    let error = refused(&mut whole(24), &of_whole);
+    let error = refused(whole(24), &of_whole);
     assert!(matches!(error, StateError::Parameters { .. }), "{error}");
-    let error = refused(&mut adapted(3, 5), &of_whole);
+    let error = refused(adapted(3, 5), &of_whole);
     assert!(matches!(error, StateError::Adapters { .. }), "{error}");
     assert!(error.to_string().contains("no adapters"), "{error}");
     let of_adapters = state(&adapted(3, 5));
-    let error = refused(&mut adapted(4, 5), &of_adapters);
+    let error = refused(adapted(4, 5), &of_adapters);
     assert!(error.to_string().contains("rank 3"), "{error}");
     let mut moved = adapted(3, 5);
     let tensor = "model.norm.weight";
     moved.model_mut().load_tensor(tensor, &[2.0; 16]).unwrap();
-    let error = refused(&mut moved, &of_adapters);
+    let error = refused(moved, &of_adapters);
     assert!(matches!(error, StateError::Base { .. }), "{error}");
-
-    let mut bent = of_adapters.clone();
-    let last = bent.len() - 9;
-    bent[last] ^= 1;
-    for bytes in [
-        &bent[..],
-        &of_adapters[..of_adapters.len() - 5],
-        b"",
-        b"ODTRAIN0 and so on",
-    ] {
-        let error = refused(&mut adapted(3, 5), bytes);
-        assert!(matches!(error, StateError::Damaged(_)), "{error}");
-    }
 }
 
 #[test]
@@ -440,13 +462,13 @@ fn muon_learns_and_goes_on_from_its_state_to_the_bit() {
     }
     let mut copy = Trainer::new(model(config(), 1), with_muon());
     copy.model_mut().load_flat(trainer.model().flat()).unwrap();
-    copy.read_state(&*state(&trainer)).unwrap();
+    state(&trainer).put_into(&mut copy).unwrap();
     let last = loss(&mut trainer);
     assert!(last < first / 2.0, "from {first} to {last}");
     assert_eq!(last, loss(&mut copy));
     assert_eq!(trainer.model().flat(), copy.model().flat());
     let mut other = Trainer::new(model(config(), 1), TrainConfig::default());
-    let error = other.read_state(&*state(&trainer)).unwrap_err();
+    let error = state(&trainer).put_into(&mut other).unwrap_err();
     assert!(matches!(error, StateError::Optimizer { .. }), "{error}");
     assert!(error.to_string().contains("is of Muon"), "{error}");
 }

@@ -38,6 +38,8 @@ use super::{
 pub struct Part {
     /// A directory with `config.json` and safetensors.
     pub directory: PathBuf,
+    /// The model, as `merge.json` and errors name it: where it lay before it was put into the directory.
+    pub origin: PathBuf,
     /// The factor on its parameters.
     pub weight: f64,
 }
@@ -204,8 +206,8 @@ fn sums<'a>(
     let fields = directory_fields(first)?;
     for (part, tensors) in parts.iter().zip(read).skip(1) {
         let differs = |what: String| MergeError::Architecture {
-            of: part.directory.clone(),
-            first: first.clone(),
+            of: part.origin.clone(),
+            first: parts[0].origin.clone(),
             what,
         };
         if let Some(name) = own.keys().find(|name| !tensors.contains_key(*name)) {
@@ -376,7 +378,7 @@ fn provenance(opened: &[Opened<'_>]) -> Result<String, LoadError> {
             Ok((name.to_string_lossy().into_owned(), sum))
         });
         Ok(Origin {
-            model: opened.part.directory.clone(),
+            model: opened.part.origin.clone(),
             weight: opened.part.weight,
             sha256: sums.collect::<Result<_, LoadError>>()?,
         })

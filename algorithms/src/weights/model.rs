@@ -24,6 +24,40 @@ pub enum BuildError {
 }
 
 impl ModelFields {
+    /// A network's architecture, as files name it. `context` is the longest sequence, in tokens.
+    ///
+    /// # Panics
+    /// When its rotary embedding is not [`Rope::HalfSplit`], which files have.
+    #[must_use]
+    pub fn of(config: &ModelConfig, context: usize) -> Self {
+        assert_eq!(
+            config.rope,
+            Rope::HalfSplit,
+            "checkpoints are in the half-split order"
+        );
+        Self {
+            family: if config.qkv_bias {
+                Family::Qwen2
+            } else {
+                Family::Llama
+            },
+            vocabulary: config.vocab,
+            hidden: config.dim,
+            layers: config.layers,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_width: config.head_dim,
+            feed_forward: config.ffn,
+            block: config.block,
+            context,
+            rope_theta: config.rope_theta.into(),
+            norm_epsilon: config.norm_eps.into(),
+            tied: config.tied_head,
+            value_head: config.value_head,
+            vision: config.vision.clone(),
+        }
+    }
+
     /// The same architecture as a network's configuration.
     ///
     /// # Errors
@@ -172,33 +206,8 @@ impl<'a> ModelView<'a> {
     }
 
     fn of_flat(config: &ModelConfig, layout: &'a Layout, flat: &'a [f32], context: usize) -> Self {
-        assert_eq!(
-            config.rope,
-            Rope::HalfSplit,
-            "checkpoints are in the half-split order"
-        );
         assert_eq!(flat.len(), layout.len(), "one number a parameter");
-        let fields = ModelFields {
-            family: if config.qkv_bias {
-                Family::Qwen2
-            } else {
-                Family::Llama
-            },
-            vocabulary: config.vocab,
-            hidden: config.dim,
-            layers: config.layers,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_width: config.head_dim,
-            feed_forward: config.ffn,
-            block: config.block,
-            context,
-            rope_theta: config.rope_theta.into(),
-            norm_epsilon: config.norm_eps.into(),
-            tied: config.tied_head,
-            value_head: config.value_head,
-            vision: config.vision.clone(),
-        };
+        let fields = ModelFields::of(config, context);
         let view = |entry: &'a TensorEntry| TensorView {
             shape: &entry.shape,
             values: &flat[entry.range.clone()],

@@ -611,6 +611,7 @@ fn parts(models: &[(PathBuf, LoadedModel)], weights: &[f64]) -> Vec<Part> {
     let pairs = models.iter().zip(weights);
     let part = |((directory, _), weight): (&(PathBuf, _), &f64)| Part {
         directory: directory.clone(),
+        origin: directory.clone(),
         weight: *weight,
     };
     pairs.map(part).collect()

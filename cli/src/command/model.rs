@@ -7,8 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Needs, gib};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
-    ComputeSpec, ModelSource, Sampler, Sampling, check_reward_model, latest_model, read_fields,
-    read_model, read_tokenizer,
+    ComputeSpec, ModelSource, Sampler, Sampling, check_reward_model, is_checkpoint, latest_model,
+    read_fields, read_model, read_tokenizer,
 };
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Choice, HybridPlan};
@@ -27,13 +27,17 @@ use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_checkpoint::export::{Export, export};
+use odeon_checkpoint::{Opened, Which};
 use odeon_diagnosis::run::Watch;
 use odeon_gpu::{Any, Cpu, Device};
 use odeon_placement::mapping::Mapping;
+use tempfile::TempDir;
 
 use super::mapping;
 use super::run::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
 use crate::args::SamplerArgs;
+use crate::waiter::Waiter;
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
 pub(crate) fn models() -> PathBuf {
@@ -362,7 +366,8 @@ fn schedule(recipe: &Recipe) -> Schedule {
     }
 }
 
-/// Where a model lies: a fetched one's name, a run's folder, a model folder, or a `.gguf` file.
+/// Where a model lies: that of a fetched one's name, the newest of a run's folder, a checkpoint, a model folder,
+/// or a `.gguf` file.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     if let Some(artefact) = fetch::Artefact::named(name) {
         let path = models().join(artefact.file);
@@ -377,14 +382,6 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     }
     let path = Path::new(name);
     let checkpoint = path.join(CHECKPOINT);
-    if Source::read(&path.join(RECIPE)).is_ok_and(|source| source.pretrains()) {
-        bail!(
-            "{0} is a pretraining run, whose checkpoints are of any layout: `odeon ckpt export {1} FOLDER \
-             --role actor` makes a model folder of one",
-            path.display(),
-            checkpoint.display()
-        );
-    }
     if checkpoint.exists() {
         let latest = latest_model(&checkpoint).map_err(|failure| anyhow!("{failure}"))?;
         return latest.with_context(|| format!("{} has no checkpoint yet", path.display()));
@@ -395,13 +392,45 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     if gguf && !path.is_file() {
         bail!("{} is not there", path.display());
     }
-    if gguf || path.join("config.json").exists() {
+    if gguf || is_checkpoint(path) || path.join("config.json").exists() {
         return Ok(path.to_owned());
     }
     bail!(
         "`{name}` is no run with a checkpoint, no folder with config.json, no .gguf file, and no \
          name that `odeon fetch` knows"
     );
+}
+
+/// A model folder, or a checkpoint's model put into one for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct ModelFolder {
+    pub(crate) path: PathBuf,
+    _exported: Option<TempDir>,
+}
+
+impl ModelFolder {
+    /// The folder of what [`find`] has found, for those who read files.
+    pub(crate) fn of(found: &Path) -> Result<Self> {
+        if !is_checkpoint(found) {
+            return Ok(Self {
+                path: found.to_owned(),
+                _exported: None,
+            });
+        }
+        let exported = tempfile::tempdir().context("making a folder for the model")?;
+        let path = exported.path().join("model");
+        Waiter::with_threads()?.block_on(async {
+            let opened = Opened::at(found).await?;
+            let opened = opened.with_context(|| format!("{} was renamed", found.display()))?;
+            let step = Which::Step(opened.entry().step);
+            export(opened.storage(), step, &path, &Export::default()).await?;
+            anyhow::Ok(())
+        })?;
+        Ok(Self {
+            path,
+            _exported: Some(exported),
+        })
+    }
 }
 
 /// A model that answers.

@@ -446,11 +446,19 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     let made: u64 = value("trajectories, since step 2").parse().unwrap();
     assert!(made >= 32, "two steps of sixteen: {table}");
     assert!(value("seconds, since step 2").parse::<u64>().is_ok());
-    let latest = fs::read_to_string(run.join("checkpoint/latest")).unwrap();
-    assert!(latest.starts_with("10 4 "), "{latest}");
+    // Ten supervised steps, and four others.
+    let listed = place.out(&["ckpt", "ls", "runs/rl-sums/checkpoint"]);
+    assert_eq!(listed.matches("-step-14").count(), 1, "{listed}");
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let sound = place.out(&["ckpt", "verify", "runs/rl-sums/checkpoint"]);
+    assert!(sound.contains("-step-14 is sound"), "{sound}");
+    place.out(&["ckpt", "export", "runs/rl-sums/checkpoint", "exported"]);
 
     let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
     assert!(told.contains("of 4 right"), "{told}");
+    let of_run = ["generate", "runs/rl-sums", "1+2+3="];
+    let of_folder = ["generate", "exported", "1+2+3="];
+    assert_eq!(place.out(&of_run), place.out(&of_folder));
     let shown = ["eval", "runs/rl-sums", "--problems", "4", "--show", "4"];
     ends_when_its_output_is_not_taken(&place, &shown);
     ends_when_its_output_is_not_taken(&place, &["generate", "runs/rl-sums", "1+2+3="]);
@@ -539,8 +547,12 @@ fn a_run_that_is_stopped_in_its_supervised_steps_goes_on_where_it_was() {
 fn a_checkpoint_that_cannot_be_written_ends_the_run_at_once() {
     let place = Place::new();
     place.write("r.toml", &tiny(2));
-    let obstacle = "runs/rl-sums/checkpoint/latest.new";
-    fs::create_dir_all(place.path().join(obstacle)).unwrap();
+    let obstacle = "runs/rl-sums/checkpoint/00000001-step-";
+    fs::create_dir_all(place.path().join("runs/rl-sums/checkpoint")).unwrap();
+    // Whichever step is the first that is saved.
+    for step in 1..=10 {
+        place.write(&format!("{obstacle}{step}"), "no folder");
+    }
     let output = place.odeon(&["run", "r.toml"]);
     let told = talk(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
@@ -567,7 +579,18 @@ fn a_run_with_adapters_goes_on_and_its_checkpoint_is_a_whole_model() {
     assert!(metrics.contains("\"version\":4"), "{metrics}");
     let told = place.out(&["eval", "runs/rl-sums", "--problems", "4", "--show", "0"]);
     assert!(told.contains("of 4 right"), "{told}");
-    place.out(&["generate", "runs/rl-sums", "1+2+3="]);
+    let said = place.out(&["generate", "runs/rl-sums", "1+2+3="]);
+    place.out(&["ckpt", "export", "runs/rl-sums/checkpoint", "exported"]);
+    assert_eq!(place.out(&["generate", "exported", "1+2+3="]), said);
+    let shown = place.out(&["ckpt", "show", "runs/rl-sums/checkpoint"]);
+    for state in [
+        "actor/model",
+        "actor/adapters",
+        "actor/exp_avg",
+        "adapters.json",
+    ] {
+        assert!(shown.contains(state), "{state}: {shown}");
+    }
 }
 
 #[test]
@@ -860,15 +883,19 @@ fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
         error.unwrap_or_else(|| panic!("{told}")).to_owned()
     };
     let checkpoint = "runs/rl-sums/checkpoint/critic";
-    let state = format!("{checkpoint}/warmup-0-step-2/trainer.state");
+    let entries = fs::read_dir(place.path().join(checkpoint)).unwrap();
+    let entries = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let newest = entries.max().unwrap();
+    assert!(newest.ends_with("-step-2"), "{newest}");
+    let state = format!("{checkpoint}/{newest}/rank-00000-000.safetensors");
     let whole = fs::read(place.path().join(&state)).unwrap();
     fs::write(place.path().join(&state), &whole[..whole.len() / 2]).unwrap();
     let error = failed();
     assert!(error.contains(&state), "{error}");
-    assert!(error.contains("the state is damaged"), "{error}");
+    assert!(error.contains("the file ends here"), "{error}");
     // What ends a run is the last that happens in it.
     let told = place.out(&["events", "--kind", "failure", "runs/rl-sums"]);
-    assert!(told.contains("the state is damaged"), "{told}");
+    assert!(told.contains("the file ends here"), "{told}");
     assert!(!error.contains("lost 10 times"), "{error}");
 
     // Without it the critic cannot come to where the trainer is, in no life of the two.

@@ -221,13 +221,18 @@ impl Work {
         sums.map_err(text)
     }
 
+    /// Writes the blobs, several at a time: most are small, and each waits for the disk.
     async fn put_blobs(&self, blobs: &[NamedBlob]) -> Result<(), String> {
+        let mut puts = vec![];
         for (_, blob, bytes) in blobs {
             let file = self.entry.file(&blob.file);
-            let put = self.inner.storage.put(&file, std::slice::from_ref(bytes));
-            put.await.map_err(text)?;
+            puts.push(async move {
+                let put = self.inner.storage.put(&file, std::slice::from_ref(bytes));
+                put.await.map_err(text)
+            });
         }
-        Ok(())
+        let puts = stream::iter(puts).buffer_unordered(self.inner.options.files.max(1));
+        puts.try_collect().await
     }
 
     /// The files with their headers and their bytes in the snapshot.

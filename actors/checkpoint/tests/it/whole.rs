@@ -11,8 +11,8 @@ use odeon_checkpoint::export::{Export, ExportError, export};
 use odeon_checkpoint::loader_state::{ReaderState, Sample, Stream};
 use odeon_checkpoint::reshard::{Cuts, reshard};
 use odeon_checkpoint::{
-    Buffers, Dtype, Load, Options, Retention, Save, SavedReader, Storage, WantedReader, Which,
-    commit, verify,
+    Buffers, Dtype, Load, Opened, Options, Retention, Save, SavedReader, Storage, TensorName,
+    WantedReader, Which, commit, verify,
 };
 use odeon_mesh::mesh;
 use odeon_skip::{Need, skip};
@@ -179,6 +179,95 @@ async fn old_checkpoints_go_and_a_run_that_went_back_is_in_force() {
     let whole = alone(&known);
     let loaded = load(&mut ends(&storage, 1, small()), &whole, Which::Latest).await;
     expect_same(&known, &whole, loaded);
+}
+
+/// What is forgotten is not in force again, and the next one is.
+#[tokio::test]
+async fn later_checkpoints_are_forgotten_and_what_comes_then_is_in_force() {
+    let storage = Storage::memory();
+    let keep_all = Options {
+        retention: Retention {
+            newest: 9,
+            every: None,
+        },
+        ..small()
+    };
+    let save_at = async |step| {
+        let known = tensors(step);
+        let mut ranks = ends(&storage, 2, keep_all);
+        for saved in save(&mut ranks, &known, &flat(&known, 2), step).await {
+            saved.unwrap();
+        }
+    };
+    let steps = |entries: &[commit::Entry]| entries.iter().map(|it| it.step).collect::<Vec<_>>();
+    for step in [5, 10, 15, 20] {
+        save_at(step).await;
+    }
+    let forgotten = commit::forget_after(&storage, 10).await.unwrap();
+    assert_eq!(steps(&forgotten), [20, 15]);
+    assert_eq!(steps(&commit::list(&storage).await.unwrap()), [5, 10]);
+    assert!(commit::forget_after(&storage, 10).await.unwrap().is_empty());
+    save_at(12).await;
+    let (entry, _) = commit::find(&storage, Which::Latest).await.unwrap();
+    assert_eq!(entry.step, 12);
+}
+
+/// SEMANTICS 96: by its names, too, nothing comes that was not saved.
+#[tokio::test]
+async fn an_open_checkpoint_gives_blobs_and_tensors_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::folder(folder.path()).unwrap();
+    let nothing = Opened::of(&storage, Which::Latest).await.unwrap();
+    assert!(nothing.is_none());
+    let known = tensors(3);
+    let whole = alone(&known).remove(0);
+    let save = Save {
+        step: 3,
+        local: whole.clone(),
+        blobs: vec![("notes".into(), Bytes::from_static(b"hear, hear"))],
+        ..Save::default()
+    };
+    let source = reference(&known, &whole);
+    let mut end = ends(&storage, 1, small()).remove(0);
+    let saving = end.save(save, &source).await.unwrap();
+    saving.wait().await.unwrap();
+
+    let opened = Opened::of(&storage, Which::Latest).await.unwrap().unwrap();
+    let path = folder.path().join(opened.entry().folder());
+    let at = Opened::at(&path).await.unwrap().unwrap();
+    assert_eq!(at.entry(), opened.entry());
+    assert!(Opened::at(folder.path()).await.unwrap().is_none());
+    let name = |known: &Known| TensorName {
+        role: known.role.clone(),
+        state: known.state.clone(),
+        tensor: known.name.clone(),
+    };
+    for opened in [&opened, &at] {
+        let notes = opened.blob("notes").await.unwrap();
+        assert_eq!(notes.as_deref(), Some(&b"hear, hear"[..]));
+        assert_eq!(opened.blob("others").await.unwrap(), None);
+        for known in &known {
+            let mut name = name(known);
+            let bytes = opened.tensor(&name).await.unwrap();
+            assert_eq!(bytes.as_ref(), Some(&known.bytes));
+            name.role = "nobody".into();
+            assert_eq!(opened.tensor(&name).await.unwrap(), None);
+        }
+    }
+    let file = path.join("rank-00000-000.safetensors");
+    let mut bent = fs::read(&file).unwrap();
+    let last = bent.len() - 1;
+    bent[last] ^= 1;
+    fs::write(&file, bent).unwrap();
+    let mut refused = vec![];
+    for known in &known {
+        refused.extend(opened.tensor(&name(known)).await.err());
+    }
+    let [error] = &*refused else {
+        panic!("{refused:?}")
+    };
+    let named = file.display().to_string();
+    assert!(error.to_string().contains(&named), "{error}");
 }
 
 /// SEMANTICS 102: other cuts have the same tensors, blobs and readers, and the old one stays.

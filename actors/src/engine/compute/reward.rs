@@ -25,8 +25,8 @@ use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
 use super::rollout::Sampler;
 use super::step::{Learning, step};
 use super::{
-    ComputeSpec, Model, Optimizer, Row, Rows, Scorer, checkpoint, micro_batches, pack, read_fields,
-    read_model,
+    ComputeSpec, Model, Optimizer, Row, Rows, Scorer, micro_batches, model_folder, pack,
+    read_fields, read_model,
 };
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
@@ -208,10 +208,10 @@ impl RewardModel {
             fs::remove_dir_all(&fresh).map_err(failed)?;
         }
         let tokenizer = Some(&self.spec.tokenizer);
-        checkpoint::write_model(&fresh, model, self.spec.context, tokenizer)?;
+        model_folder::write(&fresh, model, self.spec.context, tokenizer)?;
         let text = serde_json::to_vec(card).map_err(Failure::error)?;
         fs::write(fresh.join(CARD), text).map_err(failed)?;
-        checkpoint::sync(&fresh)?;
+        model_folder::sync(&fresh)?;
         fs::rename(&fresh, folder).map_err(failed)
     }
 

@@ -8,9 +8,10 @@ use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
 
-use super::checkpoint::Older;
+use super::checkpoint::{Older, ToSave};
 use super::peers::Gang;
 use super::rollout::training_temperature;
+use super::state::CRITIC;
 use super::step::{Learning, step};
 use super::{ComputeSpec, Optimizer, Row, Rows, Scorer, checkpoint};
 use crate::engine::{Progress, ScoreEngine};
@@ -186,16 +187,15 @@ impl ScoreEngine for Critic {
             warmup: 0,
             version: learnt,
         };
-        let older = Older::OneKept;
-        checkpoint::write(
-            folder,
-            older,
-            &progress,
-            None,
-            None,
+        let to_save = ToSave {
+            role: CRITIC,
+            progress,
+            run: None,
             optimizer,
-            self.spec.context,
-        )
+            tokenizer: None,
+            context: self.spec.context,
+        };
+        checkpoint::write(folder, Older::OneKept, &to_save)
     }
 
     fn restore(
@@ -206,12 +206,12 @@ impl ScoreEngine for Critic {
         if let Some(at_most) = at_most {
             checkpoint::forget_after(folder, at_most)?;
         }
-        let Some((progress, target)) = checkpoint::latest(folder)? else {
+        let Some(newest) = checkpoint::newest(folder)? else {
             self.optimizer = None;
             return Ok(None);
         };
-        checkpoint::read(&target, made(&mut self.optimizer, &self.spec)?)?;
-        Ok(Some(progress.version))
+        newest.read(CRITIC, made(&mut self.optimizer, &self.spec)?)?;
+        Ok(Some(newest.progress.version))
     }
 }
 

@@ -12,13 +12,14 @@ use odeon_algorithms::train::{
     self, AdamW, CrossEntropy, Objective, Schedule, StepWork, TokenGradients, TrainConfig,
 };
 
-use super::checkpoint::Older;
+use super::checkpoint::{Older, ToSave};
 use super::peak::reachable_flops;
 use super::peers::Gang;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
+use super::state::ACTOR;
 use super::step::{Learning, step};
-use super::{ComputeSpec, Optimizer, Row, Rows, checkpoint};
+use super::{ComputeSpec, Optimizer, Row, Rows, checkpoint, model_folder};
 use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
@@ -106,8 +107,8 @@ impl Trainer {
             std::fs::remove_dir_all(&fresh).map_err(failed)?;
         }
         let tokenizer = Some(&self.spec.tokenizer);
-        checkpoint::write_model(&fresh, self.optimizer.model(), self.spec.context, tokenizer)?;
-        checkpoint::sync(&fresh)?;
+        model_folder::write(&fresh, self.optimizer.model(), self.spec.context, tokenizer)?;
+        model_folder::sync(&fresh)?;
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
@@ -503,28 +504,27 @@ impl TrainEngine for Trainer {
         if progress.version == 0 && progress.warmup >= self.spec.warmup_steps {
             self.save_base()?;
         }
-        let tokenizer = Some(&self.spec.tokenizer);
-        let context = self.spec.context;
-        checkpoint::write(
-            folder,
-            Older::Removed,
-            progress,
-            Some(run),
-            tokenizer,
-            &self.optimizer,
-            context,
-        )
+        let to_save = ToSave {
+            role: ACTOR,
+            progress: *progress,
+            run: Some(run),
+            optimizer: &self.optimizer,
+            tokenizer: Some(&self.spec.tokenizer),
+            context: self.spec.context,
+        };
+        checkpoint::write(folder, Older::Removed, &to_save)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
-        let Some((progress, target)) = checkpoint::latest(folder)? else {
+        let Some(newest) = checkpoint::newest(folder)? else {
             return Ok(None);
         };
+        let progress = newest.progress;
         if progress.version > 0 {
             self.begin_reinforcement();
         }
-        checkpoint::read(&target, &mut self.optimizer)?;
-        Ok(Some((progress, checkpoint::run_state(&target)?)))
+        newest.read(ACTOR, &mut self.optimizer)?;
+        Ok(Some((progress, newest.run_state()?)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use odeon_actors::engine::compute::saved_progress;
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
 use serde_json::{Map, Value};
@@ -143,9 +144,9 @@ pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
 
 /// Supervised and reinforced steps of the checkpoint.
 fn progress(run: &Path) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(run.join(CHECKPOINT).join("latest")).ok()?;
-    let mut words = text.split_whitespace();
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    // Whoever goes on from a broken one says what is the matter.
+    let saved = saved_progress(&run.join(CHECKPOINT)).ok()??;
+    Some((saved.warmup, saved.version))
 }
 
 /// The first field that differs, and both values. No fields means all of them.

@@ -176,7 +176,7 @@ async fn follow(
         Ok(_) => {
             book.display.table()?;
             print::say(format!(
-                "checkpoints, metrics and recipe: {}\ntry: odeon ckpt ls {0}/{CHECKPOINT}",
+                "checkpoints, metrics and recipe: {}\ntry: odeon ckpt ls {0}/{CHECKPOINT}, odeon generate {0} \"...\"",
                 folder.path.display()
             ));
             Ok(ExitCode::SUCCESS)

@@ -13,7 +13,8 @@ use odeon_algorithms::task::TaskSpec;
 use odeon_client::Submission;
 
 use crate::args::RunArgs;
-use crate::command::{job, model};
+use crate::command::job;
+use crate::command::model::{self, ModelFolder};
 
 pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result<ExitCode> {
     let here = std::env::current_dir().context("finding the current folder")?;
@@ -24,6 +25,8 @@ pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result
     let folder = tempfile::tempdir().context("making a folder for the recipe")?;
     let sent = folder.path().join(name);
     fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
+    // Until it is sent.
+    let _model = parcel.model;
     let mut files = parcel.files;
     files.push((name.to_owned(), sent));
     let mut submission = Submission::of_program(job::this_program()?)?
@@ -50,11 +53,13 @@ pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result
 }
 
 /// A recipe as it travels, and what goes with it.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Parcel {
     text: String,
     files: Vec<(String, PathBuf)>,
     env: Vec<(String, String)>,
+    /// The model that is sent, where it is one of a checkpoint.
+    model: Option<ModelFolder>,
 }
 
 impl Parcel {
@@ -63,7 +68,7 @@ impl Parcel {
     /// model is sent, too, unless `ODEON_MODELS` says where nodes have it.
     fn of(source: &Source, recipe: &Recipe, here: &Path, models: Option<&str>) -> Result<Self> {
         let mut table: toml::Table = source.text().parse().context("reading the recipe")?;
-        let (mut files, mut env) = (vec![], vec![]);
+        let (mut files, mut env, mut model) = (vec![], vec![], None);
         let out = here.join(&recipe.run.out);
         set(&mut table, &["run", "out"], text_of(&out)?);
         env.extend(
@@ -85,7 +90,9 @@ impl Parcel {
                 match artefact {
                     Some(artefact) => files.push((format!("models/{}", artefact.file), found)),
                     None => {
-                        let named = send_model(&found, &mut files)?;
+                        let folder = ModelFolder::of(&found).map_err(wrong)?;
+                        let named = send_model(&folder.path, &mut files)?;
+                        model = Some(folder);
                         set(&mut table, &["model", "load"], named);
                     }
                 }
@@ -107,6 +114,7 @@ impl Parcel {
             text: toml::to_string(&table).context("writing the recipe")?,
             files,
             env,
+            model,
         })
     }
 }

@@ -1,0 +1,446 @@
+//! Tensors of an optimiser under the names that checkpoints have for them, and the owner of a checkpoint.
+//!
+//! ```text
+//!  without adapters                 with adapters
+//!  role/model       parameters      role/model       the model with its adapters merged: for others
+//!  role/exp_avg     moments         role/adapters    the adapters, from which a trainer goes on
+//!  role/exp_avg_sq                  role/exp_avg     their moments
+//!  optimizer.json   settings        adapters.json    their settings, and a sum of the weights below them
+//!  hf/...           configuration and tokenizer of a model folder
+//! ```
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use odeon::Failure;
+use odeon_algorithms::model::{LoraConfig, Model};
+use odeon_algorithms::parallel::{ByteRun, Region};
+use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::{self, StateError, StateOwner, StatePart};
+use odeon_algorithms::weights::{ModelFields, StoredType, texts};
+use odeon_checkpoint::export::FOLDER_BLOBS;
+use odeon_checkpoint::{
+    Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Save, Source,
+    Storage, Target, within,
+};
+use odeon_gpu::{Any, Layout};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+type Optimizer = train::Trainer<Any>;
+
+/// The role of a model that is trained to write.
+pub(crate) const ACTOR: &str = "actor";
+
+/// The role of a model that is trained to say what states are worth.
+pub(crate) const CRITIC: &str = "critic";
+
+/// Name of the blob with the optimiser's settings.
+const OPTIMIZER: &str = "optimizer.json";
+
+/// Name of the blob that says which adapters these are.
+const ADAPTERS_BLOB: &str = "adapters.json";
+
+/// The state of a role's adapters.
+const ADAPTERS: &str = "adapters";
+
+/// Adapters of a checkpoint, and the weights below them.
+#[derive(Serialize, Deserialize)]
+struct AdaptersBlob {
+    #[serde(flatten)]
+    config: LoraConfig,
+    /// CRC-32 of the frozen weights.
+    base: u32,
+}
+
+/// Numbers that are one state of a checkpoint.
+#[derive(Clone, Copy)]
+enum Numbers {
+    /// The model with its adapters merged.
+    Merged,
+    Part(StatePart),
+}
+
+/// Opens the place of a run's checkpoints, and makes it where it is absent.
+pub(crate) fn storage(place: &Path) -> Result<Storage, Failure> {
+    let made = std::fs::create_dir_all(place);
+    made.map_err(|error| Failure::error(format!("making {}: {error}", place.display())))?;
+    Storage::folder(place).map_err(Failure::error)
+}
+
+/// States that are read when a trainer goes on.
+fn own(optimizer: &Optimizer) -> impl Iterator<Item = (Numbers, &'static str)> {
+    let parameters = match optimizer.model().has_adapters() {
+        true => ADAPTERS,
+        false => MODEL,
+    };
+    let kept = optimizer.config().optimizer.state().iter().enumerate();
+    let kept = kept.map(|(number, name)| (StatePart::State(number), *name));
+    let parts = std::iter::once((StatePart::Parameters, parameters)).chain(kept);
+    parts.map(|(part, name)| (Numbers::Part(part), name))
+}
+
+/// States that are written.
+fn written(optimizer: &Optimizer) -> impl Iterator<Item = (Numbers, &'static str)> {
+    let merged = optimizer.model().has_adapters();
+    let merged = merged.then_some((Numbers::Merged, MODEL));
+    merged.into_iter().chain(own(optimizer))
+}
+
+fn layout(optimizer: &Optimizer, numbers: Numbers) -> &Layout {
+    match numbers {
+        Numbers::Merged => optimizer.model().layout(),
+        Numbers::Part(_) => optimizer.trained_layout(),
+    }
+}
+
+/// Everything of a role that goes into a checkpoint: all of it, as all other ranks have it. Who writes what
+/// of it is the plan's matter.
+pub(crate) fn local(role: &str, optimizer: &Optimizer) -> Result<Local, Failure> {
+    local_of(role, optimizer, written(optimizer))
+}
+
+fn local_of(
+    role: &str,
+    optimizer: &Optimizer,
+    states: impl Iterator<Item = (Numbers, &'static str)>,
+) -> Result<Local, Failure> {
+    let mut local = Local::default();
+    for (numbers, state) in states {
+        let entries = layout(optimizer, numbers).entries().iter();
+        let tensors = entries.map(|entry| LocalTensor {
+            name: entry.name.clone(),
+            dtype: Dtype::F32,
+            shape: entry.shape.clone(),
+            held: Held::Region(Region::whole(&entry.shape)),
+        });
+        let added = local.add(role, state, tensors.collect());
+        added.map_err(Failure::error)?;
+    }
+    Ok(local)
+}
+
+/// The numbers that have a tensor, and its begin in them, by its number in what [`local_of`] says.
+fn place(
+    optimizer: &Optimizer,
+    states: impl Iterator<Item = (Numbers, &'static str)>,
+    tensor: usize,
+) -> Result<(Numbers, usize), String> {
+    let mut left = tensor;
+    for (numbers, _) in states {
+        let entries = layout(optimizer, numbers).entries();
+        match entries.get(left) {
+            Some(entry) => return Ok((numbers, entry.range.start)),
+            None => left -= entries.len(),
+        }
+    }
+    Err(format!("there is no tensor {tensor}"))
+}
+
+/// Copies bytes of a tensor, of which `merged` has those of the merged model.
+fn copy(
+    optimizer: &Optimizer,
+    merged: &[f32],
+    tensor: usize,
+    range: Range<usize>,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let (from, begin) = place(optimizer, written(optimizer), tensor)?;
+    let begin = begin + range.start / 4;
+    let part = match from {
+        Numbers::Merged => {
+            let numbers = merged.get(begin..begin + out.len() / 4);
+            let numbers = numbers.ok_or_else(|| format!("tensor {tensor} has no such bytes"))?;
+            StoredType::F32.write(numbers, out);
+            return Ok(());
+        }
+        Numbers::Part(part) => part,
+    };
+    let mut numbers = vec![0.0; PIECE.min(out.len() / 4)];
+    for (at, out) in (begin..).step_by(PIECE).zip(out.chunks_mut(4 * PIECE)) {
+        let numbers = &mut numbers[..out.len() / 4];
+        optimizer.read_part(part, at, numbers);
+        StoredType::F32.write(numbers, out);
+    }
+    Ok(())
+}
+
+/// Puts numbers into a tensor that is read.
+fn put(optimizer: &mut Optimizer, tensor: usize, at: usize, numbers: &[f32]) -> Result<(), String> {
+    match place(optimizer, own(optimizer), tensor)? {
+        (Numbers::Merged, _) => Err("the merged model is not read".into()),
+        (Numbers::Part(part), begin) => {
+            optimizer.write_part(part, begin + at, numbers);
+            Ok(())
+        }
+    }
+}
+
+/// Runs of bytes as numbers, each with the number of its tensor at which it begins.
+fn numbers_of(
+    tensor: usize,
+    bytes: &[u8],
+    runs: &mut dyn Iterator<Item = ByteRun>,
+    take: &mut dyn FnMut(usize, Vec<f32>) -> Result<(), String>,
+) -> Result<(), String> {
+    for run in runs {
+        let from = bytes.get(run.source..run.source + run.bytes);
+        let from = from.ok_or_else(|| format!("tensor {tensor} is cut off"))?;
+        let mut numbers = Vec::with_capacity(from.len() / 4);
+        StoredType::F32.read(from, &mut numbers);
+        take(run.target / 4, numbers)?;
+    }
+    Ok(())
+}
+
+/// An optimiser that goes into checkpoints and comes out of them while others have it, by several threads.
+pub(crate) struct Trainee(pub(crate) Mutex<Optimizer>);
+
+impl Trainee {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Optimizer> {
+        // One that panicked in the middle of a step has ended its rank.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source for Trainee {
+    fn copy(&self, tensor: usize, range: Range<usize>, out: &mut [u8]) -> Result<(), String> {
+        copy(&self.lock(), &[], tensor, range, out)
+    }
+}
+
+impl Target for Trainee {
+    fn write(
+        &self,
+        tensor: usize,
+        bytes: &[u8],
+        runs: &mut dyn Iterator<Item = ByteRun>,
+    ) -> Result<(), String> {
+        numbers_of(tensor, bytes, runs, &mut |at, numbers| {
+            put(&mut self.lock(), tensor, at, &numbers)
+        })
+    }
+}
+
+/// An optimiser that nobody changes while it goes into a checkpoint.
+struct Still<'a> {
+    optimizer: &'a Optimizer,
+    merged: Cow<'a, [f32]>,
+}
+
+impl Source for Still<'_> {
+    fn copy(&self, tensor: usize, range: Range<usize>, out: &mut [u8]) -> Result<(), String> {
+        copy(self.optimizer, &self.merged, tensor, range, out)
+    }
+}
+
+/// Numbers that were read: of which tensor, from which on.
+type Piece = (usize, usize, Vec<f32>);
+
+/// The way of numbers to the thread that has the optimiser.
+struct Handed(SyncSender<Piece>);
+
+impl Target for Handed {
+    fn write(
+        &self,
+        tensor: usize,
+        bytes: &[u8],
+        runs: &mut dyn Iterator<Item = ByteRun>,
+    ) -> Result<(), String> {
+        numbers_of(tensor, bytes, runs, &mut |at, numbers| {
+            let sent = self.0.send((tensor, at, numbers));
+            sent.map_err(|_| "nobody takes what is read".to_owned())
+        })
+    }
+}
+
+/// Saves what an optimiser has, with blobs, and waits until that is safe and what is no longer kept is gone.
+pub(super) fn save(
+    storage: Storage,
+    options: Options,
+    optimizer: &Optimizer,
+    save: Save,
+) -> Result<(), Failure> {
+    let merged = match optimizer.model().has_adapters() {
+        true => optimizer.model().merged(),
+        false => Cow::Borrowed(&[][..]),
+    };
+    let still = Still { optimizer, merged };
+    apart(async {
+        let mut checkpoints = Checkpointer::new(storage, Arc::new(within(1).remove(0)), options);
+        checkpoints
+            .save(save, &still)
+            .await
+            .map_err(Failure::error)?;
+        checkpoints.settle().await.map_err(Failure::error)
+    })
+}
+
+/// Loads what an optimiser has of the newest checkpoint, whose owner was checked.
+pub(super) fn load(storage: Storage, role: &str, optimizer: &mut Optimizer) -> Result<(), Failure> {
+    let local = local_of(role, optimizer, own(optimizer))?;
+    let (sender, pieces) = sync_channel(PIECES);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            block_on(async {
+                let alone = Arc::new(within(1).remove(0));
+                let mut checkpoints = Checkpointer::new(storage, alone, Options::default());
+                let load = Load {
+                    local,
+                    ..Load::default()
+                };
+                let loaded = checkpoints.load(load, &Arc::new(Handed(sender))).await;
+                loaded.map(drop).map_err(Failure::error)
+            })
+        });
+        // To the last of them, or the reader would wait for ever.
+        let mut put_all = Ok(());
+        for (tensor, at, numbers) in pieces {
+            put_all = put_all.and_then(|()| put(optimizer, tensor, at, &numbers));
+        }
+        ended(reading)?;
+        put_all.map_err(Failure::error)
+    })
+}
+
+/// Waits for work on a storage, on a thread with a runtime of its own: engines are asked on threads of any
+/// kind.
+pub(super) fn apart<T: Send>(
+    work: impl Future<Output = Result<T, Failure>> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| ended(scope.spawn(|| block_on(work))))
+}
+
+/// Waits for work on a thread that has no runtime.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(Failure::error)?.block_on(work)
+}
+
+/// The result of a thread, which panics here where it did there.
+fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    let ended = thread.join();
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The blobs that say whose a checkpoint is.
+pub(crate) fn owner_blobs(optimizer: &Optimizer) -> Result<Vec<(String, Bytes)>, Failure> {
+    let text = |name: &str, value: Result<Vec<u8>, _>| match value {
+        Ok(text) => Ok((name.to_owned(), Bytes::from(text))),
+        Err(error) => Err(Failure::error(error)),
+    };
+    let settings = serde_json::to_vec(&optimizer.config().optimizer);
+    let mut blobs = vec![text(OPTIMIZER, settings)?];
+    if let StateOwner {
+        adapters: Some(config),
+        base,
+        ..
+    } = optimizer.owner()
+    {
+        let adapters = serde_json::to_vec(&AdaptersBlob { config, base });
+        blobs.push(text(ADAPTERS_BLOB, adapters)?);
+    }
+    Ok(blobs)
+}
+
+/// The files that belong to the weights where these are exported.
+pub(crate) fn companions(
+    model: &Model<Any>,
+    context: usize,
+    tokenizer: Option<&Tokenizer>,
+) -> Vec<(String, Bytes)> {
+    let fields = ModelFields::of(model.config(), context);
+    let texts = texts(&fields, StoredType::F32, tokenizer).into_iter();
+    texts
+        .map(|(name, text)| (format!("{FOLDER_BLOBS}{name}"), Bytes::from(text)))
+        .collect()
+}
+
+/// Reads a blob of JSON; `None` where there is none of that name.
+pub(super) async fn json<T: DeserializeOwned>(
+    opened: &Opened,
+    name: &str,
+) -> Result<Option<T>, Failure> {
+    let bytes = opened.blob(name).await.map_err(Failure::error)?;
+    let read = bytes.map(|bytes| serde_json::from_slice(&bytes));
+    read.transpose()
+        .map_err(|error| Failure::error(format!("{name} of {}: {error}", opened.shown())))
+}
+
+/// Checks that a role's moments are those of this optimiser.
+///
+/// # Errors
+/// They are another's ([`StateError::Optimizer`] says whose), or that cannot be told.
+pub(crate) async fn check_optimizer(
+    opened: &Opened,
+    role: &str,
+    own: train::Optimizer,
+) -> Result<(), Failure> {
+    let (found, expected) = (optimizer_of(opened, role, own).await?, own.name());
+    if found != expected {
+        return Err(Failure::error(StateError::Optimizer { found, expected }));
+    }
+    Ok(())
+}
+
+/// The optimiser of a checkpoint. One that names none was written by AdamW or Muon, and is `own` where that
+/// keeps the same.
+async fn optimizer_of(
+    opened: &Opened,
+    role: &str,
+    own: train::Optimizer,
+) -> Result<&'static str, Failure> {
+    if let Some(theirs) = json::<train::Optimizer>(opened, OPTIMIZER).await? {
+        return Ok(theirs.name());
+    }
+    let states = opened.manifest().roles.get(role);
+    let kept = states.into_iter().flat_map(|states| states.keys());
+    let same = kept.filter(|state| *state != MODEL).eq(own.state());
+    Ok(if same { own.name() } else { "AdamW or Muon" })
+}
+
+/// Checks that an optimiser can go on from a checkpoint.
+///
+/// # Errors
+/// [`StateError`] says what differs; or the checkpoint has no such role.
+pub(super) fn check_owner(
+    opened: &Opened,
+    role: &str,
+    optimizer: &Optimizer,
+) -> Result<(), Failure> {
+    let roles = &opened.manifest().roles;
+    let states = roles.get(role).ok_or_else(|| {
+        let there: Vec<&str> = roles.keys().map(String::as_str).collect();
+        Failure::error(format!("it holds no `{role}`, but: {}", there.join(", ")))
+    })?;
+    let own = optimizer.config().optimizer;
+    let (adapters, theirs) = apart(async {
+        let adapters = json::<AdaptersBlob>(opened, ADAPTERS_BLOB).await?;
+        Ok((adapters, optimizer_of(opened, role, own).await?))
+    })?;
+    let trained = match &adapters {
+        Some(_) => ADAPTERS,
+        None => MODEL,
+    };
+    let trained = states.get(trained).into_iter().flatten();
+    let sizes = trained.map(|(_, tensor)| tensor.shape.iter().product::<usize>());
+    let owner = StateOwner {
+        parameters: sizes.sum::<usize>() as u64,
+        optimizer: theirs,
+        adapters: adapters.as_ref().map(|adapters| adapters.config),
+        base: adapters.map_or(0, |adapters| adapters.base),
+    };
+    optimizer.check_owner(&owner).map_err(Failure::error)
+}
+
+/// Numbers that are converted at a time: 256 KiB.
+const PIECE: usize = 64 << 10;
+
+/// Pieces of what is read that wait for the optimiser's thread, at most.
+const PIECES: usize = 4;
