@@ -54,7 +54,8 @@ pub use optimizer::{AdamW, Lion, Muon, Optimizer};
 pub use schedule::Schedule;
 pub use state::{StateError, StateOwner, StatePart};
 pub use step::{
-    Operation, Peers, PictureShape, StepOutcome, StepPictures, StepShape, StepWork, on_host, plan,
+    Peers, PictureShape, StepOperation, StepOutcome, StepPictures, StepShape, StepWork, on_host,
+    plan,
 };
 
 /// Settings of the optimiser.

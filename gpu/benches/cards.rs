@@ -13,7 +13,7 @@ use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::cuda::{Cuda, GpuOptions};
 use odeon_gpu::{
     Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
-    RopeShape, RopeStyle, Spans, Store, Tape, Var,
+    RopeShape, RopeStyle, RowSpans, Store, Tape, Var,
 };
 
 /// Sizes of a dense model, and of the batch that it is trained on.
@@ -122,7 +122,7 @@ impl Model {
         let table = next(self.vocab * self.width);
         let positions: Arc<[u32]> = (0..SEQUENCES).flat_map(|_| 0..LENGTH as u32).collect();
         let bounds: Arc<[u32]> = (0..=SEQUENCES).map(|s| (s * LENGTH) as u32).collect();
-        let spans = Spans::apart(bounds);
+        let spans = RowSpans::apart(bounds);
         let mut x = tape.embed(table.clone(), self.width, tokens.into());
         for _ in 0..self.layers {
             let [norm, qkv, out, norm2, gate_up, down] = self.layer().map(&mut next);

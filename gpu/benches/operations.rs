@@ -5,7 +5,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use odeon_gpu::conformance::TwoMoments;
 use odeon_gpu::{
-    AttentionShape, Backend, Cpu, CpuBuffer, MatMul, Spans, Store, VocabGrad, VocabStats,
+    AttentionShape, Backend, Cpu, CpuBuffer, MatMul, RowSpans, Store, VocabGrad, VocabStats,
 };
 
 fn main() {
@@ -158,7 +158,7 @@ const ATTENTIONS: [(usize, usize, usize); 3] = [(4, 32, 128), (6, 64, 256), (6, 
 struct Attention {
     cpu: Cpu,
     shape: AttentionShape,
-    spans: Spans,
+    spans: RowSpans,
     qkv: CpuBuffer,
     out: CpuBuffer,
     lse: CpuBuffer,
@@ -173,7 +173,7 @@ impl Attention {
             head_dim,
         };
         Self {
-            spans: Spans::apart(
+            spans: RowSpans::apart(
                 (0..=ROWS / tokens)
                     .map(|s| (s * tokens) as u32)
                     .collect::<Vec<_>>(),

@@ -15,7 +15,7 @@ use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
 };
 use crate::device::Device;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
 /// A back-end of either kind. Operands of one kind do not meet those of the other.
@@ -380,7 +380,7 @@ impl Backend for Any {
     fn attention(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: AnyView<'_>,
         out: AnyViewMut<'_>,
         lse: AnyViewMut<'_>,
@@ -391,7 +391,7 @@ impl Backend for Any {
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: AnyView<'_>,
         out: AnyView<'_>,
         lse: AnyView<'_>,

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block_table::BlockTable;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
 /// The choice of some experts for each row, by a router's logits.
@@ -407,7 +407,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// Turns them back: the gradient of [`rope`](Self::rope).
     fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
 
-    /// True where spans may have a prefix ([`Spans::sharing`]).
+    /// True where spans may have a prefix ([`RowSpans::sharing`]).
     fn shares_prefixes(&self) -> bool {
         false
     }
@@ -420,7 +420,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn attention(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: Self::View<'_>,
         out: Self::ViewMut<'_>,
         lse: Self::ViewMut<'_>,
@@ -430,7 +430,7 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: Self::View<'_>,
         out: Self::View<'_>,
         lse: Self::View<'_>,

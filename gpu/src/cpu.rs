@@ -32,7 +32,7 @@ use crate::backend::{
     AttentionShape, Backend, CacheRow, MatMul, RopeShape, RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
 pub use buffer::CpuBuffer;
@@ -228,7 +228,7 @@ impl Backend for Cpu {
     fn attention(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: &[f32],
         out: &mut [f32],
         lse: &mut [f32],
@@ -243,7 +243,7 @@ impl Backend for Cpu {
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: &[f32],
         out: &[f32],
         lse: &[f32],

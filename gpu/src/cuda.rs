@@ -52,7 +52,7 @@ use crate::backend::{
     VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
 pub use buffer::{CudaBuffer, CudaView, CudaViewMut};
@@ -215,7 +215,7 @@ impl<C: Card> Backend for Cuda<C> {
     fn attention(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: CudaView<'_, C>,
         out: CudaViewMut<'_, C>,
         lse: CudaViewMut<'_, C>,
@@ -226,7 +226,7 @@ impl<C: Card> Backend for Cuda<C> {
     fn attention_backward(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: CudaView<'_, C>,
         out: CudaView<'_, C>,
         lse: CudaView<'_, C>,

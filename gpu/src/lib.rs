@@ -78,6 +78,6 @@ pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
-pub use spans::{Span, Spans};
+pub use spans::{RowSpan, RowSpans};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, Var, VocabVars};
 pub use update_rule::{RuleText, UpdateRule};

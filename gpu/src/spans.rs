@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// sequences  aaabb, aaaccc, dd
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spans {
+pub struct RowSpans {
     bounds: Arc<[u32]>,
     /// For each span the one that is its prefix, or itself. Nothing where no span has a prefix.
     prefixes: Arc<[u32]>,
@@ -20,14 +20,14 @@ pub struct Spans {
 
 /// A span and its prefix, which is empty where it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct RowSpan {
     /// Rows of the prefix.
     pub prefix: Range<usize>,
     /// Rows of its own.
     pub rows: Range<usize>,
 }
 
-impl Spans {
+impl RowSpans {
     /// Sequences without anything in common: sequence `s` is rows `bounds[s]..bounds[s + 1]`.
     ///
     /// # Panics
@@ -42,7 +42,7 @@ impl Spans {
         }
     }
 
-    /// Spans of which some have a prefix: for each its number, or that of the span itself.
+    /// RowSpans of which some have a prefix: for each its number, or that of the span itself.
     ///
     /// # Panics
     /// If the bounds are not in order, there is not one number a span, or spans do not follow the one that
@@ -87,7 +87,7 @@ impl Spans {
     }
 
     /// All spans, each after its prefix.
-    pub fn iter(&self) -> impl Iterator<Item = Span> {
+    pub fn iter(&self) -> impl Iterator<Item = RowSpan> {
         (0..self.count()).map(|number| self.span(number))
     }
 
@@ -104,20 +104,20 @@ impl Spans {
     /// # Panics
     /// If there is no such span.
     #[must_use]
-    pub fn span(&self, number: usize) -> Span {
+    pub fn span(&self, number: usize) -> RowSpan {
         let rows = |of: usize| self.bounds[of] as usize..self.bounds[of + 1] as usize;
         let rows_of_prefix = match self.prefixes.get(number).map(|it| *it as usize) {
             Some(prefix) if prefix != number => rows(prefix),
             _ => 0..0,
         };
-        Span {
+        RowSpan {
             prefix: rows_of_prefix,
             rows: rows(number),
         }
     }
 }
 
-impl Span {
+impl RowSpan {
     /// Rows that its last one attends to.
     #[must_use]
     pub fn keys(&self) -> usize {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn spans_stand_with_their_prefix() {
-        let spans = Spans::sharing([0, 3, 5, 8, 8, 10].as_slice(), [0, 0, 0, 0, 4].as_slice());
+        let spans = RowSpans::sharing([0, 3, 5, 8, 8, 10].as_slice(), [0, 0, 0, 0, 4].as_slice());
         let all: Vec<_> = spans.iter().map(|it| (it.prefix, it.rows)).collect();
         assert_eq!(
             all,
@@ -145,15 +145,15 @@ mod tests {
         );
         assert_eq!(spans.families().collect::<Vec<_>>(), [0..4, 4..5]);
         assert_eq!((spans.count(), spans.rows(), spans.share()), (5, 10, true));
-        let apart = Spans::apart([0, 2, 2, 7].as_slice());
+        let apart = RowSpans::apart([0, 2, 2, 7].as_slice());
         assert_eq!(apart.families().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
         assert!(!apart.share());
-        assert_eq!(Spans::apart([].as_slice()).count(), 0);
+        assert_eq!(RowSpans::apart([].as_slice()).count(), 0);
     }
 
     #[test]
     #[should_panic(expected = "spans follow their prefix")]
     fn a_prefix_has_none() {
-        let _ = Spans::sharing([0, 1, 2, 3].as_slice(), [0, 0, 1].as_slice());
+        let _ = RowSpans::sharing([0, 1, 2, 3].as_slice(), [0, 0, 1].as_slice());
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{AttentionShape, Backend, RopeShape, RouteShape, Store};
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 
 pub use plan::{Arena, Plan};
 pub use route::Routed;
@@ -171,7 +171,7 @@ enum Op<B: Backend> {
     Attention {
         qkv: Var,
         shape: AttentionShape,
-        spans: Spans,
+        spans: RowSpans,
         out: Var,
         lse: Var,
     },
@@ -364,7 +364,7 @@ impl<B: Backend> Tape<B> {
 
     /// Causal attention inside each sequence of the packed rows `[queries | keys | values]`, see
     /// [`Backend::attention`]. Nothing else may read `qkv`.
-    pub fn attention(&mut self, qkv: Var, shape: AttentionShape, spans: Spans) -> Var {
+    pub fn attention(&mut self, qkv: Var, shape: AttentionShape, spans: RowSpans) -> Var {
         let (rows, cols) = self.shape(qkv);
         assert_eq!(cols, shape.qkv_cols(), "rows of queries, keys and values");
         assert_eq!(spans.rows(), rows, "spans cover the rows");

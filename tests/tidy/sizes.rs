@@ -118,11 +118,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "tape",
         "one model, operation by operation",
     ),
-    (
-        "gpu/src/cpu/attention.rs",
-        "backward_head",
-        "one kernel, whose loops share their sums",
-    ),
     ("gpu/src/tape/plan.rs", "plan", "one arm for each operation"),
     (
         "gpu/src/tape/run.rs",

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::Spans;
+use odeon_gpu::RowSpans;
 use thiserror::Error;
 
 /// One sequence to score: a prompt and the response whose tokens are predicted.
@@ -21,7 +21,7 @@ pub struct Sequence<'a> {
 pub struct Batch {
     tokens: Arc<[u32]>,
     positions: Arc<[u32]>,
-    spans: Spans,
+    spans: RowSpans,
     rows: Arc<[u32]>,
     labels: Arc<[u32]>,
     responses: Vec<Range<usize>>,
@@ -89,8 +89,8 @@ impl Batch {
             tokens: packing.tokens.into(),
             positions: packing.positions.into(),
             spans: match packing.shares {
-                true => Spans::sharing(bounds, packing.prefixes),
-                false => Spans::apart(bounds),
+                true => RowSpans::sharing(bounds, packing.prefixes),
+                false => RowSpans::apart(bounds),
             },
             rows: packing.rows.into(),
             labels: packing.labels.into(),
@@ -187,7 +187,7 @@ impl Batch {
     }
 
     /// Rows of each span, and of its prefix.
-    pub(crate) fn spans(&self) -> &Spans {
+    pub(crate) fn spans(&self) -> &RowSpans {
         &self.spans
     }
 
@@ -322,7 +322,7 @@ mod tests {
         .unwrap();
         assert_eq!(batch.tokens()[..], [1, 2, 3, 4, 1, 2, 6, 8]);
         assert_eq!(batch.positions()[..], [0, 1, 2, 3, 0, 1, 2, 0]);
-        let spans = Spans::sharing(
+        let spans = RowSpans::sharing(
             [0, 2, 4, 4, 4, 7, 8].as_slice(),
             [0, 0, 0, 0, 4, 5].as_slice(),
         );

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{AttentionShape, Backend, Layout, LinearExtras, Param, Spans, Tape, Var};
+use odeon_gpu::{AttentionShape, Backend, Layout, LinearExtras, Param, RowSpans, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
@@ -279,7 +279,7 @@ pub(super) fn record<B: Backend>(
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let &VisionConfig { dim, ffn, .. } = config;
     let patches = pictures.patches();
-    let spans = Spans::apart(pictures.bounds.clone());
+    let spans = RowSpans::apart(pictures.bounds.clone());
     let pixels = tape.input(patches, config.patch_len());
     let positions = tape.input(patches, dim);
     let quarters = tape.input(patches, 1);

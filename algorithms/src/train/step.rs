@@ -109,7 +109,7 @@ pub struct PictureShape {
 
 /// A part of a step. Numbers are those of micro-batches and of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub enum StepOperation {
     /// Adds up over the ranks what losses are divided by.
     Count,
     /// Encodes the pictures of a pass.
@@ -132,7 +132,7 @@ pub enum Operation {
     SumLoss,
 }
 
-impl Operation {
+impl StepOperation {
     /// True where it waits for the other ranks.
     #[must_use]
     pub const fn is_collective(self) -> bool {
@@ -149,7 +149,7 @@ impl Operation {
 
 /// The operations of a step, in their order.
 #[must_use]
-pub fn plan(shape: &StepShape) -> Vec<Operation> {
+pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
     let &StepShape {
         micro_batches,
         pictures,
@@ -161,23 +161,23 @@ pub fn plan(shape: &StepShape) -> Vec<Operation> {
     let shares = has_peers && pictures.is_some_and(|pictures| pictures.is_shared);
     let one = |is_there: bool, operation| is_there.then_some(operation);
     let micro = match learns {
-        true => Operation::Accumulate,
-        false => Operation::Forward,
+        true => StepOperation::Accumulate,
+        false => StepOperation::Forward,
     };
-    one(has_peers, Operation::Count)
+    one(has_peers, StepOperation::Count)
         .into_iter()
-        .chain((0..passes).map(Operation::Encode))
-        .chain(one(shares, Operation::SumFeatures))
+        .chain((0..passes).map(StepOperation::Encode))
+        .chain(one(shares, StepOperation::SumFeatures))
         .chain((0..micro_batches).map(micro))
-        .chain(one(shares && learns, Operation::SumFeatureGradients))
+        .chain(one(shares && learns, StepOperation::SumFeatureGradients))
         .chain(
             (0..passes)
                 .filter(|_| learns)
-                .map(Operation::AccumulateEncoder),
+                .map(StepOperation::AccumulateEncoder),
         )
-        .chain(one(has_peers && learns, Operation::SumGradients))
-        .chain(one(learns, Operation::Apply))
-        .chain(one(has_peers && sums_loss, Operation::SumLoss))
+        .chain(one(has_peers && learns, StepOperation::SumGradients))
+        .chain(one(learns, StepOperation::Apply))
+        .chain(one(has_peers && sums_loss, StepOperation::SumLoss))
         .collect()
 }
 
@@ -277,10 +277,10 @@ impl<B: Backend> Trainer<B> {
     /// was done.
     pub fn run<W, P>(
         &mut self,
-        plan: &[Operation],
+        plan: &[StepOperation],
         work: &mut W,
         peers: Option<&mut P>,
-        after: &mut dyn FnMut(Operation),
+        after: &mut dyn FnMut(StepOperation),
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
@@ -295,10 +295,10 @@ impl<B: Backend> Trainer<B> {
 
     fn run_all<W, P>(
         &mut self,
-        plan: &[Operation],
+        plan: &[StepOperation],
         work: &mut W,
         mut peers: Option<&mut P>,
-        after: &mut dyn FnMut(Operation),
+        after: &mut dyn FnMut(StepOperation),
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
@@ -309,7 +309,7 @@ impl<B: Backend> Trainer<B> {
             ..StepOutcome::default()
         };
         let mut table = self.table(work);
-        let counts_others = plan.contains(&Operation::Count);
+        let counts_others = plan.contains(&StepOperation::Count);
         if !counts_others && !work.is_wanted(&outcome.counts) {
             return Ok(outcome);
         }
@@ -320,7 +320,7 @@ impl<B: Backend> Trainer<B> {
                 self.compute(operation, work, &mut table, &mut outcome)?;
             }
             after(operation);
-            if operation == Operation::Count && !work.is_wanted(&outcome.counts) {
+            if operation == StepOperation::Count && !work.is_wanted(&outcome.counts) {
                 break;
             }
         }
@@ -343,64 +343,64 @@ impl<B: Backend> Trainer<B> {
     /// An operation with the other ranks.
     fn collect<P: Peers<B> + ?Sized>(
         &mut self,
-        operation: Operation,
+        operation: StepOperation,
         peers: &mut P,
         table: &mut Table,
         outcome: &mut StepOutcome,
     ) -> Result<(), P::Error> {
         match operation {
-            Operation::Count => peers.count(&mut outcome.counts),
-            Operation::SumFeatures => peers.sum(&mut table.features),
-            Operation::SumFeatureGradients => peers.sum(&mut table.gradient),
-            Operation::SumGradients => {
+            StepOperation::Count => peers.count(&mut outcome.counts),
+            StepOperation::SumFeatures => peers.sum(&mut table.features),
+            StepOperation::SumFeatureGradients => peers.sum(&mut table.gradient),
+            StepOperation::SumGradients => {
                 let backend = self.model().backend().clone();
                 peers.sum_buffer(&backend, self.trained_gradient_mut())
             }
-            Operation::SumLoss => {
+            StepOperation::SumLoss => {
                 let mut sum = [outcome.loss as f32];
                 peers.sum(&mut sum)?;
                 outcome.loss = f64::from(sum[0]);
                 Ok(())
             }
-            Operation::Encode(_)
-            | Operation::Forward(_)
-            | Operation::Accumulate(_)
-            | Operation::AccumulateEncoder(_)
-            | Operation::Apply => Ok(()),
+            StepOperation::Encode(_)
+            | StepOperation::Forward(_)
+            | StepOperation::Accumulate(_)
+            | StepOperation::AccumulateEncoder(_)
+            | StepOperation::Apply => Ok(()),
         }
     }
 
     /// An operation of this rank alone. Collectives are none: one rank is all there is.
     fn compute<W: StepWork + ?Sized>(
         &mut self,
-        operation: Operation,
+        operation: StepOperation,
         work: &mut W,
         table: &mut Table,
         outcome: &mut StepOutcome,
     ) -> Result<(), W::Error> {
         match operation {
-            Operation::Encode(pass) => {
+            StepOperation::Encode(pass) => {
                 let (pictures, at) = of_pass(work, pass);
                 let own = self.encode(pictures);
                 let at = at * table.dim;
                 table.features[at..at + own.len()].copy_from_slice(&own);
                 outcome.flops += self.encoder_flops(pictures);
             }
-            Operation::AccumulateEncoder(pass) => {
+            StepOperation::AccumulateEncoder(pass) => {
                 let (pictures, at) = of_pass(work, pass);
                 let own = at * table.dim..(at + pictures.tokens()) * table.dim;
                 self.accumulate_encoder(pictures, &table.gradient[own]);
                 // Forward again, and backward, which is twice as much.
                 outcome.flops += 3.0 * self.encoder_flops(pictures);
             }
-            Operation::Forward(micro) => {
+            StepOperation::Forward(micro) => {
                 let batch = work.batch(micro)?;
                 let scores = self.logprobs_seeing(&batch, &table.features);
                 let mut unused = TokenGradients::zeros(batch.predicted(), self.wanted().values);
                 outcome.flops += self.model().forward_flops(&batch);
                 outcome.loss += work.evaluate(micro, &outcome.counts, &scores, &mut unused)?;
             }
-            Operation::Accumulate(micro) => {
+            StepOperation::Accumulate(micro) => {
                 let batch = work.batch(micro)?;
                 let mut objective = Fallible {
                     work,
@@ -419,12 +419,12 @@ impl<B: Backend> Trainer<B> {
                 outcome.flops += self.model().training_flops(&batch);
                 outcome.loss += done.loss;
             }
-            Operation::Apply => outcome.update = Some(self.apply(1.0)),
-            Operation::Count
-            | Operation::SumFeatures
-            | Operation::SumFeatureGradients
-            | Operation::SumGradients
-            | Operation::SumLoss => {}
+            StepOperation::Apply => outcome.update = Some(self.apply(1.0)),
+            StepOperation::Count
+            | StepOperation::SumFeatures
+            | StepOperation::SumFeatureGradients
+            | StepOperation::SumGradients
+            | StepOperation::SumLoss => {}
         }
         Ok(())
     }

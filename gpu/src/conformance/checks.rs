@@ -11,7 +11,7 @@ use crate::backend::{
 };
 use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
 fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
@@ -166,17 +166,20 @@ pub fn rope<B: Backend>(b: &B) {
 /// Causal attention over packed sequences, with and without grouped queries and rows in common.
 pub fn attention<B: Backend>(b: &B) {
     // One token; a short one; one that spans two tiles; an empty one.
-    attention_over(b, &Spans::apart([0, 1, 9, 9, 9 + 70].as_slice()));
+    attention_over(b, &RowSpans::apart([0, 1, 9, 9, 9 + 70].as_slice()));
     if b.shares_prefixes() {
         // A prefix without others; one of two tiles with a row, none and two tiles behind it; one of three
         // rows with two others.
         let bounds = [0, 4, 70, 71, 71, 141, 144, 146, 151];
         let prefixes = [0, 1, 1, 1, 1, 5, 5, 5];
-        attention_over(b, &Spans::sharing(bounds.as_slice(), prefixes.as_slice()));
+        attention_over(
+            b,
+            &RowSpans::sharing(bounds.as_slice(), prefixes.as_slice()),
+        );
     }
 }
 
-fn attention_over<B: Backend>(b: &B, spans: &Spans) {
+fn attention_over<B: Backend>(b: &B, spans: &RowSpans) {
     let mut noise = Noise(6);
     let rows = spans.rows();
     for (heads, kv_heads, dim) in [
@@ -542,7 +545,7 @@ pub fn decode<B: Backend>(b: &B) {
         };
         let (width, capacity) = (shape.qkv_cols(), long as usize + 5);
         let total = long as usize + 30;
-        let spans = Spans::apart([0, long, long + 30].as_slice());
+        let spans = RowSpans::apart([0, long, long + 30].as_slice());
         let qkv = noise.vec(total * width);
         let want = reference::attention(shape, &spans, &wide(&qkv)).0;
         let block = b.cache_block(16);
@@ -824,7 +827,11 @@ impl Decoder {
             let h = tape.rms_norm(x, norm, 1e-5);
             let h = tape.linear(h, qkv, a.qkv_cols());
             tape.rope(h, rope, Arc::clone(&positions));
-            let h = tape.attention(h, a, Spans::apart([0, split, self.rows as u32].as_slice()));
+            let h = tape.attention(
+                h,
+                a,
+                RowSpans::apart([0, split, self.rows as u32].as_slice()),
+            );
             x = tape.linear_with(h, out, d, residual(x));
             let h = tape.rms_norm(x, norm2, 1e-5);
             let h = tape.linear(h, gate_up, 2 * self.ffn);

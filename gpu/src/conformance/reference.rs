@@ -1,7 +1,7 @@
 //! The operations in f64, written for reading.
 
 use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store};
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 
 pub(super) fn matmul(call: MatMul, a: &[f64], b: &[f64], c: &mut [f64]) {
     for batch in 0..call.batch {
@@ -53,7 +53,11 @@ pub(super) fn rope(shape: RopeShape, positions: &[u32], direction: f64, rows: &m
 }
 
 /// Outputs and log-sum-exps.
-pub(super) fn attention(shape: AttentionShape, spans: &Spans, qkv: &[f64]) -> (Vec<f64>, Vec<f64>) {
+pub(super) fn attention(
+    shape: AttentionShape,
+    spans: &RowSpans,
+    qkv: &[f64],
+) -> (Vec<f64>, Vec<f64>) {
     let AttentionShape {
         heads,
         kv_heads,

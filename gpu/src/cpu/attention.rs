@@ -11,7 +11,7 @@ use super::gemm::product;
 use super::pool::{Pool, Shared};
 use super::simd::{exp, madd, max, reduce};
 use crate::backend::{AttentionShape, MatMul, Store, Strides};
-use crate::spans::{Span, Spans};
+use crate::spans::{RowSpan, RowSpans};
 
 /// Query rows of a tile.
 const TILE: usize = 64;
@@ -19,7 +19,7 @@ const TILE: usize = 64;
 pub(super) fn forward(
     pool: &Pool,
     shape: AttentionShape,
-    spans: &Spans,
+    spans: &RowSpans,
     qkv: &[f32],
     out: &mut [f32],
     lse: &mut [f32],
@@ -43,7 +43,7 @@ pub(super) fn forward(
     let (out, lse) = (Shared::new(out), Shared::new(lse));
     pool.for_each(tiles.len() * heads, |task| {
         let (tile, head) = (&tiles[task / heads], task % heads);
-        let Span { prefix, rows: own } = &tile.span;
+        let RowSpan { prefix, rows: own } = &tile.span;
         let (known, rows) = (prefix.len() + tile.end - own.start, tile.end - tile.start);
         let q = &qkv[tile.start * width + head * dim..];
         let kv = head / (heads / kv_heads);
@@ -153,7 +153,7 @@ struct Passed<'a> {
 pub(super) fn backward(
     pool: &Pool,
     shape: AttentionShape,
-    spans: &Spans,
+    spans: &RowSpans,
     qkv: &[f32],
     out: &[f32],
     lse: &[f32],
@@ -183,7 +183,7 @@ pub(super) fn backward(
 fn backward_family(
     pool: &Pool,
     shape: AttentionShape,
-    spans: &Spans,
+    spans: &RowSpans,
     family: Range<usize>,
     kv: usize,
     passed: Passed<'_>,
@@ -235,7 +235,7 @@ fn backward_family(
 fn backward_span(
     pool: &Pool,
     shape: AttentionShape,
-    span: &Span,
+    span: &RowSpan,
     kv: usize,
     passed: Passed<'_>,
     (dk, dv): (&mut [f32], &mut [f32]),
@@ -243,13 +243,8 @@ fn backward_span(
 ) {
     let (heads, dim) = (shape.heads, shape.head_dim);
     let (width, out_width, scale) = (shape.qkv_cols(), shape.out_cols(), shape.scale());
-    let Passed {
-        qkv,
-        out,
-        lse,
-        dout,
-    } = passed;
-    let Span { prefix, rows: own } = span;
+    let Passed { qkv, dout, .. } = passed;
+    let RowSpan { prefix, rows: own } = span;
     let (all, tile_rows) = (span.keys(), TILE.min(own.len()));
     let gathered = gathered_len(shape, prefix, all);
     pool.scratch(
@@ -257,11 +252,7 @@ fn backward_span(
         |scratch| {
             let (gathered, scratch) = scratch.split_at_mut(gathered);
             let keys = Keys::of(shape, kv, prefix, own.clone(), qkv, gathered);
-            let Keys {
-                width: kv_width,
-                keys: k,
-                values: v,
-            } = keys;
+            let (kv_width, k) = (keys.width, keys.keys);
             let (probs, scratch) = scratch.split_at_mut(tile_rows * all);
             let (dscores, dq) = scratch.split_at_mut(tile_rows * all);
             let group = heads / shape.kv_heads;
@@ -271,25 +262,9 @@ fn backward_span(
                     let known = prefix.len() + start + rows;
                     let first = own.start + start;
                     let q = &qkv[first * width + head * dim..];
-                    let o = &out[first * out_width + head * dim..];
                     let d_o = &dout[first * out_width + head * dim..];
-                    score_tile((width, q), keys, shape, [rows, known], probs);
-                    let call = MatMul {
-                        a: Strides::rows(out_width),
-                        b: Strides::transposed(kv_width),
-                        ..MatMul::linear(rows, known, dim)
-                    };
-                    product(Parallelism::None, call, d_o, v, dscores);
-                    for i in 0..rows {
-                        dscore_row(
-                            lse[(first + i) * heads + head],
-                            known - rows + i + 1,
-                            &o[i * out_width..][..dim],
-                            &d_o[i * out_width..][..dim],
-                            &mut probs[i * known..][..known],
-                            &mut dscores[i * known..][..known],
-                        );
-                    }
+                    let tile = (first, [rows, known]);
+                    score_gradients(shape, head, keys, passed, tile, probs, dscores);
                     let call = MatMul::linear_dw(rows, known, dim).stored(Store::Add);
                     let call = MatMul {
                         b: Strides::rows(out_width),
@@ -319,14 +294,47 @@ fn backward_span(
     );
 }
 
+/// Probabilities of a tile of rows from `first` on over `known` positions, and the gradient of its scores.
+fn score_gradients(
+    shape: AttentionShape,
+    head: usize,
+    keys: Keys<'_>,
+    passed: Passed<'_>,
+    (first, [rows, known]): (usize, [usize; 2]),
+    probs: &mut [f32],
+    dscores: &mut [f32],
+) {
+    let (dim, width, out_width) = (shape.head_dim, shape.qkv_cols(), shape.out_cols());
+    let q = &passed.qkv[first * width + head * dim..];
+    let o = &passed.out[first * out_width + head * dim..];
+    let d_o = &passed.dout[first * out_width + head * dim..];
+    score_tile((width, q), keys, shape, [rows, known], probs);
+    let call = MatMul {
+        a: Strides::rows(out_width),
+        b: Strides::transposed(keys.width),
+        ..MatMul::linear(rows, known, dim)
+    };
+    product(Parallelism::None, call, d_o, keys.values, dscores);
+    for i in 0..rows {
+        dscore_row(
+            passed.lse[(first + i) * shape.heads + head],
+            known - rows + i + 1,
+            &o[i * out_width..][..dim],
+            &d_o[i * out_width..][..dim],
+            &mut probs[i * known..][..known],
+            &mut dscores[i * known..][..known],
+        );
+    }
+}
+
 /// Rows `start..end` of a span.
 struct Tile {
-    span: Span,
+    span: RowSpan,
     start: usize,
     end: usize,
 }
 
-fn tiles(spans: &Spans) -> Vec<Tile> {
+fn tiles(spans: &RowSpans) -> Vec<Tile> {
     let mut tiles = Vec::new();
     for span in spans.iter() {
         for start in span.rows.clone().step_by(TILE) {

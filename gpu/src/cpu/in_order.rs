@@ -12,7 +12,7 @@ use super::pool::{Pool, Shared};
 use super::vocab::{Sums, score_row};
 use crate::backend::{AttentionShape, CacheRow, MatMul, VocabStats};
 use crate::block_table::BlockTable;
-use crate::spans::{Span, Spans};
+use crate::spans::{RowSpan, RowSpans};
 
 /// True for products of rows with a weight, `x W^T`: the others belong to gradients.
 pub(super) fn takes(call: &MatMul) -> bool {
@@ -32,7 +32,7 @@ pub(super) fn matmul(pool: &Pool, call: MatMul, x: &[f32], w: &[f32], y: &mut [f
 
 /// A span, with the keys and values that it attends to as a cache of one block.
 struct Cached {
-    span: Span,
+    span: RowSpan,
     tokens: usize,
     cache: Range<usize>,
 }
@@ -40,7 +40,7 @@ struct Cached {
 pub(super) fn attention(
     pool: &Pool,
     shape: AttentionShape,
-    spans: &Spans,
+    spans: &RowSpans,
     qkv: &[f32],
     out: &mut [f32],
     lse: &mut [f32],

@@ -6,7 +6,7 @@ use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::queue::as_bytes;
-use crate::spans::Spans;
+use crate::spans::RowSpans;
 
 /// Rows of a tile, as in the source.
 const TILE: u32 = 64;
@@ -103,7 +103,7 @@ impl<C: Card> Cuda<C> {
     fn check_attention(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: CudaView<'_, C>,
         out: usize,
     ) -> usize {
@@ -122,7 +122,7 @@ impl<C: Card> Cuda<C> {
     pub(super) fn attend(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         qkv: CudaView<'_, C>,
         out: &CudaViewMut<'_, C>,
         lse: &CudaViewMut<'_, C>,
@@ -151,7 +151,7 @@ impl<C: Card> Cuda<C> {
     pub(super) fn attend_backward(
         &self,
         shape: AttentionShape,
-        spans: &Spans,
+        spans: &RowSpans,
         [qkv, out, lse, dout]: [CudaView<'_, C>; 4],
         dqkv: &CudaViewMut<'_, C>,
     ) {

@@ -2,7 +2,7 @@
 //! work alone.
 
 use odeon::{Clock, Failure};
-use odeon_algorithms::train::{Operation, StepOutcome, StepShape, StepWork, plan};
+use odeon_algorithms::train::{StepOperation, StepOutcome, StepShape, StepWork, plan};
 
 use super::Optimizer;
 use super::peers::Gang;
@@ -42,7 +42,7 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         learning == Learning::Yes,
     ));
     let (mut compute_seconds, mut reduce_seconds, mut last) = (0.0, 0.0, Clock::now());
-    let mut after = |operation: Operation| {
+    let mut after = |operation: StepOperation| {
         let now = Clock::now();
         let seconds = now.since(last).as_secs_f64();
         match operation.is_collective() {

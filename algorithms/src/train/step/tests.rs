@@ -8,7 +8,7 @@ use std::thread;
 use odeon_gpu::Cpu;
 use proptest::prelude::*;
 
-use super::Operation::*;
+use super::StepOperation::*;
 use super::*;
 use crate::model::{Model, ModelConfig, Sequence, VisionConfig};
 use crate::train::TrainConfig;
@@ -226,7 +226,7 @@ impl StepWork for Texts {
     }
 }
 
-type Told = (StepOutcome, Vec<f32>, Vec<Operation>);
+type Told = (StepOutcome, Vec<f32>, Vec<StepOperation>);
 
 /// One step: its outcome, the parameters after it, and the operations that were done.
 fn stepped(mut work: Texts, learns: bool, mut rank: Option<Rank>) -> Result<Told, &'static str> {
@@ -334,7 +334,7 @@ proptest! {
         sums_loss in any::<bool>(),
         has_pictures in any::<bool>(),
     ) {
-        let collectives = |rank: usize| -> Vec<Operation> {
+        let collectives = |rank: usize| -> Vec<StepOperation> {
             let shape = StepShape {
                 micro_batches: micro_batches[rank],
                 // Pictures are shared on all or on none; a rank may have none of its own.
