@@ -42,7 +42,7 @@ impl RowSpans {
         }
     }
 
-    /// RowSpans of which some have a prefix: for each its number, or that of the span itself.
+    /// Spans of which some have a prefix: for each its number, or that of the span itself.
     ///
     /// # Panics
     /// If the bounds are not in order, there is not one number a span, or spans do not follow the one that

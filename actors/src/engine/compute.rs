@@ -31,7 +31,7 @@ use odeon_gpu::{Any, Backend, Cpu};
 
 pub use checkpoint::saved_progress;
 pub use odeon_gpu::Device;
-pub use peers::Cards;
+pub use peers::{Cards, Joined};
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub use score::{Critic, Reference};

@@ -34,7 +34,13 @@ pub(super) async fn newest(
     checked.map_err(Failure::fatal)?;
     let entry = opened.entry();
     let data = opened.blob(DATA).await.map_err(Failure::error)?;
-    let lacks = || Failure::error(format!("checkpoint {entry} has no {DATA}")).fatal();
+    let lacks = || {
+        Failure::error(format!(
+            "checkpoint {entry} has no {DATA}, so it is of a run of another kind: choose another folder, or \
+             begin the run anew with --fresh"
+        ))
+        .fatal()
+    };
     Ok(Some((entry.step, data_of(&data.ok_or_else(lacks)?)?)))
 }
 

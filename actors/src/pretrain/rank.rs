@@ -188,9 +188,10 @@ pub struct Trained {
     pub sources: BTreeMap<u16, SourcePart>,
     /// Seconds for which it waited for its batch.
     pub wait_seconds: f64,
-    /// Seconds of forward and backward passes.
+    /// Seconds of passes and of the update.
     pub compute_seconds: f64,
-    /// Seconds of adding up gradients with the others.
+    /// Seconds of adding up with the others: counts, features, gradients and losses. On a card what is still
+    /// queued of the backward pass is waited for here.
     pub reduce_seconds: f64,
     /// A hash of what was trained on.
     pub digest: [u8; 32],

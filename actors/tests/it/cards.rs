@@ -12,7 +12,7 @@ use futures::future::join_all;
 use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::{Communicator, Seat};
 use odeon::{AskError, Clock, Context, Failure, Group, Rank, Restart, System, WorkerMode, mesh};
-use odeon_actors::engine::compute::Cards;
+use odeon_actors::engine::compute::{Cards, Joined};
 use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence, TokenScores};
 use odeon_algorithms::train::{
     CrossEntropy, Muon, Objective, Optimizer, Peers, StepShape, StepWork, TokenGradients,
@@ -53,6 +53,12 @@ struct SumOthers;
 #[derive(Clone)]
 #[odeon::message(reply = Result<(Vec<f64>, Vec<f32>), String>)]
 struct TrainTogether(Seat, String);
+
+/// Takes a seat and joins the others with the library at this path, which is not there for the last of them;
+/// answers a sum over the host.
+#[derive(Clone)]
+#[odeon::message(reply = Result<f32, String>)]
+struct JoinWithout(Seat, String);
 
 struct Member {
     rank: Rank,
@@ -98,10 +104,39 @@ impl Member {
             let card = Emulated::start(ThreadOrder::Forwards).map_err(|error| error.to_string())?;
             let card = Cuda::over(card, Precision::F32);
             let library = NcclLibrary::at(train.1.as_ref()).map_err(|error| error.to_string())?;
-            let cards = Cards::form(comm, &card, &library);
-            let mut cards = cards.map_err(|error| error.to_string())?;
-            let trained = trained(card, rank..rank + 1, Some(&mut cards));
+            let joined = Cards::join(comm, &card, Ok(library));
+            let Joined::Cards(mut cards) = joined.map_err(|error| error.to_string())? else {
+                return Err("they go over the host".to_owned());
+            };
+            let trained = trained(card, rank..rank + 1, Some(&mut *cards));
             trained.map_err(|error| error.to_string())
+        })
+    }
+
+    #[handler(message = JoinWithout)]
+    async fn join_without(
+        &mut self,
+        join: JoinWithout,
+        cx: &mut Context<Self>,
+    ) -> Result<f32, String> {
+        let comm = join.0.take(cx).map_err(|error| error.to_string())?;
+        let lacks = self.rank.index() == 2;
+        tokio::task::block_in_place(|| {
+            let card = Emulated::start(ThreadOrder::Forwards).map_err(|error| error.to_string())?;
+            let card = Cuda::over(card, Precision::F32);
+            let path = if lacks {
+                "/nowhere/libnccl.so"
+            } else {
+                &join.1
+            };
+            let joined = Cards::join(comm, &card, NcclLibrary::at(path.as_ref()));
+            let Joined::Host(mut comm) = joined.map_err(|error| error.to_string())? else {
+                return Err("they are joined".to_owned());
+            };
+            let mut sum = [1.0];
+            let summed = comm.all_reduce(&mut sum, Reduce::Sum);
+            summed.map_err(|error| error.to_string())?;
+            Ok(sum[0])
         })
     }
 
@@ -404,5 +439,20 @@ async fn members_with_a_card_each_train_as_one_without_the_host() {
         assert!(apart < 1e-3, "{apart}");
     }
     assert!(losses[3] < losses[0], "{losses:?}");
+    world.system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_whom_one_has_no_nccl_go_over_the_host_together() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let formation = world.group.form().await.unwrap();
+    let join = |seat| JoinWithout(seat, world.library.display().to_string());
+    let sums = world
+        .group
+        .scatter(formation.seats().map(join).collect())
+        .timeout(PATIENCE);
+    assert_eq!(sums.await.unwrap(), vec![Ok(3.0); 3]);
     world.system.shutdown().await;
 }

@@ -231,7 +231,7 @@ async fn a_reward_model_learns_and_is_followed_also_when_it_is_killed() {
     assert_eq!((first.kind, first.steps), (RewardKind::Scalar, 300));
     // One that has learnt nothing has a loss of ln 2. How much of it holds for other problems differs from
     // seed to seed, in so small a model.
-    assert!(first.loss < 0.65 && first.pairs > 0, "{first:?}");
+    assert!(first.loss < 0.65, "{first:?}");
     // The next life has read what the one before had learnt.
     assert_eq!(told.learnt, [first, first]);
     let reward = told.means(|it| it.reward);

@@ -22,13 +22,12 @@ pub(super) fn uniform(seed: u64, index: u64) -> f64 {
     (z >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Draws from `probs`, which sum to about one; `order` is scratch memory. Greedily there is one choice.
+/// Draws from `probs`, which sum to about one; `order` is scratch memory.
 pub(super) fn draw(probs: &[f32], sampling: &Sampling, uniform: f64, order: &mut Vec<u32>) -> Draw {
     if sampling.temperature == 0.0 {
-        let token = most_likely(probs);
         return Draw {
-            token,
-            mass: f64::from(probs[token]),
+            token: most_likely(probs),
+            mass: 1.0,
         };
     }
     if sampling.top_p >= 1.0 {

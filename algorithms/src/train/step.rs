@@ -275,6 +275,9 @@ impl<B: Backend> Trainer<B> {
     /// # Errors
     /// The work, or a collective, says why; parameters are unchanged then, unless all but the sum of losses
     /// was done.
+    ///
+    /// # Panics
+    /// If the plan is of a rank that trains with others and there are none, or the other way round.
     pub fn run<W, P>(
         &mut self,
         plan: &[StepOperation],
@@ -286,6 +289,8 @@ impl<B: Backend> Trainer<B> {
         W: StepWork + ?Sized,
         P: Peers<B, Error = W::Error> + ?Sized,
     {
+        let with_others = plan.iter().any(|operation| operation.is_collective());
+        assert_eq!(with_others, peers.is_some(), "the plan is of these ranks");
         let outcome = self.run_all(plan, work, peers, after);
         if outcome.is_err() {
             self.clear_gradient();

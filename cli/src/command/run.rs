@@ -281,11 +281,12 @@ async fn why_not_started(system: &System, error: SpawnError) -> anyhow::Error {
 /// Says where a run that was stopped goes on.
 fn stopped(code: u8, folder: &RunFolder) -> ExitCode {
     match folder.progress() {
-        Some((warmup, version)) => print::say(format!(
+        Ok(Some((warmup, version))) => print::say(format!(
             "stopped, with a checkpoint of supervised step {warmup}, step {version}; run it again \
              to continue"
         )),
-        None => print::say("stopped before its first checkpoint; running it again begins anew"),
+        Ok(None) => print::say("stopped before its first checkpoint; running it again begins anew"),
+        Err(error) => print::say(format!("stopped; its checkpoint cannot be read: {error:#}")),
     }
     print::hush();
     ExitCode::from(code)

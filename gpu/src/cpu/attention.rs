@@ -164,7 +164,6 @@ pub(super) fn backward(
         qkv.len() == dqkv.len() && out.len() == dout.len(),
         "gradients shaped as their values"
     );
-    let families: Vec<_> = spans.families().collect();
     let passed = Passed {
         qkv,
         out,
@@ -172,63 +171,118 @@ pub(super) fn backward(
         dout,
     };
     let dqkv = Shared::new(dqkv);
-    pool.for_each(families.len() * shape.kv_heads, |task| {
-        let (family, kv) = (&families[task / shape.kv_heads], task % shape.kv_heads);
-        backward_family(pool, shape, spans, family.clone(), kv, passed, dqkv);
+    let dim = shape.head_dim;
+    let families = parts(spans, 2 * pool.threads() / shape.kv_heads.max(1));
+    // Keys and values of a prefix: a part adds up its own of them.
+    let mut len = 0;
+    let places: Vec<_> = families
+        .iter()
+        .flat_map(|(first, parts)| parts.iter().enumerate().map(move |it| (*first, it)))
+        .map(|(first, (nth, members))| {
+            let own = 2 * spans.span(first).rows.len() * dim;
+            len += own * shape.kv_heads;
+            (first, nth == 0, members, len - own * shape.kv_heads, own)
+        })
+        .collect();
+    pool.scratch(len, |memory| {
+        let memory = Shared::new(memory);
+        pool.for_each(places.len() * shape.kv_heads, |task| {
+            let (place, kv) = (task / shape.kv_heads, task % shape.kv_heads);
+            let (first, is_first, members, at, own) = &places[place];
+            // SAFETY: this part belongs to this place and head, so to this task.
+            let sums = unsafe { memory.slice(at + kv * own, *own) };
+            sums.fill(0.0);
+            let members = (*is_first)
+                .then_some(*first)
+                .into_iter()
+                .chain((*members).clone());
+            backward_part(pool, shape, spans, *first, members, kv, passed, sums, dqkv);
+        });
+        pool.for_each(places.len() * shape.kv_heads, |task| {
+            let (place, kv) = (task / shape.kv_heads, task % shape.kv_heads);
+            let (first, is_first, _, at, own) = &places[place];
+            if !is_first {
+                return;
+            }
+            // SAFETY: places of a family stand together, and this task alone has those of this head.
+            let sums = unsafe { memory.slice(at + kv * own, *own) };
+            let others = places[place + 1..].iter().take_while(|it| it.0 == *first);
+            for (.., at, own) in others {
+                // SAFETY: as above.
+                let other = unsafe { memory.slice(at + kv * own, *own) };
+                sums.iter_mut().zip(&*other).for_each(|(sum, d)| *sum += d);
+            }
+            let (dk, dv) = sums.split_at(own / 2);
+            write_keys(shape, kv, spans.span(*first).rows, dk, dv, dqkv);
+        });
     });
 }
 
-/// Gradient of one key-value head of a span, of those that have it as their prefix, and of the query heads
-/// that share it.
-fn backward_family(
+/// Spans without a prefix, each with those that have it as theirs, in so many parts at most where it has any.
+fn parts(spans: &RowSpans, wanted: usize) -> Vec<(usize, Vec<Range<usize>>)> {
+    let families: Vec<_> = spans.families().collect();
+    let each = wanted.div_ceil(families.len().max(1));
+    let parts = |family: &Range<usize>| {
+        let others = family.start + 1..family.end;
+        let count = each.clamp(1, others.len().max(1));
+        let cut = |part: usize| others.start + part * others.len() / count;
+        let parts = (0..count).map(|part| cut(part)..cut(part + 1));
+        (family.start, parts.collect())
+    };
+    families.iter().map(parts).collect()
+}
+
+/// Gradient of one key-value head of some spans of a family and of the query heads that share it; `sums` has
+/// that of the keys and values of the family's first.
+fn backward_part(
     pool: &Pool,
     shape: AttentionShape,
     spans: &RowSpans,
-    family: Range<usize>,
+    first: usize,
+    members: impl Iterator<Item = usize>,
     kv: usize,
     passed: Passed<'_>,
+    sums: &mut [f32],
     dqkv: Shared,
 ) {
-    let dim = shape.head_dim;
-    let first = spans.span(family.start).rows;
-    let write = |rows: Range<usize>, dk: &[f32], dv: &[f32]| {
-        let (k_col, v_col) = columns(shape, kv);
-        for (i, row) in rows.enumerate() {
-            let at = row * shape.qkv_cols();
-            // SAFETY: these elements belong to this row and key-value head, so to this task.
-            let (k, v) = unsafe { (dqkv.slice(at + k_col, dim), dqkv.slice(at + v_col, dim)) };
-            k.copy_from_slice(&dk[i * dim..][..dim]);
-            v.copy_from_slice(&dv[i * dim..][..dim]);
+    let (dk, dv) = sums.split_at_mut(sums.len() / 2);
+    for member in members {
+        let span = spans.span(member);
+        if member == first {
+            backward_span(pool, shape, &span, kv, passed, (dk, dv), dqkv);
+            continue;
         }
-    };
-    pool.scratch(2 * first.len() * dim, |own| {
-        let (dk, dv) = own.split_at_mut(first.len() * dim);
-        dk.fill(0.0);
-        dv.fill(0.0);
-        backward_span(
-            pool,
-            shape,
-            &spans.span(family.start),
-            kv,
-            passed,
-            (dk, dv),
-            dqkv,
-        );
-        for other in family.skip(1).map(|number| spans.span(number)) {
-            let positions = other.keys() * dim;
-            pool.scratch(2 * positions, |both| {
-                let (dk_all, dv_all) = both.split_at_mut(positions);
-                dk_all.fill(0.0);
-                dv_all.fill(0.0);
-                backward_span(pool, shape, &other, kv, passed, (dk_all, dv_all), dqkv);
-                let shared = dk.len();
-                dk.iter_mut().zip(&*dk_all).for_each(|(sum, d)| *sum += d);
-                dv.iter_mut().zip(&*dv_all).for_each(|(sum, d)| *sum += d);
-                write(other.rows, &dk_all[shared..], &dv_all[shared..]);
-            });
-        }
-        write(first.clone(), dk, dv);
-    });
+        let positions = span.keys() * shape.head_dim;
+        pool.scratch(2 * positions, |both| {
+            both.fill(0.0);
+            let (dk_all, dv_all) = both.split_at_mut(positions);
+            backward_span(pool, shape, &span, kv, passed, (dk_all, dv_all), dqkv);
+            let shared = dk.len();
+            dk.iter_mut().zip(&*dk_all).for_each(|(sum, d)| *sum += d);
+            dv.iter_mut().zip(&*dv_all).for_each(|(sum, d)| *sum += d);
+            let (own_k, own_v) = (&dk_all[shared..], &dv_all[shared..]);
+            write_keys(shape, kv, span.rows, own_k, own_v, dqkv);
+        });
+    }
+}
+
+/// Writes the gradient of the keys and values of rows.
+fn write_keys(
+    shape: AttentionShape,
+    kv: usize,
+    rows: Range<usize>,
+    dk: &[f32],
+    dv: &[f32],
+    dqkv: Shared,
+) {
+    let ((k_col, v_col), dim) = (columns(shape, kv), shape.head_dim);
+    for (i, row) in rows.enumerate() {
+        let at = row * shape.qkv_cols();
+        // SAFETY: these elements belong to this row and key-value head, so to the caller's task.
+        let (k, v) = unsafe { (dqkv.slice(at + k_col, dim), dqkv.slice(at + v_col, dim)) };
+        k.copy_from_slice(&dk[i * dim..][..dim]);
+        v.copy_from_slice(&dv[i * dim..][..dim]);
+    }
 }
 
 /// Adds the gradient of the keys and values that a span attends to, and writes that of its queries.

@@ -5,8 +5,6 @@
 //! the keys and values of those before it in a cache or computed beside it. Here whole sequences are computed
 //! that way. It costs time: the kernels that are quick for many rows add up in pieces.
 
-use std::ops::Range;
-
 use super::decode::{PANEL, Row, append, attend, cache_block, cache_len, linear, pack};
 use super::pool::{Pool, Shared};
 use super::vocab::{Sums, score_row};
@@ -30,11 +28,37 @@ pub(super) fn matmul(pool: &Pool, call: MatMul, x: &[f32], w: &[f32], y: &mut [f
     });
 }
 
-/// A span, with the keys and values that it attends to as a cache of one block.
+/// A span, with the blocks of the keys and values that it attends to.
 struct Cached {
     span: RowSpan,
-    tokens: usize,
-    cache: Range<usize>,
+    /// Those of its prefix that are full, then its own.
+    blocks: Vec<u32>,
+    /// Number of the first.
+    shared: usize,
+}
+
+/// Where the keys and values of all spans lie: full blocks of a prefix once, what is left of it with each of
+/// those that have it.
+fn cached(spans: &RowSpans, tokens: usize) -> (Vec<Cached>, usize) {
+    let (mut all, mut count): (Vec<Cached>, usize) = (vec![], 0);
+    for family in spans.families() {
+        let first = family.start;
+        for number in family {
+            let span = spans.span(number);
+            let shared = span.prefix.len() / tokens;
+            let own = (span.keys() - shared * tokens).div_ceil(tokens);
+            let own = count as u32..(count + own) as u32;
+            count = own.end as usize;
+            let of_prefix = all.get(first).map(|it| &it.blocks[..shared]);
+            let blocks = of_prefix.unwrap_or_default().iter().copied();
+            all.push(Cached {
+                blocks: blocks.chain(own).collect(),
+                span,
+                shared,
+            });
+        }
+    }
+    (all, count)
 }
 
 pub(super) fn attention(
@@ -45,55 +69,54 @@ pub(super) fn attention(
     out: &mut [f32],
     lse: &mut [f32],
 ) {
-    let width = shape.qkv_cols();
-    let (mut all, mut of_row, mut end) = (vec![], vec![], 0);
-    for span in spans.iter() {
-        let tokens = cache_block(span.keys());
-        let cache = end..end + cache_len(shape, tokens);
-        end = cache.end;
-        of_row.resize(span.rows.end, all.len());
-        all.push(Cached {
-            span,
-            tokens,
-            cache,
-        });
-    }
+    let (width, tokens) = (shape.qkv_cols(), cache_block(1));
+    let block_len = cache_len(shape, tokens);
+    let (all, count) = cached(spans, tokens);
+    let of_row: Vec<usize> = all
+        .iter()
+        .enumerate()
+        .flat_map(|(number, it)| it.span.rows.clone().map(move |_| number))
+        .collect();
     assert_eq!(of_row.len() * width, qkv.len(), "every row is in a span");
-    pool.scratch(end, |cache| {
+    pool.scratch(count * block_len, |cache| {
         let memory = Shared::new(cache);
         pool.for_each(all.len(), |number| {
             let Cached {
                 span,
-                tokens,
-                cache,
+                blocks,
+                shared,
             } = &all[number];
-            // SAFETY: this part belongs to this span, so to this task.
-            let block = unsafe { memory.slice(cache.start, cache.len()) };
-            let mut table = BlockTable::new(1, 1, *tokens);
-            table.set(0, &[0]);
+            let own = &blocks[*shared..];
+            let Some(first) = own.first() else {
+                return;
+            };
+            // SAFETY: these blocks belong to this span, so to this task.
+            let own_memory =
+                unsafe { memory.slice(*first as usize * block_len, own.len() * block_len) };
+            // As a cache of its own, whose blocks are numbered from 0.
+            let mut table = BlockTable::new(1, own.len(), tokens);
+            table.set(0, &(0..own.len() as u32).collect::<Vec<_>>());
+            let left = span.prefix.start + shared * tokens..span.prefix.end;
             let mut position = 0;
-            for rows in [&span.prefix, &span.rows] {
+            for rows in [left, span.rows.clone()] {
                 let places = (position..).take(rows.len());
                 let places = places.map(|position| CacheRow { slot: 0, position });
                 let places: Vec<_> = places.collect();
                 let qkv = &qkv[rows.start * width..rows.end * width];
-                append(shape, &table, &places, qkv, block);
+                append(shape, &table, &places, qkv, own_memory);
                 position += rows.len() as u32;
             }
         });
         let (cache, lse) = (&*cache, Shared::new(lse));
         pool.blocks(out, shape.out_cols(), |row, out| {
-            let Cached {
-                span,
-                tokens,
-                cache: place,
-            } = &all[of_row[row]];
+            let Cached { span, blocks, .. } = &all[of_row[row]];
+            let known = span.prefix.len() + row - span.rows.start + 1;
             let row_of = Row {
                 shape,
-                tokens: *tokens,
-                blocks: &[0],
-                cache: &cache[place.clone()],
-                known: span.prefix.len() + row - span.rows.start + 1,
+                tokens,
+                blocks: &blocks[..known.div_ceil(tokens)],
+                cache,
+                known,
             };
             // SAFETY: these numbers belong to this row, so to this task.
             let lse = unsafe { lse.slice(row * shape.heads, shape.heads) };
@@ -154,4 +177,24 @@ pub(super) fn vocab(
             }
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixty-four replies of five tokens to a prompt of a thousand: the prompt's blocks are there once.
+    #[test]
+    fn a_prefix_is_cached_once() {
+        let bounds: Vec<u32> = (0..=65)
+            .map(|at: u32| 1000 * at.min(1) + 5 * at.saturating_sub(1))
+            .collect();
+        let spans = RowSpans::sharing(bounds, vec![0; 65]);
+        let (all, count) = cached(&spans, 16);
+        assert_eq!(count, 63 + 64);
+        assert_eq!(all[0].blocks, (0..63).collect::<Vec<_>>());
+        // Eight rows of the prompt's last block, and five of its own.
+        assert_eq!((all[9].shared, all[9].blocks[62]), (62, 63 + 8));
+        assert_eq!(all[9].blocks[..62], all[0].blocks[..62]);
+    }
 }

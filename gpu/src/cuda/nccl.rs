@@ -64,7 +64,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use form::NcclError;
-use form::agree;
+use form::{agree, compare};
 pub use library::NcclLibrary;
 use library::{Comm, Refusal, Span};
 use odeon_diagnosis::collective::Log;
@@ -180,6 +180,20 @@ impl<C: Card> Nccl<C> {
         nccl.taken(held, &begun)?.flights.clear();
         nccl.barrier()?;
         Ok(nccl)
+    }
+
+    /// Compares the versions and the devices of all ranks over a communicator on the processor, which stays
+    /// usable whatever comes out: every rank calls it, before [`form`](Self::form) that takes the communicator.
+    ///
+    /// # Errors
+    ///
+    /// [`NcclError::Versions`] and [`NcclError::SharedDevice`] on every rank alike; others where the
+    /// comparison itself fails.
+    pub fn fits<K>(comm: &mut K, cuda: &Cuda<C>, library: &NcclLibrary) -> Result<(), NcclError>
+    where
+        K: Collective<Buffer<f32> = [f32]>,
+    {
+        compare(comm, &cuda.card, library)
     }
 
     /// The first failure, as whoever found it told; every call fails from then on.

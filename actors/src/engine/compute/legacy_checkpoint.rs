@@ -44,7 +44,10 @@ pub(super) struct LegacyCheckpoint {
 
 /// Returns true when there may be some.
 pub(super) fn any(folder: &Path) -> bool {
-    folder.join(LATEST).exists()
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    // A crash may have left folders that nothing names.
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| name == LATEST || name.to_string_lossy().starts_with("warmup-"))
 }
 
 /// The latest of them; `None` when there is none.
@@ -230,7 +233,11 @@ fn name_complete(folder: &Path, complete: &[(Progress, String)]) -> Result<(), F
         move |error: std::io::Error| Failure::error(format!("{place}: {error}"))
     };
     if lines.is_empty() {
-        fs::remove_file(&latest).map_err(io("removing", &latest))?;
+        match fs::remove_file(&latest) {
+            // Another rank may have been quicker.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.map_err(io("removing", &latest))?,
+        }
     } else {
         fs::write(&fresh, lines).map_err(io("writing", &fresh))?;
         sync_one(&fresh)?;

@@ -3,14 +3,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use odeon::Failure;
 use odeon::collective::{Collective, Reduce};
 use odeon::group::Communicator;
+use odeon::{Failure, telemetry};
 use odeon_algorithms::train::{Peers, on_host};
 use odeon_gpu::any::AnyBuffer;
 use odeon_gpu::cuda::card::Card;
-use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
-use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, Gpu};
+use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
+use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, CudaError, Gpu};
 use odeon_gpu::{Any, Backend};
 
 /// A rank, with that over which it adds up numbers.
@@ -26,8 +26,8 @@ enum Way {
     /// Memory of the host.
     Host(Mutex<Communicator>),
     Cards(Box<Cards<Gpu>>),
-    /// The others were lost while cards were to be joined.
-    Lost,
+    /// Nobody: the others were lost, or this rank has left them.
+    Nobody,
 }
 
 impl std::fmt::Debug for Gang {
@@ -50,6 +50,11 @@ impl Gang {
         self.rank
     }
 
+    /// Leaves the others, who know at once: without it they would wait for this rank at their next sum.
+    pub(crate) fn leave(&mut self) {
+        self.way = Way::Nobody;
+    }
+
     /// The ranks, joined where these compute: by NCCL between cards if all of them have it, else over the host.
     /// All ranks call it together the first time.
     ///
@@ -60,7 +65,7 @@ impl Gang {
         backend: &Any,
     ) -> Result<&mut dyn Peers<Any, Error = Failure>, Failure> {
         if matches!(self.way, Way::Open(_))
-            && let Way::Open(comm) = std::mem::replace(&mut self.way, Way::Lost)
+            && let Way::Open(comm) = std::mem::replace(&mut self.way, Way::Nobody)
         {
             let comm = comm.into_inner().unwrap_or_else(PoisonError::into_inner);
             self.way = joined(comm, backend)?;
@@ -70,27 +75,26 @@ impl Gang {
 }
 
 /// See [`Gang::on`].
-fn joined(mut comm: Communicator, backend: &Any) -> Result<Way, Failure> {
-    let Any::Cuda(cuda) = backend else {
-        return Ok(Way::Host(Mutex::new(comm)));
-    };
-    let library = NcclLibrary::load();
-    // One that lacks it has all go over the host.
-    let mut having = [if library.is_ok() { 1.0 } else { 0.0 }];
-    comm.all_reduce(&mut having, Reduce::Sum)
-        .map_err(Failure::error)?;
-    let world = comm.membership().world();
-    match library {
-        Ok(library) if having[0] as usize == world => {
-            Ok(Way::Cards(Box::new(Cards::form(comm, cuda, &library)?)))
+fn joined(comm: Communicator, backend: &Any) -> Result<Way, Failure> {
+    let host = |comm| Way::Host(Mutex::new(comm));
+    match backend {
+        Any::Cuda(cuda) if comm.membership().world() > 1 => {
+            Ok(match Cards::join(comm, cuda, NcclLibrary::load())? {
+                Joined::Cards(cards) => Way::Cards(cards),
+                Joined::Host(comm) => host(comm),
+            })
         }
-        library => {
-            let why = library.err().map(|error| error.to_string());
-            let why = why.unwrap_or_else(|| "another rank has no NCCL".to_owned());
-            tracing::warn!(%why, "gradients of cards are added up on the host");
-            Ok(Way::Host(Mutex::new(comm)))
-        }
+        _ => Ok(host(comm)),
     }
+}
+
+/// The way in which ranks with a card each came together.
+#[derive(Debug)]
+pub enum Joined<C: Card> {
+    /// Their cards.
+    Cards(Box<Cards<C>>),
+    /// Memory of the host, since NCCL cannot be had for all of them.
+    Host(Communicator),
 }
 
 impl Peers<Any> for Gang {
@@ -108,7 +112,7 @@ impl Peers<Any> for Gang {
                 summed.map_err(Failure::error)
             }
             Way::Cards(cards) => cards.sum(numbers),
-            Way::Lost => Err(Failure::error("the ranks were not joined")),
+            Way::Nobody => Err(Failure::error("this rank has left the others")),
         }
     }
 
@@ -132,29 +136,53 @@ pub struct Cards<C: Card = Gpu> {
 }
 
 impl<C: Card> Cards<C> {
-    /// Joins the cards of all ranks; every rank calls it.
+    /// Joins the cards of all ranks, where each has NCCL in the same version and a card of its own; else all of
+    /// them are left with their communicator, and a warning says why. Every rank calls it.
     ///
     /// # Errors
     /// A rank is lost, or NCCL refuses.
-    pub fn form(
-        comm: Communicator,
+    pub fn join(
+        mut comm: Communicator,
         cuda: &Cuda<C>,
-        library: &NcclLibrary,
-    ) -> Result<Self, Failure> {
-        let nccl = Nccl::form(comm.into_inner(), cuda, library).map_err(Failure::error)?;
-        Ok(Self {
-            cuda: cuda.clone(),
-            nccl: Mutex::new(nccl),
-        })
+        library: Result<NcclLibrary, CudaError>,
+    ) -> Result<Joined<C>, Failure> {
+        let mut having = [if library.is_ok() { 1.0 } else { 0.0 }];
+        comm.all_reduce(&mut having, Reduce::Sum)
+            .map_err(Failure::error)?;
+        let all_have = having[0] as usize == comm.membership().world();
+        let why = match library {
+            Err(error) => error.to_string(),
+            Ok(_) if !all_have => "another rank has no NCCL".to_owned(),
+            Ok(library) => match Nccl::fits(&mut comm, cuda, &library) {
+                Ok(()) => {
+                    let nccl = Nccl::form(comm.into_inner(), cuda, &library);
+                    return Ok(Joined::Cards(Box::new(Self {
+                        cuda: cuda.clone(),
+                        nccl: Mutex::new(nccl.map_err(Failure::error)?),
+                    })));
+                }
+                Err(why @ (NcclError::Versions { .. } | NcclError::SharedDevice { .. })) => {
+                    why.to_string()
+                }
+                Err(error) => return Err(Failure::error(error)),
+            },
+        };
+        tracing::warn!(%why, "gradients of cards are added up on the host");
+        Ok(Joined::Host(comm))
     }
 
     fn sum_all(&mut self, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
         let nccl = self.nccl.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let all = 0..Cuda::len(numbers);
+        let (all, span) = (0..Cuda::len(numbers), telemetry::span("all_reduce"));
         let mut numbers = Cuda::view_mut(numbers, all).elements();
-        nccl.all_reduce(&mut numbers, Reduce::Sum)
-            .and_then(|()| nccl.wait())
-            .map_err(Failure::error)
+        let summed = nccl
+            .all_reduce(&mut numbers, Reduce::Sum)
+            .and_then(|()| nccl.wait());
+        match &summed {
+            Ok(()) => span.end(),
+            Err(_) => span.fail(),
+        }
+        summed.map_err(Failure::error)
     }
 }
 

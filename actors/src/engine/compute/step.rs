@@ -29,11 +29,12 @@ pub(crate) struct Stepped {
 /// One step of an optimiser, alone or with others.
 ///
 /// # Errors
-/// The work cannot be computed, or another rank is lost. The weights are as they were.
+/// The work cannot be computed, or another rank is lost. The weights are as they were, unless only the sum of
+/// losses was left to do. This rank has left the others then.
 pub(crate) fn step<W: StepWork<Error = Failure>>(
     optimizer: &mut Optimizer,
     work: &mut W,
-    peers: Option<&mut Gang>,
+    mut peers: Option<&mut Gang>,
     learning: Learning,
 ) -> Result<Stepped, Failure> {
     let plan = plan(&StepShape::of(
@@ -51,11 +52,17 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         }
         last = now;
     };
-    let peers = match peers {
-        Some(peers) => Some(peers.on(optimizer.model().backend())?),
-        None => None,
+    let backend = optimizer.model().backend().clone();
+    let done = match &mut peers {
+        Some(gang) => gang
+            .on(&backend)
+            .and_then(|peers| optimizer.run(&plan, work, Some(peers), &mut after)),
+        None => optimizer.run(&plan, work, None::<&mut Gang>, &mut after),
     };
-    let outcome = optimizer.run(&plan, work, peers, &mut after)?;
+    if let (Err(_), Some(gang)) = (&done, peers) {
+        gang.leave();
+    }
+    let outcome = done?;
     if outcome.update.is_some_and(|update| !update.applied) {
         tracing::warn!("the gradient was not finite; the step changed nothing");
     }

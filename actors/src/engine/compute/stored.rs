@@ -30,7 +30,8 @@ pub fn latest_model(folder: &Path) -> Result<Option<PathBuf>, Failure> {
 /// Returns true when a path is the folder of one checkpoint.
 #[must_use]
 pub fn is_checkpoint(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
+    // Other tools have model folders with a file of that name.
+    path.join(MANIFEST).is_file() && !path.join("config.json").is_file()
 }
 
 /// A checkpoint with a policy.

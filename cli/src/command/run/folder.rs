@@ -53,10 +53,14 @@ impl RunFolder {
 
     /// Why the run in it failed, and what to do about that.
     pub(super) fn failed(&self, error: &anyhow::Error) -> anyhow::Error {
-        let advice = if self.progress().is_some() {
-            "once that is mended, running it again goes on from its checkpoint"
-        } else {
-            "it has no checkpoint yet, so running it again, once that is mended, begins anew"
+        let advice = match self.progress() {
+            Ok(Some(_)) => "once that is mended, running it again goes on from its checkpoint",
+            Ok(None) => {
+                "it has no checkpoint yet, so running it again, once that is mended, begins anew"
+            }
+            Err(_) => {
+                "its checkpoint cannot be read: restore that from a copy, or begin anew with --fresh"
+            }
         };
         let place = self.path.display();
         anyhow!("the run in {place} failed: {error:#}; {advice}")
@@ -71,7 +75,7 @@ impl RunFolder {
     }
 
     /// Where the run goes on: supervised and reinforced steps of its checkpoint.
-    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+    pub(super) fn progress(&self) -> Result<Option<(u64, u64)>> {
         progress(&self.path)
     }
 }
@@ -101,10 +105,41 @@ pub(super) fn check_writable(source: &Source, folder: &Path) -> Result<(), Recip
     Ok(())
 }
 
+/// A run of reinforcement learning does not go on where one of pretraining was, nor the other way round.
+pub(super) fn check_kind(source: &Source, folder: &Path) -> Result<()> {
+    let there = Source::read(&folder.join(RECIPE)).ok();
+    let Some(before) = there.filter(|_| folder.join(CHECKPOINT).exists()) else {
+        return Ok(());
+    };
+    let kind = |pretrains| match pretrains {
+        true => "pretraining",
+        false => "reinforcement learning",
+    };
+    let (before, now) = (before.pretrains(), source.pretrains());
+    if before != now {
+        let what = format!(
+            "the run in {} is one of {}, and this recipe is one of {}: choose another run.name, or begin \
+             anew with --fresh",
+            folder.display(),
+            kind(before),
+            kind(now)
+        );
+        return Err(source.error("run", "name", &what).into());
+    }
+    Ok(())
+}
+
 /// A run that has a checkpoint goes on only with what the checkpoint was made with.
 pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
     let folder = recipe.folder();
-    if progress(&folder).is_none() {
+    check_kind(source, &folder)?;
+    let saved = progress(&folder).with_context(|| {
+        format!(
+            "the checkpoint in {} cannot be read: restore it from a copy, or begin anew with --fresh",
+            folder.display()
+        )
+    })?;
+    if saved.is_none() {
         return Ok(());
     }
     let path = folder.join(RECIPE);
@@ -136,17 +171,16 @@ pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
 /// Steps done, when the run in this folder has come to the end that the recipe asks for.
 pub(super) fn finished(recipe: &Recipe) -> Option<u64> {
     let folder = recipe.folder();
-    let (warmup, version) = progress(&folder)?;
+    let (warmup, version) = progress(&folder).ok()??;
     let told = matches!(reports(&folder).last(), Some(Report::Finished(_)));
     let steps = warmup >= recipe.warmup.steps && version >= recipe.rl.steps_in_all();
     (told && steps).then_some(version)
 }
 
 /// Supervised and reinforced steps of the checkpoint.
-fn progress(run: &Path) -> Option<(u64, u64)> {
-    // Whoever goes on from a broken one says what is the matter.
-    let saved = saved_progress(&run.join(CHECKPOINT)).ok()??;
-    Some((saved.warmup, saved.version))
+fn progress(run: &Path) -> Result<Option<(u64, u64)>> {
+    let saved = saved_progress(&run.join(CHECKPOINT)).map_err(|failure| anyhow!("{failure}"))?;
+    Ok(saved.map(|saved| (saved.warmup, saved.version)))
 }
 
 /// The first field that differs, and both values. No fields means all of them.

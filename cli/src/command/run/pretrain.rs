@@ -85,6 +85,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
 /// A run that has a checkpoint goes on only with what that was made with.
 fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
     let path = recipe.folder();
+    folder::check_kind(source, &path)?;
     if lines::<Report>(&path)
         .iter()
         .all(|report| !matches!(report, Report::Saved { .. }))

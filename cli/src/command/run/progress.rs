@@ -57,6 +57,8 @@ struct Steps {
     first: Vec<f64>,
     last: VecDeque<StepReport>,
     staleness_max: u64,
+    /// See [`StepStats::sampling_gap`](odeon_actors::engine::StepStats::sampling_gap).
+    sampling_gap: Option<f64>,
     /// Without those of the first step: they were made before its report.
     tokens_behind_first: u64,
 }
@@ -68,6 +70,8 @@ impl Steps {
         }
         self.count += 1;
         self.staleness_max = self.staleness_max.max(step.staleness_max);
+        let gaps = [self.sampling_gap, step.stats.sampling_gap];
+        self.sampling_gap = gaps.into_iter().flatten().reduce(f64::max);
         if self.first.len() < WINDOW {
             self.first.push(step.reward);
         }
@@ -275,6 +279,15 @@ impl Display {
             rows.push(vec![
                 format!("largest staleness, steps{since}"),
                 told.staleness_max.to_string(),
+            ]);
+        }
+        if let Some(gap) = told.sampling_gap {
+            rows.push(vec![
+                format!("training from sampling, nats{since}"),
+                match gap {
+                    0.0 => "0, to the bit".to_owned(),
+                    gap => format!("at most {gap:.0e}"),
+                },
             ]);
         }
         if let Some(speed) = self.tokens_per_second() {

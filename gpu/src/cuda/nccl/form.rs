@@ -87,24 +87,37 @@ fn bytes(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().map(|number| *number as u8).collect()
 }
 
+/// Compares versions and devices of all ranks.
+pub(super) fn compare<K, C: Card>(
+    comm: &mut K,
+    card: &Arc<C>,
+    library: &NcclLibrary,
+) -> Result<(), NcclError>
+where
+    K: Collective<Buffer<f32> = [f32]>,
+{
+    let world = comm.membership().world();
+    let own = Introduction {
+        version: library.version(),
+        device: card.identity()?,
+    };
+    let mut all = vec![0.0; world * CARD_BYTES];
+    comm.all_gather::<f32>(numbers(&own.encode()).as_slice(), all.as_mut_slice())?;
+    let all: Vec<Introduction> = bytes(&all)
+        .chunks_exact(CARD_BYTES)
+        .map(Introduction::decode)
+        .collect();
+    fitting(&all)
+}
+
 /// Agrees on the version, the devices and a new communicator's name.
 pub(super) fn agree<X: Transport, C: Card>(
     comm: &mut Communicator<X>,
     card: &Arc<C>,
     library: &NcclLibrary,
 ) -> Result<UniqueId, NcclError> {
-    let (rank, world) = (comm.membership().rank, comm.membership().world());
-    let own = Introduction {
-        version: library.version(),
-        device: card.identity()?,
-    };
-    let mut all = vec![0.0; world * CARD_BYTES];
-    comm.all_gather(&numbers(&own.encode()), &mut all)?;
-    let all: Vec<Introduction> = bytes(&all)
-        .chunks_exact(CARD_BYTES)
-        .map(Introduction::decode)
-        .collect();
-    fitting(&all)?;
+    let rank = comm.membership().rank;
+    compare(comm, card, library)?;
 
     // One byte says whether the first rank has a name to give.
     let made = (rank == 0).then(|| library.unique_id());
