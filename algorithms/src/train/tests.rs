@@ -606,7 +606,18 @@ fn tokens_that_are_not_predicted_are_read_and_have_no_part_in_the_loss() {
 /// rounding.
 #[test]
 fn a_prompt_that_is_shared_has_the_gradient_of_all_who_share_it() {
-    for config in [config(), mixture()] {
+    let critic = ModelConfig {
+        value_head: true,
+        ..config()
+    };
+    // The last with tokens in replies that are read and not predicted, as those of tools are.
+    let cases = [
+        (config(), false),
+        (mixture(), false),
+        (critic, false),
+        (config(), true),
+    ];
+    for (config, reads) in cases {
         let tokens = |group: u32, sample: u32, length: u32| -> Vec<u32> {
             let prompt = (0..70 + group).map(|at| (at * at + group) % 23);
             prompt
@@ -627,8 +638,12 @@ fn a_prompt_that_is_shared_has_the_gradient_of_all_who_share_it() {
                 prompt: *prompt,
             })
             .collect();
-        let apart = Batch::pack(&sequences).unwrap();
-        let shared = Batch::pack_sharing(&sequences).unwrap();
+        let own = |batch: Batch| match reads {
+            true => batch.predicting(|row, at| (row + at) % 3 != 0),
+            false => batch,
+        };
+        let apart = own(Batch::pack(&sequences).unwrap());
+        let shared = own(Batch::pack_sharing(&sequences).unwrap());
         assert!(2 * shared.processed() < apart.processed());
         let pass = |batch: &Batch| {
             let mut trainer = Trainer::new(model(config.clone(), 2), TrainConfig::default());
@@ -642,6 +657,7 @@ fn a_prompt_that_is_shared_has_the_gradient_of_all_who_share_it() {
             pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
         assert!(worst(&one.scores.logprobs, &other.scores.logprobs) < 1e-5);
+        assert!(worst(&one.scores.values, &other.scores.values) < 1e-5);
         let largest = its.iter().fold(0.0f32, |top, g| top.max(g.abs()));
         let apart = worst(&its, &others);
         assert!(apart < 1e-5 * largest, "{apart} of {largest}");
