@@ -81,7 +81,7 @@ fn joined(comm: Communicator, backend: &Any) -> Result<Way, Failure> {
         Any::Cuda(cuda) if comm.membership().world() > 1 => {
             Ok(match Cards::join(comm, cuda, NcclLibrary::load())? {
                 Joined::Cards(cards) => Way::Cards(cards),
-                Joined::Host(comm) => host(comm),
+                Joined::Host(comm) => host(*comm),
             })
         }
         _ => Ok(host(comm)),
@@ -94,7 +94,7 @@ pub enum Joined<C: Card> {
     /// Their cards.
     Cards(Box<Cards<C>>),
     /// Memory of the host, since NCCL cannot be had for all of them.
-    Host(Communicator),
+    Host(Box<Communicator>),
 }
 
 impl Peers<Any> for Gang {
@@ -168,7 +168,7 @@ impl<C: Card> Cards<C> {
             },
         };
         tracing::warn!(%why, "gradients of cards are added up on the host");
-        Ok(Joined::Host(comm))
+        Ok(Joined::Host(Box::new(comm)))
     }
 
     fn sum_all(&mut self, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
