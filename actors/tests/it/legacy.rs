@@ -1,13 +1,11 @@
 //! Checkpoints of the layout before: they load, and go when the next one is saved.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, latest_model, read_model, saved_progress,
 };
 use odeon_actors::engine::{EngineSpec, Progress, TrainEngine};
-use odeon_actors::trajectory::{Batch, Observed, Trajectory};
 use odeon_algorithms::model::{LoraConfig, Model};
 use odeon_algorithms::train::{TrainConfig, Trainer};
 use odeon_checkpoint::export::{Export, export};
@@ -15,7 +13,7 @@ use odeon_checkpoint::{Opened, Storage, TensorName, Which};
 use odeon_gpu::Cpu;
 use serde_json::Value;
 
-use crate::versions::{order, reinforce, run_state, tiny, weights};
+use crate::versions::{batch, reinforce, run_state, tiny, weights};
 
 /// The names of tensors in the order of a trainer's buffers.
 fn names(spec: &ComputeSpec, critic: bool) -> Vec<String> {
@@ -212,34 +210,6 @@ async fn a_damaged_checkpoint_of_the_layout_before_is_refused_and_named() {
         let error = refused(3, 1);
         assert!(error.contains(words), "{error}");
         assert!(error.contains(&state.display().to_string()), "{error}");
-    }
-}
-
-fn batch(step: u64) -> Batch {
-    let trajectories = (0..4).map(|sample| {
-        let order = order(step, sample);
-        Trajectory {
-            id: order.id,
-            version: step - 1,
-            last_version: step - 1,
-            life: 1,
-            last_life: 1,
-            prompt: order.prompt,
-            response: vec![((step + u64::from(sample)) % 10) as u32; 2],
-            log_probs: vec![0.0; 2],
-            observed: Observed::default(),
-            waited: Duration::ZERO,
-            problem: step,
-            reward: 0.0,
-            correct: false,
-            cost: 0.0,
-        }
-    });
-    Batch {
-        step,
-        trajectories: trajectories.collect(),
-        group_size: 4,
-        ..Batch::default()
     }
 }
 

@@ -377,7 +377,7 @@ pub(crate) fn weights(trainer: &mut dyn TrainEngine) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn order(group: u64, sample: u32) -> Order {
+fn order(group: u64, sample: u32) -> Order {
     Order {
         id: SampleId { group, sample },
         prompt: Tokenizer::arithmetic().encode("1+2=").expect("a sum"),
@@ -717,6 +717,35 @@ fn a_damaged_checkpoint_is_refused_and_the_file_is_named() {
     }
 }
 
+/// Four replies to one sum, those of a step.
+pub(crate) fn batch(step: u64) -> Batch {
+    let trajectories = (0..4).map(|sample| {
+        let order = order(step, sample);
+        Trajectory {
+            id: order.id,
+            version: step - 1,
+            last_version: step - 1,
+            life: 1,
+            last_life: 1,
+            prompt: order.prompt,
+            response: vec![((step + u64::from(sample)) % 10) as u32; 2],
+            log_probs: vec![0.0; 2],
+            observed: Observed::default(),
+            waited: Duration::ZERO,
+            problem: step,
+            reward: 0.0,
+            correct: false,
+            cost: 0.0,
+        }
+    });
+    Batch {
+        step,
+        trajectories: trajectories.collect(),
+        group_size: 4,
+        ..Batch::default()
+    }
+}
+
 /// A critic, asked as a trainer does.
 struct Rated {
     system: System,
@@ -736,31 +765,7 @@ impl Rated {
     }
 
     fn batch(&self, step: u64) -> PackedBatch {
-        let trajectories = (0..4).map(|sample| {
-            let order = order(step, sample);
-            Trajectory {
-                id: order.id,
-                version: step - 1,
-                last_version: step - 1,
-                life: 1,
-                last_life: 1,
-                prompt: order.prompt,
-                response: vec![((step + u64::from(sample)) % 10) as u32; 2],
-                log_probs: vec![0.0; 2],
-                observed: Observed::default(),
-                waited: Duration::ZERO,
-                problem: step,
-                reward: 0.0,
-                correct: false,
-                cost: 0.0,
-            }
-        });
-        let batch = Batch {
-            step,
-            trajectories: trajectories.collect(),
-            group_size: 4,
-            ..Batch::default()
-        };
+        let batch = batch(step);
         PackedBatch::pack(&self.system.blobs(), &batch).expect("there is room")
     }
 
