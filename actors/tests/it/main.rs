@@ -11,6 +11,7 @@ mod judged;
 mod learned;
 mod legacy;
 mod pretrain;
+mod ranks;
 mod relays;
 mod reshard;
 mod rl;
