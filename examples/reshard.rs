@@ -21,6 +21,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         element_bytes: 2,
         tied: false,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

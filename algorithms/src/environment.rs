@@ -175,7 +175,7 @@ impl Environment {
     #[must_use]
     pub fn next(&self, own: &[u32], turns: usize) -> Next {
         let (opens, closes) = self.config.tool.marks();
-        let text = self.tokenizer.decode(own).unwrap_or_default();
+        let text = self.tokenizer.decode_reply(own).unwrap_or_default();
         let Some(text) = text.trim_end().strip_suffix(closes) else {
             return Next::GoesOn;
         };

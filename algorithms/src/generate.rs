@@ -249,7 +249,7 @@ impl<B: Backend> Generator<B> {
         config: ModelConfig,
         options: GeneratorConfig,
     ) -> Result<Self, ConfigError> {
-        config.check()?;
+        config.check_on(&backend)?;
         let weights = PackedModel::zeros(&backend, config);
         let block_tokens = backend.cache_block(options.block_tokens);
         // A lane's cache takes the longest sequence at least, so that the oldest always goes on.

@@ -1,4 +1,4 @@
-//! Decoder-only transformers of the Llama, Qwen2 and Mixtral families over the fused operations of
+//! Decoder-only transformers of the Llama, Mistral, Qwen2, Qwen3 and Mixtral families over the fused operations of
 //! [`odeon_gpu`].
 //!
 //! A [`Model`] is a configuration and one flat buffer of parameters with Hugging Face names. It can
@@ -13,6 +13,7 @@ pub(crate) mod block;
 mod config;
 mod lora;
 mod network;
+mod rope;
 mod scorer;
 mod vision;
 
@@ -23,8 +24,9 @@ use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
 pub use block::{LayerBlock, Mlp, Moe};
-pub use config::{ConfigError, ModelConfig, Rope};
+pub use config::{ConfigError, ModelConfig, Window};
 pub use lora::LoraConfig;
+pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
 pub use vision::{Pictures, VisionConfig};
 
@@ -82,7 +84,7 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// If the configuration contradicts itself.
     pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
-        config.check()?;
+        config.check_on(&backend)?;
         let (layout, places) = network::layout(&config);
         let params = backend.parameters(layout.len());
         Ok(Self {

@@ -53,6 +53,7 @@
 //!     element_bytes: 2,
 //!     tied: false,
 //!     qkv_bias: false,
+//!     out_bias: false,
 //!     head_norms: false,
 //!     value_head: false,
 //! };

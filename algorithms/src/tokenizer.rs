@@ -2,11 +2,17 @@
 //!
 //! A [`Tokenizer`] is made from a [`TokenizerSpec`], which carries everything it needs and travels
 //! in messages and checkpoints: a small alphabet of characters ([`TokenizerSpec::Chars`]), bytes as
-//! they are ([`TokenizerSpec::Bytes`]), or a byte-level BPE with its vocabulary
-//! ([`TokenizerSpec::Bpe`]), read from a Hugging Face directory or from the metadata of a GGUF file.
+//! they are ([`TokenizerSpec::Bytes`]), or subwords with their vocabulary
+//! ([`TokenizerSpec::Subword`]), read from a Hugging Face directory or from the metadata of a GGUF
+//! file.
 //!
 //! Text is always taken literally: special tokens written in it are encoded as the characters they
-//! are, so no text can end a turn of a conversation. Special tokens come in by their ids only.
+//! are, so no text can end a turn of a conversation. Special tokens come in by their ids, and from the
+//! chat template.
+//!
+//! What stands around a text follows from the tokenizer's description alone, as in `transformers`:
+//! [`before`](Tokenizer::before) and [`after`](Tokenizer::after) are what its post-processor puts
+//! there. That a token is called `bos_token` puts it nowhere.
 //!
 //! ```
 //! use odeon_algorithms::tokenizer::Tokenizer;
@@ -17,24 +23,24 @@
 //! # Ok::<(), odeon_algorithms::tokenizer::TokenizerError>(())
 //! ```
 
-mod bpe;
 mod bytes;
 mod chars;
 mod chat;
 mod error;
+mod subword;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use self::{bpe::Bpe, error::read};
 pub use self::{
-    bpe::BpeSpec,
     bytes::ByteTokenizer,
     chars::CharTokenizer,
     chat::{ChatTemplate, Message, Role},
     error::TokenizerError,
+    subword::SubwordSpec,
 };
+use self::{error::read, subword::Subword};
 use crate::weights::gguf::Gguf;
 
 /// Encodes text, decodes tokens, and knows the special tokens.
@@ -56,15 +62,15 @@ pub enum TokenizerSpec {
     },
     /// One token per byte.
     Bytes,
-    /// Byte-level byte-pair encoding.
-    Bpe(BpeSpec),
+    /// Subwords, as Hugging Face's files describe them.
+    Subword(SubwordSpec),
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
     Chars(CharTokenizer),
     Bytes(ByteTokenizer),
-    Bpe(Bpe),
+    Subword(Subword),
 }
 
 impl Tokenizer {
@@ -102,7 +108,7 @@ impl Tokenizer {
         let kind = match spec {
             TokenizerSpec::Chars { alphabet } => Kind::Chars(CharTokenizer::new(&alphabet)?),
             TokenizerSpec::Bytes => Kind::Bytes(ByteTokenizer),
-            TokenizerSpec::Bpe(spec) => Kind::Bpe(Bpe::new(spec)?),
+            TokenizerSpec::Subword(spec) => Kind::Subword(Subword::new(spec)?),
         };
         Ok(Self { kind })
     }
@@ -110,14 +116,13 @@ impl Tokenizer {
     /// Builds the tokenizer from the vocabulary, merges and chat template inside a GGUF file.
     ///
     /// # Errors
-    /// [`TokenizerError`] when the metadata is incomplete, or of another kind than byte-level
-    /// BPE.
+    /// [`TokenizerError`] when the metadata is incomplete, or of an unknown kind.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        Self::new(TokenizerSpec::Bpe(BpeSpec::from_gguf(gguf)?))
+        Self::new(TokenizerSpec::Subword(SubwordSpec::from_gguf(gguf)?))
     }
 
-    /// Reads a Hugging Face directory (`tokenizer.json` and `tokenizer_config.json`), or one that
-    /// holds the [`files`](Self::files) of another tokenizer.
+    /// Reads a Hugging Face directory ([`SubwordSpec::files`]), or one that holds the
+    /// [`files`](Self::files) of another tokenizer.
     ///
     /// # Errors
     /// [`TokenizerError`] when a file is absent or not understood.
@@ -131,17 +136,20 @@ impl Tokenizer {
         if directory.join(BYTES).exists() {
             return Ok(Self::bytes());
         }
-        Self::new(TokenizerSpec::Bpe(BpeSpec::from_directory(directory)?))
+        Self::new(TokenizerSpec::Subword(SubwordSpec::from_directory(
+            directory,
+        )?))
     }
 
     /// The names and contents of the files from which
-    /// [`from_directory`](Self::from_directory) makes an equal tokenizer.
+    /// [`from_directory`](Self::from_directory) makes an equal tokenizer, beside the `config.json` of its
+    /// model, which may name more tokens that end a reply.
     #[must_use]
-    pub fn files(&self) -> Vec<(&'static str, String)> {
+    pub fn files(&self) -> Vec<(&str, String)> {
         match &self.kind {
             Kind::Chars(chars) => vec![(CHARACTERS, chars.alphabet())],
             Kind::Bytes(_) => vec![(BYTES, "A token is a byte.\n".into())],
-            Kind::Bpe(bpe) => bpe.files(),
+            Kind::Subword(subword) => subword.files(),
         }
     }
 
@@ -153,42 +161,63 @@ impl Tokenizer {
                 alphabet: chars.alphabet(),
             },
             Kind::Bytes(_) => TokenizerSpec::Bytes,
-            Kind::Bpe(bpe) => TokenizerSpec::Bpe(bpe.spec().clone()),
+            Kind::Subword(subword) => TokenizerSpec::Subword(subword.spec().clone()),
         }
     }
 
-    /// Encodes text, without special tokens before or after it.
+    /// Encodes text, without the tokens before and after it.
     ///
     /// # Errors
-    /// [`TokenizerError::Character`] when an alphabet lacks a character. Bytes and byte-level BPE
-    /// encode any text.
+    /// [`TokenizerError::Character`] when an alphabet lacks a character. Others encode any text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
             Kind::Chars(chars) => chars.encode(text),
             Kind::Bytes(bytes) => Ok(bytes.encode(text)),
-            Kind::Bpe(bpe) => bpe.encode(text),
+            Kind::Subword(subword) => subword.encode(text),
         }
     }
 
-    /// Decodes tokens; special tokens leave no text. Byte sequences that are not UTF-8 become
-    /// replacement characters.
+    /// Encodes a text that stands by itself, as a prompt does: with the tokens before and after it.
     ///
     /// # Errors
-    /// [`TokenizerError::Token`] for an id outside the vocabulary.
+    /// As [`encode`](Self::encode).
+    pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let text = self.encode(text)?;
+        Ok([self.before(), &text, self.after()].concat())
+    }
+
+    /// Decodes the tokens of a text. Special tokens leave none, and so do ids that have none, such as
+    /// rows that pad an embedding. Byte sequences that are not UTF-8 become replacement characters.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Description`]: the decoder refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
-        if let Some(&token) = tokens
-            .iter()
-            .find(|&&token| token as usize >= self.vocabulary())
-        {
-            return Err(TokenizerError::Token {
-                token,
-                vocabulary: self.vocabulary(),
-            });
-        }
         match &self.kind {
             Kind::Chars(chars) => Ok(chars.decode(tokens)),
             Kind::Bytes(bytes) => Ok(bytes.decode(tokens)),
-            Kind::Bpe(bpe) => bpe.decode(tokens),
+            Kind::Subword(subword) => subword.decode(tokens),
+        }
+    }
+
+    /// Decodes tokens that stand behind others, as a reply behind its prompt: a space that they begin
+    /// with stays.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_reply(&self, tokens: &[u32]) -> Result<String, TokenizerError> {
+        match &self.kind {
+            Kind::Chars(_) | Kind::Bytes(_) => self.decode(tokens),
+            Kind::Subword(subword) => subword.decode_reply(tokens),
+        }
+    }
+
+    /// A token as people can read it: a special one by its name, others by their text, and one that has
+    /// none by nothing.
+    #[must_use]
+    pub fn piece(&self, token: u32) -> String {
+        match &self.kind {
+            Kind::Chars(_) | Kind::Bytes(_) => self.decode(&[token]).unwrap_or_default(),
+            Kind::Subword(subword) => subword.piece(token),
         }
     }
 
@@ -196,11 +225,11 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenizerError::NoChat`] when the tokenizer has no chat template, and
-    /// [`TokenizerError::UnknownTemplate`] when it has one that is not built in.
+    /// [`TokenizerError::Template`] when that is no Jinja or refuses the conversation.
     pub fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, TokenizerError> {
         match &self.kind {
             Kind::Chars(_) | Kind::Bytes(_) => Err(TokenizerError::NoChat),
-            Kind::Bpe(bpe) => bpe.encode_chat(messages),
+            Kind::Subword(subword) => subword.encode_chat(messages),
         }
     }
 
@@ -209,17 +238,18 @@ impl Tokenizer {
     pub fn chat(&self) -> Option<&ChatTemplate> {
         match &self.kind {
             Kind::Chars(_) | Kind::Bytes(_) => None,
-            Kind::Bpe(bpe) => bpe.spec().chat.as_ref(),
+            Kind::Subword(subword) => subword.chat(),
         }
     }
 
-    /// The number of token ids: the rows of the embedding.
+    /// The number of token ids, one more than the greatest: the rows that an embedding needs. That of a
+    /// model may have more.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
         match &self.kind {
             Kind::Chars(chars) => chars.vocabulary(),
             Kind::Bytes(_) => ByteTokenizer::VOCABULARY,
-            Kind::Bpe(bpe) => bpe.vocabulary(),
+            Kind::Subword(subword) => subword.vocabulary(),
         }
     }
 
@@ -229,27 +259,67 @@ impl Tokenizer {
         match &self.kind {
             Kind::Chars(_) => CharTokenizer::PAD,
             Kind::Bytes(_) => ByteTokenizer::PAD,
-            Kind::Bpe(bpe) => bpe.spec().pad,
+            Kind::Subword(subword) => subword.pad(),
         }
     }
 
-    /// The token to begin a sequence with, where the model expects one.
+    /// The tokens that stand before a text that stands by itself.
     #[must_use]
-    pub fn bos(&self) -> Option<u32> {
+    pub fn before(&self) -> &[u32] {
+        match &self.kind {
+            Kind::Chars(_) => &[CharTokenizer::BOS],
+            Kind::Bytes(_) => &[ByteTokenizer::BOS],
+            Kind::Subword(subword) => subword.before(),
+        }
+    }
+
+    /// The tokens that stand after a text that stands by itself, but for those that end a reply.
+    #[must_use]
+    pub fn after(&self) -> &[u32] {
+        match &self.kind {
+            Kind::Chars(_) | Kind::Bytes(_) => &[],
+            Kind::Subword(subword) => subword.after(),
+        }
+    }
+
+    /// The tokens that end a reply: the tokenizer's own, and those that the model's configurations
+    /// name. Never empty.
+    #[must_use]
+    pub fn ends(&self) -> &[u32] {
+        match &self.kind {
+            Kind::Chars(_) => &[CharTokenizer::EOS],
+            Kind::Bytes(_) => &[ByteTokenizer::EOS],
+            Kind::Subword(subword) => subword.ends(),
+        }
+    }
+
+    /// Returns true for a token that ends a reply.
+    #[must_use]
+    pub fn is_end(&self, token: u32) -> bool {
+        self.ends().contains(&token)
+    }
+
+    /// The token that training writes at the end of a reply: the first of [`ends`](Self::ends).
+    #[must_use]
+    pub fn eos(&self) -> u32 {
+        self.ends()[0]
+    }
+
+    /// What is odd in the tokenizer's files, and what is made of it.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        match &self.kind {
+            Kind::Chars(_) | Kind::Bytes(_) => &[],
+            Kind::Subword(subword) => subword.notes(),
+        }
+    }
+
+    /// The token that configurations of models name as the first of a sequence.
+    pub(crate) fn bos(&self) -> Option<u32> {
         match &self.kind {
             Kind::Chars(_) => Some(CharTokenizer::BOS),
             Kind::Bytes(_) => Some(ByteTokenizer::BOS),
-            Kind::Bpe(bpe) => bpe.spec().bos,
-        }
-    }
-
-    /// The token that ends a reply.
-    #[must_use]
-    pub fn eos(&self) -> u32 {
-        match &self.kind {
-            Kind::Chars(_) => CharTokenizer::EOS,
-            Kind::Bytes(_) => ByteTokenizer::EOS,
-            Kind::Bpe(bpe) => bpe.spec().eos,
+            Kind::Subword(subword) => subword.bos(),
         }
     }
 }

@@ -13,8 +13,9 @@
 
 mod error;
 mod fields;
+mod folder;
 pub(crate) mod gguf;
-mod gguf_llama;
+mod gguf_model;
 mod loaded;
 mod merge;
 mod model;
@@ -24,13 +25,14 @@ mod safetensors;
 pub use self::{
     error::{LoadError, SaveError},
     fields::{Family, ModelFields},
+    folder::{ModelFolder, directory_fields, load_directory},
     gguf::{Gguf, GgufTensor, GgufValue},
-    gguf_llama::{gguf_fields, load_gguf},
+    gguf_model::{gguf_fields, load_gguf},
     loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
     merge::{MergeError, Merged, PROVENANCE, Part, merge},
     model::{BuildError, FlatModel},
     quantised::Encoding,
-    safetensors::{StoredType, directory_fields, load_directory, save, texts},
+    safetensors::{StoredType, save, texts},
 };
 
 pub(crate) use self::safetensors::sha256;

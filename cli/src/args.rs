@@ -41,6 +41,9 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Make one model of several of one architecture: the weighted sum of their parameters
     Merge(MergeArgs),
+    /// Read a model's files, and tell what would be used of them and what is odd
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// List, show, check, cut anew and export checkpoints, in folders and on S3
     #[command(subcommand)]
     Ckpt(CkptCommand),
@@ -346,6 +349,28 @@ pub(crate) struct CkptArgs {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Read everything of a model: its configuration, its tokenizer, every number. The exit code is 0 where all
+    /// is in order, and 1 where something is odd or cannot be read
+    Check(ModelCheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelCheckArgs {
+    /// A model folder, a .gguf file, a run's folder, or a fetched model's name
+    pub(crate) model: String,
+    /// Show the tokens of a text, as the model reads it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// Put the text into the chat template, as what a person says
+    #[arg(long, requires = "text")]
+    pub(crate) chat: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum CkptCommand {
     /// List the checkpoints of a place, the oldest first
     Ls {
@@ -397,7 +422,7 @@ pub(crate) enum CkptCommand {
         /// Whose model
         #[arg(long, default_value = "actor")]
         role: String,
-        /// The type that parameters are stored as; unchanged unless told otherwise
+        /// The type that parameters are stored as; that of the model that the run began with unless told otherwise
         #[arg(long, value_enum)]
         dtype: Option<Stored>,
         /// A model folder whose configuration and tokenizer go along, where the checkpoint has none

@@ -40,7 +40,7 @@ mod waiter;
 
 use std::process::ExitCode;
 
-use crate::args::{Command, mistyped};
+use crate::args::{Command, ModelCommand, mistyped};
 
 fn main() -> ExitCode {
     let job = odeon_actors::job();
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Curves(args) => done(command::curves::run(&args)),
         Command::Simulate(args) => done(command::simulate::run(&args)),
         Command::Merge(args) => done(command::merge::run(&args)),
+        Command::Model(ModelCommand::Check(args)) => command::model::check::run(&args),
         Command::Ckpt(command) => done(command::ckpt::run(&command)),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),

@@ -37,6 +37,7 @@ const SMALL: Model = Model {
         heads: 16,
         kv_heads: 8,
         head_dim: 64,
+        window: None,
     },
     ffn: 2816,
     vocab: 32_000,
@@ -50,6 +51,7 @@ const LARGE: Model = Model {
         heads: 16,
         kv_heads: 8,
         head_dim: 128,
+        window: None,
     },
     ffn: 3072,
     vocab: 151_936,
@@ -107,7 +109,8 @@ impl Model {
             heads: self.attention.heads + self.attention.kv_heads,
             head_dim: self.attention.head_dim,
             row_stride: self.attention.qkv_cols(),
-            theta: 10_000.0,
+            frequencies: RopeShape::plain(10_000.0, self.attention.head_dim),
+            magnitude: 1.0,
             style: RopeStyle::HalfSplit,
         }
     }
@@ -297,7 +300,7 @@ fn sample(cuda: &B) {
         for (packed, cache) in &mut layers {
             cuda.rms_norm(1e-5, see!(x), see!(norm), put!(h), put!(inv));
             cuda.packed_linear(see!(h), &packed[0], put!(qkv), Store::Set);
-            cuda.rope(SMALL.rope(), &positions, put!(qkv));
+            cuda.rope(&SMALL.rope(), &positions, put!(qkv));
             cuda.cache_append(attention, &blocks, &rows, see!(qkv), put!(*cache));
             cuda.cache_attention(
                 attention,

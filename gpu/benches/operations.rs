@@ -171,6 +171,7 @@ impl Attention {
             heads,
             kv_heads: heads,
             head_dim,
+            window: None,
         };
         Self {
             spans: RowSpans::apart(

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RouteShape, Store,
-    VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision, RopeShape,
+    RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::{Cpu, CpuBuffer, PackedWeight};
@@ -362,12 +362,55 @@ impl Backend for Any {
         ));
     }
 
-    fn rope(&self, shape: RopeShape, positions: &[u32], rows: AnyViewMut<'_>) {
+    fn rope(&self, shape: &RopeShape, positions: &[u32], rows: AnyViewMut<'_>) {
         on!(self, b => b.rope(shape, positions, rows.pick()));
     }
 
-    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: AnyViewMut<'_>) {
+    fn rope_backward(&self, shape: &RopeShape, positions: &[u32], rows: AnyViewMut<'_>) {
         on!(self, b => b.rope_backward(shape, positions, rows.pick()));
+    }
+
+    fn head_norm(
+        &self,
+        shape: HeadNormShape,
+        x: AnyView<'_>,
+        weight: AnyView<'_>,
+        y: AnyViewMut<'_>,
+        inv_rms: AnyViewMut<'_>,
+    ) {
+        on!(self, b => b.head_norm(
+            shape,
+            x.pick(),
+            weight.pick(),
+            y.pick(),
+            inv_rms.pick(),
+        ));
+    }
+
+    fn head_norm_backward(
+        &self,
+        shape: HeadNormShape,
+        (x, inv_rms): (AnyView<'_>, AnyView<'_>),
+        weight: AnyView<'_>,
+        dy: AnyView<'_>,
+        dx: AnyViewMut<'_>,
+        dweight: Option<AnyViewMut<'_>>,
+    ) {
+        on!(self, b => b.head_norm_backward(
+            shape,
+            (x.pick(), inv_rms.pick()),
+            weight.pick(),
+            dy.pick(),
+            dx.pick(),
+            dweight.pick(),
+        ));
+    }
+
+    fn sees_windows(&self) -> bool {
+        match self {
+            Self::Cpu(cpu) => cpu.sees_windows(),
+            Self::Cuda(cuda) => cuda.sees_windows(),
+        }
     }
 
     fn shares_prefixes(&self) -> bool {

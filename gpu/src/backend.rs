@@ -8,7 +8,9 @@
 //! Each operation is deterministic for a fixed number of threads.
 
 use std::fmt::Debug;
+use std::num::NonZeroU32;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::block_table::BlockTable;
 use crate::spans::RowSpans;
@@ -172,8 +174,8 @@ pub enum RopeStyle {
 
 /// Rotary position embedding (Su et al. 2021, RoFormer) of the leading heads of each row, in place.
 ///
-/// Pair `i` of a head at position `p` turns by `p * theta^(-2i/head_dim)`.
-#[derive(Clone, Copy, Debug)]
+/// Pair `i` of a head at position `p` turns by `p * frequencies[i]`.
+#[derive(Clone, Debug)]
 pub struct RopeShape {
     /// Heads to turn, from the start of the row (queries, then keys).
     pub heads: usize,
@@ -181,10 +183,60 @@ pub struct RopeShape {
     pub head_dim: usize,
     /// Elements from a row to the next.
     pub row_stride: usize,
-    /// Base of the frequencies.
-    pub theta: f32,
+    /// Radians a position, one number a pair; see [`RopeShape::plain`].
+    pub frequencies: Arc<[f32]>,
+    /// Factor on what was turned, queries and keys alike: 1, unless positions are stretched in a way
+    /// that asks for another.
+    pub magnitude: f32,
     /// Pairing.
     pub style: RopeStyle,
+}
+
+impl RopeShape {
+    /// The frequencies of the paper, `theta^(-2i/head_dim)`.
+    #[must_use]
+    pub fn plain(theta: f32, head_dim: usize) -> Arc<[f32]> {
+        let of = |pair| f64::from(theta).powf(-2.0 * pair as f64 / head_dim as f64) as f32;
+        (0..head_dim / 2).map(of).collect()
+    }
+
+    pub(crate) fn check(&self, positions: usize, elements: usize) {
+        assert_eq!(elements, positions * self.row_stride, "one position a row");
+        assert!(
+            self.head_dim.is_multiple_of(2) && self.heads * self.head_dim <= self.row_stride,
+            "heads fit the row"
+        );
+        assert_eq!(self.frequencies.len(), self.head_dim / 2, "one a pair");
+    }
+}
+
+/// RMSNorm of each query and key head by itself, over rows that hold `[queries | keys | values]`: one
+/// weight for all query heads, one for all key heads (Qwen3). Values stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadNormShape {
+    /// The rows.
+    pub attention: AttentionShape,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl HeadNormShape {
+    /// Heads that are normed: numbers of `inv_rms` in a row.
+    #[must_use]
+    pub fn heads(self) -> usize {
+        self.attention.heads + self.attention.kv_heads
+    }
+
+    /// Panics unless weights and rows fit.
+    pub(crate) fn check(self, weight: usize, elements: usize, inv_rms: usize) {
+        let own = 2 * self.attention.head_dim;
+        assert_eq!(weight, own, "one weight an element of a query and of a key");
+        let rows = elements / self.attention.qkv_cols();
+        assert!(
+            elements == rows * self.attention.qkv_cols() && inv_rms == rows * self.heads(),
+            "rows of queries, keys and values, and a number for each head that is normed"
+        );
+    }
 }
 
 /// Causal grouped-query attention over rows that hold `[queries | keys | values]`.
@@ -196,9 +248,18 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+    /// Positions that a row sees, its own among them and the last of all; none where it sees all.
+    pub window: Option<NonZeroU32>,
 }
 
 impl AttentionShape {
+    /// Which of the `known` positions up to its own a row sees.
+    #[must_use]
+    pub fn seen(self, known: usize) -> Range<usize> {
+        let window = self.window.map_or(known, |window| window.get() as usize);
+        known.saturating_sub(window)..known
+    }
+
     /// Elements of a row of queries, keys and values.
     #[must_use]
     pub fn qkv_cols(self) -> usize {
@@ -403,9 +464,33 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     );
 
     /// Turns the leading heads of each row by its position, in place.
-    fn rope(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
+    fn rope(&self, shape: &RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
     /// Turns them back: the gradient of [`rope`](Self::rope).
-    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
+    fn rope_backward(&self, shape: &RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
+
+    /// `y = x` with queries and keys normed per head; `weight[2 head_dim]` is that of queries, then that
+    /// of keys. `inv_rms[rows, heads that are normed]` is kept for the backward pass.
+    fn head_norm(
+        &self,
+        shape: HeadNormShape,
+        x: Self::View<'_>,
+        weight: Self::View<'_>,
+        y: Self::ViewMut<'_>,
+        inv_rms: Self::ViewMut<'_>,
+    );
+    /// Backward of [`head_norm`](Self::head_norm), which `passed` its `x` and `inv_rms`; overwrites `dx`, and adds to `dweight`.
+    fn head_norm_backward(
+        &self,
+        shape: HeadNormShape,
+        passed: (Self::View<'_>, Self::View<'_>),
+        weight: Self::View<'_>,
+        dy: Self::View<'_>,
+        dx: Self::ViewMut<'_>,
+        dweight: Option<Self::ViewMut<'_>>,
+    );
+
+    /// True where rows may see a window alone ([`AttentionShape::window`]).
+    fn sees_windows(&self) -> bool;
 
     /// True where spans may have a prefix ([`RowSpans::sharing`]).
     fn shares_prefixes(&self) -> bool {

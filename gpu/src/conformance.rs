@@ -23,8 +23,8 @@ mod update;
 use crate::backend::Backend;
 
 pub use checks::{
-    attention, combine, decode, elementwise, gather, matmul, mixture, packed_linear, reductions,
-    rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
+    attention, combine, decode, elementwise, gather, head_norm, matmul, mixture, packed_linear,
+    reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
 pub use experts::{experts, route};
 pub use update::{TwoMoments, update};
@@ -42,8 +42,8 @@ pub const BACKWARD: f64 = 1e-4;
 #[macro_export]
 macro_rules! conformance_tests {
     ($backend:expr) => {
-        $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm rope attention
-            swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
+        $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm rope
+            attention swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
             transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(

@@ -13,6 +13,7 @@ mod attention;
 mod buffer;
 mod decode;
 mod gemm;
+mod head_norm;
 mod in_order;
 mod norm;
 mod pool;
@@ -29,7 +30,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{
-    AttentionShape, Backend, CacheRow, MatMul, RopeShape, RouteShape, Store, VocabGrad, VocabStats,
+    AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RouteShape, Store,
+    VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::spans::RowSpans;
@@ -213,12 +215,39 @@ impl Backend for Cpu {
         norm::backward(&self.pool, x, weight, inv_rms, dy, dx, dweight);
     }
 
-    fn rope(&self, shape: RopeShape, positions: &[u32], rows: &mut [f32]) {
+    fn rope(&self, shape: &RopeShape, positions: &[u32], rows: &mut [f32]) {
         norm::rope(&self.pool, shape, positions, 1.0, rows);
     }
 
-    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: &mut [f32]) {
+    fn rope_backward(&self, shape: &RopeShape, positions: &[u32], rows: &mut [f32]) {
         norm::rope(&self.pool, shape, positions, -1.0, rows);
+    }
+
+    fn head_norm(
+        &self,
+        shape: HeadNormShape,
+        x: &[f32],
+        weight: &[f32],
+        y: &mut [f32],
+        inv_rms: &mut [f32],
+    ) {
+        head_norm::forward(&self.pool, shape, x, weight, (y, inv_rms));
+    }
+
+    fn head_norm_backward(
+        &self,
+        shape: HeadNormShape,
+        passed: (&[f32], &[f32]),
+        weight: &[f32],
+        dy: &[f32],
+        dx: &mut [f32],
+        dweight: Option<&mut [f32]>,
+    ) {
+        head_norm::backward(&self.pool, shape, passed, weight, dy, dx, dweight);
+    }
+
+    fn sees_windows(&self) -> bool {
+        true
     }
 
     fn shares_prefixes(&self) -> bool {

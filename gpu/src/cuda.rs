@@ -48,8 +48,8 @@ mod vocab;
 use std::ops::Range;
 
 use crate::backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RouteShape, Store,
-    VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision, RopeShape,
+    RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::spans::RowSpans;
@@ -204,12 +204,40 @@ impl<C: Card> Backend for Cuda<C> {
         self.norm_backward(x, weight, inv_rms, dy, &dx, dweight.as_ref());
     }
 
-    fn rope(&self, shape: RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
+    fn rope(&self, shape: &RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
         self.turn(shape, positions, 1.0, &rows);
     }
 
-    fn rope_backward(&self, shape: RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
+    fn rope_backward(&self, shape: &RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
         self.turn(shape, positions, -1.0, &rows);
+    }
+
+    fn head_norm(
+        &self,
+        shape: HeadNormShape,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        y: CudaViewMut<'_, C>,
+        inv_rms: CudaViewMut<'_, C>,
+    ) {
+        self.norm_heads(shape, x, weight, &y, &inv_rms);
+    }
+
+    fn head_norm_backward(
+        &self,
+        shape: HeadNormShape,
+        passed: (CudaView<'_, C>, CudaView<'_, C>),
+        weight: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: CudaViewMut<'_, C>,
+        dweight: Option<CudaViewMut<'_, C>>,
+    ) {
+        self.norm_heads_backward(shape, passed, weight, dy, &dx, dweight.as_ref());
+    }
+
+    // The kernels of attention have no bound below.
+    fn sees_windows(&self) -> bool {
+        false
     }
 
     fn attention(

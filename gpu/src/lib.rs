@@ -69,8 +69,8 @@ pub mod update_rule;
 
 pub use any::Any;
 pub use backend::{
-    Addends, AttentionShape, Backend, CacheRow, MatMul, Precision, RopeShape, RopeStyle,
-    RouteShape, Store, Strides, VocabGrad, VocabStats,
+    Addends, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision, RopeShape,
+    RopeStyle, RouteShape, Store, Strides, VocabGrad, VocabStats,
 };
 pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};

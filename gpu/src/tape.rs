@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Backend, RopeShape, RouteShape, Store};
+use crate::backend::{AttentionShape, Backend, HeadNormShape, RopeShape, RouteShape, Store};
 use crate::spans::RowSpans;
 
 pub use plan::{Arena, Plan};
@@ -160,6 +160,13 @@ enum Op<B: Backend> {
         x: Var,
         weight: Param,
         eps: f32,
+        out: Var,
+        inv_rms: Var,
+    },
+    HeadNorm {
+        x: Var,
+        weight: Param,
+        shape: HeadNormShape,
         out: Var,
         inv_rms: Var,
     },
@@ -341,6 +348,27 @@ impl<B: Backend> Tape<B> {
         out
     }
 
+    /// RMSNorm of each query and key head of the packed rows `[queries | keys | values]`: the weight
+    /// of queries stands before that of keys. Nothing else may read `x`.
+    pub fn head_norm(&mut self, x: Var, weight: Param, shape: HeadNormShape) -> Var {
+        self.read_by(x);
+        let (rows, cols) = self.shape(x);
+        assert_eq!(
+            cols,
+            shape.attention.qkv_cols(),
+            "rows of queries, keys and values"
+        );
+        let (out, inv_rms) = (self.var(rows, cols), self.var(rows, shape.heads()));
+        self.ops.push(Op::HeadNorm {
+            x,
+            weight,
+            shape,
+            out,
+            inv_rms,
+        });
+        out
+    }
+
     /// Rotary embedding in place, so before anything else reads `x`.
     ///
     /// # Panics
@@ -485,6 +513,7 @@ impl<B: Backend> Op<B> {
             | Self::Route { x, .. }
             | Self::Experts { x, .. }
             | Self::RmsNorm { x, .. }
+            | Self::HeadNorm { x, .. }
             | Self::Rope { x, .. }
             | Self::SwiGlu { x, .. }
             | Self::Vocab { x, .. } => vec![*x],
@@ -503,6 +532,7 @@ impl<B: Backend> Op<B> {
             | Self::Experts { out, .. }
             | Self::Linear { out, .. }
             | Self::RmsNorm { out, .. }
+            | Self::HeadNorm { out, .. }
             | Self::Attention { out, .. }
             | Self::SwiGlu { out, .. }
             | Self::Custom { out, .. } => vec![*out],
@@ -514,7 +544,7 @@ impl<B: Backend> Op<B> {
     /// Written beside the outputs for the backward pass.
     fn saved(&self) -> Option<Var> {
         match self {
-            Self::RmsNorm { inv_rms, .. } => Some(*inv_rms),
+            Self::RmsNorm { inv_rms, .. } | Self::HeadNorm { inv_rms, .. } => Some(*inv_rms),
             Self::Attention { lse, .. } | Self::Vocab { lse, .. } => Some(*lse),
             _ => None,
         }
@@ -527,7 +557,9 @@ impl<B: Backend> Op<B> {
             Self::Linear { x, .. } | Self::Experts { x, .. } | Self::SwiGlu { x, .. } => vec![*x],
             Self::Route { out, .. } => vec![*out],
             Self::Combine { x, weights, .. } => vec![*x, *weights],
-            Self::RmsNorm { x, inv_rms, .. } => vec![*x, *inv_rms],
+            Self::RmsNorm { x, inv_rms, .. } | Self::HeadNorm { x, inv_rms, .. } => {
+                vec![*x, *inv_rms]
+            }
             Self::Attention { qkv, out, lse, .. } => vec![*qkv, *out, *lse],
             Self::Vocab { x, out, lse, .. } => vec![*x, out.logprob, out.entropy, *lse],
             Self::Custom { inputs, out, .. } => inputs
@@ -543,6 +575,7 @@ impl<B: Backend> Op<B> {
         let (a, b) = match self {
             Self::Embed { table: p, .. }
             | Self::RmsNorm { weight: p, .. }
+            | Self::HeadNorm { weight: p, .. }
             | Self::Vocab { head: p, .. } => (Some(p.set), None),
             Self::Experts { weights, .. } => (weights.first().map(|w| w.set), None),
             Self::Linear { weight, extras, .. } => {

@@ -459,6 +459,7 @@ async fn plans(most: usize) {
         element_bytes: 2,
         tied: false,
         qkv_bias: true,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

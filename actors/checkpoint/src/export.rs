@@ -166,7 +166,14 @@ pub async fn export(
             entry: entry.clone(),
         });
     }
-    let files = assigned(model, options)?;
+    let dtype = match options.dtype {
+        Some(dtype) => {
+            name_dtype(folder, dtype)?;
+            Some(dtype)
+        }
+        None => named_dtype(folder)?,
+    };
+    let files = assigned(model, options, dtype)?;
     let mut index = BTreeMap::new();
     for (number, tensors) in files.iter().enumerate() {
         let name = if files.len() == 1 {
@@ -216,6 +223,43 @@ pub async fn export(
     })
 }
 
+/// Types by their names in `config.json`.
+const NAMED: &[(&str, Dtype)] = &[
+    ("float32", Dtype::F32),
+    ("float16", Dtype::F16),
+    ("bfloat16", Dtype::BF16),
+];
+
+/// The keys of the type in `config.json`, of transformers from version 5 on and before.
+const DTYPE_KEYS: [&str; 2] = ["dtype", "torch_dtype"];
+
+/// The type that `config.json` names.
+fn named_dtype(folder: &Path) -> Result<Option<Dtype>, ExportError> {
+    let path = folder.join("config.json");
+    let text = fs::read(&path).map_err(at(&path))?;
+    // What is no JSON is of no use to anybody, and goes out as it came.
+    let config: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let name = DTYPE_KEYS.iter().find_map(|key| config.get(key)?.as_str());
+    Ok(NAMED.iter().find(|it| Some(it.0) == name).map(|it| it.1))
+}
+
+/// Has `config.json` name a type.
+fn name_dtype(folder: &Path, dtype: Dtype) -> Result<(), ExportError> {
+    let path = folder.join("config.json");
+    let text = fs::read(&path).map_err(at(&path))?;
+    let name = NAMED.iter().find(|it| it.1 == dtype).map(|it| it.0);
+    let config = serde_json::from_slice::<serde_json::Value>(&text);
+    let (Some(name), Ok(mut config)) = (name, config) else {
+        return Ok(());
+    };
+    let there = DTYPE_KEYS.iter().filter(|key| config.get(key).is_some());
+    let keys: Vec<&str> = there.copied().collect();
+    for key in keys {
+        config[key] = name.into();
+    }
+    fs::write(&path, format!("{config:#}\n")).map_err(at(&path))
+}
+
 /// Writes the files that go into the folder beside the tensors.
 async fn beside(stored: &Stored<'_>, folder: &Path, files: &[PathBuf]) -> Result<(), ExportError> {
     let Manifest {
@@ -246,11 +290,12 @@ type Assigned<'a> = (&'a String, &'a Tensor, Dtype);
 fn assigned<'a>(
     model: &'a BTreeMap<String, Tensor>,
     options: &Export,
+    dtype: Option<Dtype>,
 ) -> Result<Vec<Vec<Assigned<'a>>>, ExportError> {
     let mut files: Vec<Vec<Assigned<'_>>> = vec![vec![]];
     let mut filled = 0;
     for (name, tensor) in model {
-        let dtype = becomes(name, tensor.dtype, options.dtype)?;
+        let dtype = becomes(name, tensor.dtype, dtype)?;
         let bytes = bytes_as(tensor, dtype);
         if filled > 0 && filled + bytes > options.file_bytes {
             files.push(vec![]);

@@ -38,13 +38,13 @@ impl<'a> Transform<'a> {
 
     /// The samples of a record, in its order.
     ///
-    /// A sequence is the tokenizer's first token if it has one, the picture, the prompt, the text, and
-    /// the token that ends a reply.
+    /// A sequence is what the tokenizer puts before a text, the picture, the prompt, the text, what the
+    /// tokenizer puts after it, and the token that ends a reply, once.
     pub(crate) fn samples(&self, raw: &Raw<'_>, seed: u64) -> Result<Vec<Sample>, SkipReason> {
         if raw.text.trim().is_empty() {
             return Err(SkipReason::Empty);
         }
-        let mut tokens: Vec<u32> = self.tokenizer.bos().into_iter().collect();
+        let mut tokens: Vec<u32> = self.tokenizer.before().to_vec();
         let mut images = Vec::new();
         if let Some(pixels) = &raw.picture {
             let at = tokens.len() as u32;
@@ -62,7 +62,11 @@ impl<'a> Transform<'a> {
         } else {
             tokens.extend(text);
         }
-        tokens.push(self.tokenizer.eos());
+        tokens.extend(self.tokenizer.after());
+        let eos = self.tokenizer.eos();
+        if self.tokenizer.after().last() != Some(&eos) {
+            tokens.push(eos);
+        }
         self.fitted(tokens, prompt, images)
     }
 

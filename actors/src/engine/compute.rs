@@ -1,6 +1,7 @@
 //! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
 mod checkpoint;
+mod description;
 mod legacy_checkpoint;
 mod model_folder;
 mod peak;
@@ -25,11 +26,12 @@ use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
-use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, StoredType};
+use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, ModelFolder, StoredType};
 use odeon_gpu::cuda::GpuOptions;
 use odeon_gpu::{Any, Backend, Cpu};
 
 pub use checkpoint::saved_progress;
+pub use description::ModelDescription;
 pub use odeon_gpu::Device;
 pub use peers::{Cards, Joined};
 pub use reward::{RewardModel, check_reward_model};
@@ -118,6 +120,22 @@ pub enum ModelSource {
     Fresh(ModelConfig),
     /// A `.gguf` file, a folder with `config.json` and `model.safetensors`, or that of a checkpoint.
     Load(PathBuf),
+}
+
+impl ModelSource {
+    /// What the files of a model say that was made from this. `context` is the longest sequence of a new
+    /// one, in tokens.
+    pub(crate) fn fields(
+        &self,
+        config: &ModelConfig,
+        context: usize,
+    ) -> Result<ModelFields, Failure> {
+        let fields = ModelFields::of(config, context);
+        match self {
+            Self::Fresh(_) => Ok(fields),
+            Self::Load(path) => Ok(fields.made_from(&read_fields(path)?)),
+        }
+    }
 }
 
 /// Settings for sampling responses.
@@ -282,7 +300,8 @@ pub fn read_model(path: &Path) -> Result<LoadedModel, Failure> {
     }
 }
 
-/// Reads a model's architecture alone, from where [`read_model`] reads models.
+/// Reads a model's architecture, from where [`read_model`] reads models. That all its tensors are there is
+/// seen, without a look at their numbers.
 ///
 /// # Errors
 /// It is not there, broken, or of an unknown kind.
@@ -293,7 +312,8 @@ pub fn read_fields(path: &Path) -> Result<ModelFields, Failure> {
     } else if let Some(stored) = StoredModel::open(path)? {
         stored.fields()
     } else {
-        weights::directory_fields(path).map_err(Failure::error)
+        let folder = ModelFolder::open(path).map_err(Failure::error)?;
+        Ok(folder.fields().clone())
     }
 }
 

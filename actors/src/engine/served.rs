@@ -499,14 +499,18 @@ fn ask_of(spec: &ComputeSpec, reply: &Reply) -> Ask {
         },
         top_p: spec.sampling.top_p,
         seed: spec.seed_of(order.id) ^ further,
-        stop: spec.tokenizer.eos(),
+        ends: spec.tokenizer.ends().to_vec(),
         prompt,
     }
 }
 
 /// Returns true when nothing is left to ask for.
 fn is_whole(ask: &Ask, reply: &Reply) -> bool {
-    ask.tokens_max == 0 || reply.tokens.last() == Some(&ask.stop)
+    ask.tokens_max == 0
+        || reply
+            .tokens
+            .last()
+            .is_some_and(|last| ask.ends.contains(last))
 }
 
 /// Looks from time to time how much of its room the server uses.

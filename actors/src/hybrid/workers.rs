@@ -381,7 +381,7 @@ impl RewardWorker {
                 .task()
                 .problem(self.args.seed, Split::Train, reply.problem);
             // Tokens outside the vocabulary are no answer.
-            let text = self.args.tokenizer.decode(&reply.response);
+            let text = self.args.tokenizer.decode_reply(&reply.response);
             (problem, text.unwrap_or_default())
         };
         let texts: Vec<_> = replies.iter().map(text).collect();

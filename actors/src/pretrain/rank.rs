@@ -12,6 +12,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
+use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
 };
@@ -234,6 +235,8 @@ pub struct PretrainRank {
     args: RankArgs,
     place: ComputePlace,
     optimizer: Arc<Trainee>,
+    /// What the files of the model say of it.
+    fields: ModelFields,
     peers: Option<Gang>,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
@@ -267,7 +270,11 @@ impl PretrainRank {
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
         let optimizer = in_place(|| first(&args, &place))?;
+        let config = optimizer.model().config();
+        let fields = args.source.fields(config, args.context);
+        let fields = fields.map_err(Failure::fatal)?;
         Ok(Self {
+            fields,
             optimizer: Arc::new(Trainee(Mutex::new(optimizer))),
             place,
             copies: Copies::new(1),
@@ -365,9 +372,8 @@ impl PretrainRank {
             if self.args.rank == 0 {
                 blobs.push((checkpoint::DATA.to_owned(), save.data));
                 blobs.extend(state::owner_blobs(&optimizer)?);
-                let (context, tokenizer) = (self.args.context, &self.args.tokenizer);
-                let model = optimizer.model();
-                blobs.extend(state::companions(model, context, Some(tokenizer)));
+                let tokenizer = Some(&self.args.tokenizer);
+                blobs.extend(state::companions(&self.fields, tokenizer));
             }
             state::local(ACTOR, &optimizer)?
         };

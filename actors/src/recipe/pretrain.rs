@@ -17,7 +17,7 @@ use odeon_gpu::Device;
 use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RunSection};
-use crate::engine::compute::{ModelSource, read_tokenizer};
+use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::{HeldOut, PretrainPlan};
 
 /// A pretraining run.
@@ -369,12 +369,26 @@ impl PretrainRecipe {
         }
     }
 
+    /// The model that is loaded, where one is, beside the tokenizer of the text.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no row for a token that training writes.
+    pub fn loaded(&self, tokenizer: &Tokenizer) -> Result<Option<ModelDescription>, Failure> {
+        let Some(path) = &self.model.load else {
+            return Ok(None);
+        };
+        let described = ModelDescription::beside(Path::new(path), tokenizer.clone())?;
+        described.trains()?;
+        Ok(Some(described))
+    }
+
     /// The plan of the run, with its checkpoints in `checkpoint`.
     ///
     /// # Errors
-    /// The tokenizer or the device cannot be had.
+    /// The tokenizer, the model or the device cannot be had.
     pub fn plan(&self, checkpoint: PathBuf) -> Result<PretrainPlan, Failure> {
         let tokenizer = self.tokenizer()?;
+        self.loaded(&tokenizer)?;
         let device = self.run.device.parse().map_err(Failure::error)?;
         let model = &self.model;
         let source = match &model.load {

@@ -57,7 +57,11 @@ impl Cost {
         let Weigh(mut trajectory) = weigh;
         let response = &trajectory.response;
         // Tokens outside the vocabulary are no text.
-        let text = self.args.tokenizer.decode(response).unwrap_or_default();
+        let text = self
+            .args
+            .tokenizer
+            .decode_reply(response)
+            .unwrap_or_default();
         trajectory.cost = self.args.harm.of(response.len(), &text);
         trajectory
     }

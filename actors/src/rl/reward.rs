@@ -77,7 +77,7 @@ impl Bench {
         let task = self.referee.task();
         let problem = task.problem(self.seed, Split::Train, trajectory.problem);
         // Tokens outside the vocabulary are no answer.
-        let text = self.tokenizer.decode(&trajectory.response);
+        let text = self.tokenizer.decode_reply(&trajectory.response);
         let text = text.unwrap_or_default();
         let verdict = self.referee.judge(&problem, &text).await;
         let verdict = verdict.map_err(Failure::error)?;

@@ -581,11 +581,7 @@ pub fn encode_prompt(
     prompt: &str,
 ) -> Result<Vec<u32>, TokenizerError> {
     match style {
-        PromptStyle::Plain => {
-            let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
-            tokens.extend(tokenizer.encode(prompt)?);
-            Ok(tokens)
-        }
+        PromptStyle::Plain => tokenizer.encode_whole(prompt),
         PromptStyle::Chat => tokenizer.encode_chat(&[ChatTurn::user(prompt)]),
     }
 }

@@ -43,6 +43,7 @@ fn llama() -> ModelSpec {
         element_bytes: ELEMENT,
         tied: false,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

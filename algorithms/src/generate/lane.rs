@@ -1,7 +1,7 @@
 //! A share of the batch that one task runs through the whole network: its sequences, their caches
 //! and its activations.
 
-use odeon_gpu::{Backend, Store};
+use odeon_gpu::{Backend, HeadNormShape, Store};
 
 use super::sample::{draw, uniform};
 use super::slots::{Rows, Running, Slots};
@@ -29,6 +29,9 @@ struct Memory<B: Backend> {
     normed: B::Buffer,
     inv_rms: B::Buffer,
     qkv: B::Buffer,
+    /// The same with normed heads, and their norms, where the model has any.
+    head_normed: B::Buffer,
+    head_inv_rms: B::Buffer,
     attended: B::Buffer,
     /// What feed-forward parts use.
     block: Vec<B::Buffer>,
@@ -58,7 +61,7 @@ pub(super) struct LaneSize {
 impl<B: Backend> Lane<B> {
     pub(super) fn new(backend: &B, config: &ModelConfig, size: LaneSize) -> Self {
         let slots = size.slots;
-        let attention = config.attention();
+        let (attention, head_norm) = (config.attention(), config.head_norm());
         let cache = size.blocks * backend.cache_len(attention, size.block_tokens);
         let rows = slots + size.prefill;
         let alloc = |cols: usize| backend.alloc(rows * cols);
@@ -67,6 +70,8 @@ impl<B: Backend> Lane<B> {
             normed: alloc(config.dim),
             inv_rms: alloc(1),
             qkv: alloc(attention.qkv_cols()),
+            head_normed: alloc(head_norm.map_or(0, |_| attention.qkv_cols())),
+            head_inv_rms: alloc(head_norm.map_or(0, HeadNormShape::heads)),
             attended: alloc(attention.out_cols()),
             block: config
                 .block
@@ -134,7 +139,8 @@ impl<B: Backend> Lane<B> {
         let m = &mut self.memory;
         let embed = weights.param(&weights.places().embed);
         backend.gather(dim, tokens, embed, B::view_mut(&mut m.x, 0..n_x));
-        for ((place, layer), cache) in weights.layers().zip(&mut self.caches) {
+        let layers = weights.layers().zip(&mut self.caches);
+        for (number, ((place, layer), cache)) in layers.enumerate() {
             let whole = 0..B::len(cache);
             backend.rms_norm(
                 eps,
@@ -148,7 +154,18 @@ impl<B: Backend> Lane<B> {
             if let Some(bias) = &place.qkv_bias {
                 backend.add_bias(weights.param(bias), B::view_mut(&mut m.qkv, 0..n_qkv));
             }
-            backend.rope(rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
+            if let (Some(weight), Some(shape)) = (&place.head_norms, config.head_norm()) {
+                let heads = rows * shape.heads();
+                backend.head_norm(
+                    shape,
+                    B::view(&m.qkv, 0..n_qkv),
+                    weights.param(weight),
+                    B::view_mut(&mut m.head_normed, 0..n_qkv),
+                    B::view_mut(&mut m.head_inv_rms, 0..heads),
+                );
+                std::mem::swap(&mut m.qkv, &mut m.head_normed);
+            }
+            backend.rope(&rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
             let qkv = B::view(&m.qkv, 0..n_qkv);
             if !copies.is_empty() {
                 backend.cache_copy(block, copies, B::view_mut(cache, whole.clone()));
@@ -158,7 +175,7 @@ impl<B: Backend> Lane<B> {
             let dst = B::view_mut(cache, whole.clone());
             backend.cache_append(attention, table, places, qkv, dst);
             backend.cache_attention(
-                attention,
+                config.attention_of(number),
                 table,
                 places,
                 qkv,
@@ -167,6 +184,9 @@ impl<B: Backend> Lane<B> {
             );
             let x = B::view_mut(&mut m.x, 0..n_x);
             backend.packed_linear(B::view(&m.attended, 0..n_out), &layer.out, x, Store::Add);
+            if let Some(bias) = &place.out_bias {
+                backend.add_bias(weights.param(bias), B::view_mut(&mut m.x, 0..n_x));
+            }
             backend.rms_norm(
                 eps,
                 B::view(&m.x, 0..n_x),

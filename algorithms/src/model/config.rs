@@ -1,11 +1,14 @@
 //! The shape of a model.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use odeon_gpu::{AttentionShape, RopeShape, RopeStyle};
+use odeon_gpu::{AttentionShape, Backend, HeadNormShape, RopeShape, RopeStyle};
 
 use super::block::{LayerBlock, Widths};
+use super::rope::{Rope, RopeScaling};
 use super::vision::VisionConfig;
 use crate::setting::{Chosen, SettingError};
 
@@ -34,27 +37,33 @@ pub struct ModelConfig {
     pub rope_theta: f32,
     /// Which pairs the rotary embedding turns.
     pub rope: Rope,
+    /// The way in which positions are stretched.
+    pub rope_scaling: RopeScaling,
+    /// The layers that see the last tokens alone, where there are some.
+    pub window: Option<Window>,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
     /// True when the output head is the embedding table.
     pub tied_head: bool,
     /// True when queries, keys and values have a bias (Qwen2).
     pub qkv_bias: bool,
+    /// True when the product behind attention has a bias, too (Llama with `attention_bias`).
+    pub out_bias: bool,
+    /// True when queries and keys are normed per head (Qwen3).
+    pub head_norms: bool,
     /// True when there is a value head beside the output head (critics).
     pub value_head: bool,
     /// The encoder that reads pictures, where the model has one.
     pub vision: Option<VisionConfig>,
 }
 
-/// Pairing of the rotary embedding, as files name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rope {
-    /// Element `i` with `i + head_dim/2` (Hugging Face).
-    #[default]
-    HalfSplit,
-    /// Element `2i` with `2i + 1` (GGUF files of Llama).
-    Interleaved,
+/// The layers whose rows see the last tokens alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Tokens that a row sees, its own among them.
+    pub tokens: NonZeroU32,
+    /// The first of these layers; those behind it are such, too.
+    pub from_layer: usize,
 }
 
 impl Default for ModelConfig {
@@ -71,9 +80,13 @@ impl Default for ModelConfig {
             block: LayerBlock::default(),
             rope_theta: 10_000.0,
             rope: Rope::HalfSplit,
+            rope_scaling: RopeScaling::None,
+            window: None,
             norm_eps: 1e-5,
             tied_head: true,
             qkv_bias: false,
+            out_bias: false,
+            head_norms: false,
             value_head: false,
             vision: None,
         }
@@ -110,8 +123,14 @@ pub enum ConfigError {
     #[error("model: {0}")]
     Block(#[from] SettingError),
     /// There is no type of model that has both, so it could not be saved.
-    #[error("model: queries, keys and values have a bias only beside the block \"mlp\"")]
-    BlockBeside,
+    #[error("model: no type of model has {0}")]
+    Beside(&'static str),
+    /// The back-end's attention has no windows.
+    #[error("model: layers with a window of {0} tokens are computed on the processor alone")]
+    Window(NonZeroU32),
+    /// The scaling of positions means nothing.
+    #[error("model: {0}")]
+    Scaling(String),
 }
 
 impl ModelConfig {
@@ -142,10 +161,41 @@ impl ModelConfig {
             return Err(ConfigError::OddHead(self.head_dim));
         }
         self.block.check()?;
-        if self.qkv_bias && self.block != LayerBlock::default() {
-            return Err(ConfigError::BlockBeside);
+        let scaling = self.rope_scaling.check(self.head_dim);
+        scaling.map_err(ConfigError::Scaling)?;
+        let biased = self.qkv_bias || self.out_bias;
+        let beside = if self.block != LayerBlock::default() && (biased || self.head_norms) {
+            Some("biases or norms of heads beside another block than \"mlp\"")
+        } else if self.out_bias && !self.qkv_bias {
+            Some("a bias behind attention and none before it")
+        } else if self.out_bias && self.window.is_some() {
+            Some("a bias behind attention and a window")
+        } else if self.head_norms && self.qkv_bias != self.out_bias {
+            Some("norms of heads, and a bias on one side of attention")
+        } else if self.window.is_some_and(|it| it.from_layer > 0)
+            && !self.qkv_bias
+            && !self.head_norms
+        {
+            Some("a window from a later layer on without biases or norms of heads")
+        } else {
+            None
+        };
+        if let Some(beside) = beside {
+            return Err(ConfigError::Beside(beside));
         }
         self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
+    }
+
+    /// Checks that a back-end has all that the model computes.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); or layers have a window, and the back-end's attention has none.
+    pub fn check_on(&self, backend: &impl Backend) -> Result<(), ConfigError> {
+        self.check()?;
+        match self.window {
+            Some(window) if !backend.sees_windows() => Err(ConfigError::Window(window.tokens)),
+            _ => Ok(()),
+        }
     }
 
     /// Elements of a row outside and inside of the feed-forward part.
@@ -156,21 +206,44 @@ impl ModelConfig {
         }
     }
 
+    /// Attention of all layers, but for a window.
     pub(crate) fn attention(&self) -> AttentionShape {
         AttentionShape {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
+            window: None,
         }
+    }
+
+    /// Attention of a layer.
+    pub(crate) fn attention_of(&self, layer: usize) -> AttentionShape {
+        let window = self.window.filter(|window| layer >= window.from_layer);
+        AttentionShape {
+            window: window.map(|window| window.tokens),
+            ..self.attention()
+        }
+    }
+
+    /// Norms of query and key heads, where there are some.
+    pub(crate) fn head_norm(&self) -> Option<HeadNormShape> {
+        self.head_norms.then(|| HeadNormShape {
+            attention: self.attention(),
+            eps: self.norm_eps,
+        })
     }
 
     /// Rotary embedding of the queries and keys of a packed row.
     pub(crate) fn rope_shape(&self) -> RopeShape {
+        let (frequencies, magnitude) = self
+            .rope_scaling
+            .frequencies(self.rope_theta, self.head_dim);
         RopeShape {
             heads: self.heads + self.kv_heads,
             head_dim: self.head_dim,
             row_stride: self.attention().qkv_cols(),
-            theta: self.rope_theta,
+            frequencies,
+            magnitude,
             style: match self.rope {
                 Rope::HalfSplit => RopeStyle::HalfSplit,
                 Rope::Interleaved => RopeStyle::Interleaved,

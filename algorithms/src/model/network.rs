@@ -33,7 +33,10 @@ pub(crate) struct LayerPlaces {
     /// Queries, keys and values.
     pub(crate) qkv: Range<usize>,
     pub(crate) qkv_bias: Option<Range<usize>>,
+    /// Weight of query heads, then of key heads.
+    pub(crate) head_norms: Option<Range<usize>>,
     pub(crate) out: Range<usize>,
+    pub(crate) out_bias: Option<Range<usize>>,
     pub(crate) ffn_norm: Range<usize>,
     /// The matrices of the feed-forward part, in its order.
     pub(crate) block: Vec<Range<usize>>,
@@ -65,7 +68,14 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             push("self_attn.k_proj.bias", &[kv]);
             start..push("self_attn.v_proj.bias", &[kv]).end
         });
+        let head_norms = config.head_norms.then(|| {
+            let start = push("self_attn.q_norm.weight", &[head_dim]).start;
+            start..push("self_attn.k_norm.weight", &[head_dim]).end
+        });
         let out = push("self_attn.o_proj.weight", &[dim, q]);
+        let out_bias = config
+            .out_bias
+            .then(|| push("self_attn.o_proj.bias", &[dim]));
         let ffn_norm = push("post_attention_layernorm.weight", &[dim]);
         for (name, shape, _) in &block {
             push(name, shape);
@@ -74,7 +84,9 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             attention_norm,
             qkv,
             qkv_bias,
+            head_norms,
             out,
+            out_bias,
             block: config.block.places(config.widths(), ffn_norm.end),
             ffn_norm,
         });
@@ -221,17 +233,22 @@ pub(super) fn record<B: Backend>(
         x = tape.linear_with(features, base(&own.out), dim, extras);
     }
     let matrices = config.block.matrices(config.widths());
+    let rope = config.rope_shape();
     for (i, layer) in places.layers.iter().enumerate() {
         let h = tape.rms_norm(x, base(&layer.attention_norm), config.norm_eps);
         let extras = LinearExtras {
             bias: layer.qkv_bias.as_ref().map(base),
             ..Default::default()
         };
-        let qkv = linear(tape, i, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
-        tape.rope(qkv, config.rope_shape(), batch.positions().clone());
-        let a = tape.attention(qkv, attention, batch.spans().clone());
+        let mut qkv = linear(tape, i, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
+        if let (Some(weight), Some(shape)) = (&layer.head_norms, config.head_norm()) {
+            qkv = tape.head_norm(qkv, base(weight), shape);
+        }
+        tape.rope(qkv, rope.clone(), batch.positions().clone());
+        let a = tape.attention(qkv, config.attention_of(i), batch.spans().clone());
         let extras = LinearExtras {
             residual: Some(x),
+            bias: layer.out_bias.as_ref().map(base),
             ..Default::default()
         };
         x = linear(tape, i, OUT, a, &layer.out, dim, extras);

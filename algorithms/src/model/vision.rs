@@ -69,6 +69,7 @@ impl VisionConfig {
             heads: self.heads,
             kv_heads: self.heads,
             head_dim: self.dim / self.heads,
+            window: None,
         }
     }
 

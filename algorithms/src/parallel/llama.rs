@@ -35,6 +35,9 @@ pub struct Llama {
     /// True when queries, keys and values have a bias (Qwen 2).
     #[serde(default)]
     pub qkv_bias: bool,
+    /// True when the product behind attention has a bias, too.
+    #[serde(default)]
+    pub out_bias: bool,
     /// True when queries and keys are normalised per head (Qwen 3).
     #[serde(default)]
     pub head_norms: bool,
@@ -125,6 +128,9 @@ impl Llama {
             layer.push(("self_attn.q_proj.bias", vec![queries], rows(head_width)));
             layer.push(("self_attn.k_proj.bias", vec![keys], shared));
             layer.push(("self_attn.v_proj.bias", vec![keys], shared));
+        }
+        if self.out_bias {
+            layer.push(("self_attn.o_proj.bias", vec![hidden], Cut::Whole));
         }
         let table = || vec![vocabulary, hidden];
         let embedding = if self.tied { Home::Ends } else { Home::First };

@@ -1,5 +1,13 @@
-//! Chat templates, which turn a conversation into one text.
+//! Chat templates, which turn a conversation into one text: Jinja, as `transformers` renders it.
 
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    sync::{Arc, OnceLock},
+};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 
 use super::error::TokenizerError;
@@ -25,31 +33,17 @@ pub enum Role {
     Assistant,
 }
 
-/// A chat template that is built in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ChatTemplate {
-    /// `<|im_start|>role\ncontent<|im_end|>\n` per turn.
-    ChatMl {
-        /// The system turn of conversations that do not begin with one.
-        default_system: Option<String>,
-    },
-    /// Any other template. Rendering it fails; put one of the others in its place if you know that
-    /// the model was trained with it.
-    Unknown {
-        /// The template, in Jinja.
-        template: String,
-    },
-}
-
-/// A piece of a rendered conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// A special token, by its name.
-    Special(&'static str),
-    /// Text to be taken literally.
-    Text(String),
+/// A chat template in Jinja.
+///
+/// Templates see what they see in `transformers`: `messages`, `add_generation_prompt`, `bos_token`
+/// and its like, `raise_exception`, `tojson`, methods of Python's strings and dictionaries, loop
+/// controls. `tools` and `documents` are none. `strftime_now` is not defined, so that a prompt does not
+/// depend on the day: templates that ask for it have a date of their own, or fail.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    file: String,
+    text: String,
+    compiled: Arc<OnceLock<Result<Environment<'static>, String>>>,
 }
 
 impl Message {
@@ -94,100 +88,238 @@ impl Role {
 }
 
 impl ChatTemplate {
-    /// Recognises a Jinja template by its text: ChatML with or without a default system turn.
-    /// Templates are not executed.
+    /// A template out of a file, which errors name.
     #[must_use]
-    pub fn recognise(template: &str) -> Self {
-        match default_system(template) {
-            Some(default_system) => Self::ChatMl { default_system },
-            None => Self::Unknown {
-                template: template.into(),
-            },
+    pub fn new(file: &str, text: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            text: text.to_owned(),
+            compiled: Arc::default(),
         }
     }
 
-    /// The template in Jinja, as Hugging Face's `tokenizer_config.json` holds it.
+    /// The file that it was read from.
     #[must_use]
-    pub fn jinja(&self) -> String {
-        match self {
-            Self::ChatMl {
-                default_system: None,
-            } => format!("{LOOP}{CHATML_TURN}"),
-            Self::ChatMl {
-                default_system: Some(system),
-            } => {
-                format!("{LOOP}{SYSTEM_BEFORE}{system}{SYSTEM_AFTER}{CHATML_TURN}")
-            }
-            Self::Unknown { template } => template.clone(),
-        }
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The template, in Jinja.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// The whole conversation as one text that ends where the model's turn begins. For people to
     /// read; encode with [`encode_chat`](super::Tokenizer::encode_chat).
     ///
     /// # Errors
-    /// [`TokenizerError::UnknownTemplate`] for a template that is not built in.
+    /// [`TokenizerError::Template`]: it is no Jinja, or refuses this conversation.
     pub fn render(&self, messages: &[Message]) -> Result<String, TokenizerError> {
-        let text = |piece| match piece {
-            Piece::Special(name) => name.to_owned(),
-            Piece::Text(text) => text,
-        };
-        Ok(self.pieces(messages)?.into_iter().map(text).collect())
+        self.render_with(messages, &BTreeMap::new())
     }
 
-    pub(super) fn pieces(&self, messages: &[Message]) -> Result<Vec<Piece>, TokenizerError> {
-        let default_system = match self {
-            Self::ChatMl { default_system } => default_system,
-            Self::Unknown { template } => {
-                return Err(TokenizerError::UnknownTemplate {
-                    template: template.clone(),
-                });
+    /// Renders with special tokens by name.
+    pub(super) fn render_with(
+        &self,
+        messages: &[Message],
+        named: &BTreeMap<String, String>,
+    ) -> Result<String, TokenizerError> {
+        let failed = |detail: String| TokenizerError::Template {
+            file: self.file.clone(),
+            detail,
+        };
+        let compiled = self
+            .compiled
+            .get_or_init(|| compile(transparent(&self.text)).map_err(|error| told(&error)));
+        let environment = compiled.as_ref().map_err(|error| failed(error.clone()))?;
+        let turn = |message: &Message| {
+            context! { role => message.role.as_str(), content => message.content.as_str() }
+        };
+        let messages: Vec<Value> = messages.iter().map(turn).collect();
+        let named = named
+            .iter()
+            .map(|(name, token)| (name.as_str(), token.as_str()));
+        let values = context! {
+            messages, tools => (), documents => (), add_generation_prompt => true,
+            ..Value::from_pairs(named),
+        };
+        let template = environment.get_template(NAME);
+        let rendered = template.and_then(|template| template.render(values));
+        rendered.map_err(|error| failed(told(&error)))
+    }
+}
+
+impl PartialEq for ChatTemplate {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.file, &self.text) == (&other.file, &other.text)
+    }
+}
+
+impl Eq for ChatTemplate {}
+
+fn compile(text: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    environment.set_syntax(syntax.build()?);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", |text: String| -> Result<(), Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, text))
+    });
+    environment.add_filter("tojson", to_json);
+    // Prompts of no template come near it; one that counts for ever ends.
+    environment.set_fuel(Some(FUEL));
+    environment.add_template_owned(NAME, text)?;
+    Ok(environment)
+}
+
+/// An error and its causes on one line.
+fn told(error: &Error) -> String {
+    let mut text = String::new();
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        let _ = write!(text, "{}{error}", if text.is_empty() { "" } else { ": " });
+        next = error.source();
+    }
+    text
+}
+
+/// Python's `json.dumps` without escapes for other alphabets: separators with a space behind them.
+fn to_json(value: &Value, arguments: minijinja::value::Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = arguments.get("indent")?;
+    arguments.assert_all_used()?;
+    let failed =
+        |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
+    let mut bytes = vec![];
+    let spaces = " ".repeat(indent.unwrap_or(0));
+    let written = match indent {
+        Some(_) => {
+            let pretty = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
+            value.serialize(&mut serde_json::Serializer::with_formatter(
+                &mut bytes, pretty,
+            ))
+        }
+        None => value.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut bytes, Spaced,
+        )),
+    };
+    written.map_err(failed)?;
+    Ok(Value::from_safe_string(
+        String::from_utf8_lossy(&bytes).into_owned(),
+    ))
+}
+
+/// Separators as Python has them.
+struct Spaced;
+
+impl serde_json::ser::Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { out.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        out: &mut W,
+    ) -> std::io::Result<()> {
+        out.write_all(b": ")
+    }
+}
+
+/// A template whose `generation` blocks, which mark what the model is to learn and print what is in
+/// them, are blocks that Jinja knows.
+fn transparent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("{%") {
+        let Some(length) = rest[at..].find("%}") else {
+            break;
+        };
+        let (before, tag) = (&rest[..at], &rest[at + 2..at + length]);
+        let (left, right) = (tag.starts_with(['-', '+']), tag.ends_with(['-', '+']));
+        let inner = tag.trim_matches(['-', '+']).trim();
+        let word = match inner {
+            "generation" => "if true",
+            "endgeneration" => "endif",
+            _ => {
+                out.push_str(&rest[..at + length + 2]);
+                rest = &rest[at + length + 2..];
+                continue;
             }
         };
-        let mut pieces = Vec::with_capacity(4 * messages.len() + 6);
-        let mut turn = |role: Role, content: &str| {
-            pieces.extend([
-                Piece::Special(START),
-                Piece::Text(format!("{}\n{content}", role.as_str())),
-                Piece::Special(END),
-                Piece::Text("\n".into()),
-            ]);
+        let sign = |there: bool, sign: Option<char>| {
+            sign.filter(|_| there).map_or(String::new(), String::from)
         };
-        if let (Some(system), Some(first)) = (default_system, messages.first())
-            && first.role != Role::System
-        {
-            turn(Role::System, system);
+        out.push_str(before);
+        let (first, last) = (tag.chars().next(), tag.chars().last());
+        let _ = write!(
+            out,
+            "{{%{} {word} {}%}}",
+            sign(left, first),
+            sign(right, last)
+        );
+        rest = &rest[at + length + 2..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Messages in which no text can pass for a special token.
+pub(super) struct Guard {
+    pub(super) messages: Vec<Message>,
+    /// The character inside of texts that look like special tokens, where there are any.
+    pub(super) mark: Option<char>,
+}
+
+impl Guard {
+    /// Puts a mark, which nothing else has, into every text that looks like a special token.
+    pub(super) fn of(messages: &[Message], specials: &[String], template: &ChatTemplate) -> Self {
+        let mut messages = messages.to_vec();
+        let looks = |text: &str| {
+            let mut specials = specials.iter().filter(|name| !name.is_empty());
+            specials.any(|name| text.contains(name.as_str()))
+        };
+        if !messages.iter().any(|message| looks(&message.content)) {
+            return Self {
+                messages,
+                mark: None,
+            };
         }
-        for message in messages {
-            turn(message.role, &message.content);
+        // Characters that Unicode keeps for such uses.
+        let mark = ('\u{f0000}'..='\u{ffffd}').find(|mark| {
+            let mut texts = messages.iter().map(|message| &message.content);
+            !template.text.contains(*mark) && !texts.any(|text| text.contains(*mark))
+        });
+        let mark = mark.unwrap_or(char::REPLACEMENT_CHARACTER);
+        for message in &mut messages {
+            while let Some((at, name)) = specials
+                .iter()
+                .filter_map(|name| Some((message.content.find(name.as_str())?, name)))
+                .find(|(_, name)| !name.is_empty())
+            {
+                let first = name.chars().next().map_or(0, char::len_utf8);
+                message.content.insert(at + first, mark);
+            }
         }
-        pieces.extend([
-            Piece::Special(START),
-            Piece::Text(format!("{}\n", Role::Assistant.as_str())),
-        ]);
-        Ok(pieces)
+        Self {
+            messages,
+            mark: Some(mark),
+        }
     }
 }
 
-/// The default system turn of a ChatML template, or `None` when the template is another.
-fn default_system(template: &str) -> Option<Option<String>> {
-    let text = template.replace("\\n", "\n");
-    let body = text.trim().strip_prefix(LOOP)?.strip_suffix(CHATML_TURN)?;
-    if body.is_empty() {
-        return Some(None);
-    }
-    let system = body
-        .strip_prefix(SYSTEM_BEFORE)?
-        .strip_suffix(SYSTEM_AFTER)?;
-    (!system.contains(['{', '}', '\''])).then(|| Some(system.into()))
-}
-
-const START: &str = "<|im_start|>";
-const END: &str = "<|im_end|>";
-const LOOP: &str = "{% for message in messages %}";
-const SYSTEM_BEFORE: &str = "{% if loop.first and messages[0]['role'] != 'system' %}{{ \
-                                     '<|im_start|>system\n";
-const SYSTEM_AFTER: &str = "<|im_end|>\n' }}{% endif %}";
-const CHATML_TURN: &str = "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + \
-                           '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ \
-                           '<|im_start|>assistant\n' }}{% endif %}";
+const NAME: &str = "chat";
+/// Instructions of one rendering.
+const FUEL: u64 = 50_000_000;

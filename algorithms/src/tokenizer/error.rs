@@ -32,12 +32,26 @@ pub enum TokenizerError {
         /// The error in it.
         detail: String,
     },
-    /// The chat template is not one of those that are built in. Give prompts as plain text, or set
-    /// [`BpeSpec::chat`](super::BpeSpec::chat) by hand.
-    #[error("unknown chat template: {template:?}")]
-    UnknownTemplate {
-        /// The template.
-        template: String,
+    /// The chat template is no Jinja, or refuses this conversation. Give prompts as plain text, or
+    /// mend the template.
+    #[error("the chat template in {file} cannot be rendered: {detail}")]
+    Template {
+        /// The file that has it.
+        file: String,
+        /// The reason, with the line.
+        detail: String,
+    },
+    /// The directory has files of tokenizers of other kinds alone.
+    #[error(
+        "{} has {found}, but no tokenizer.json; make one of them: \
+         `AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"{}\")` of transformers",
+        directory.display(), directory.display(), directory.display()
+    )]
+    OtherFiles {
+        /// The directory.
+        directory: PathBuf,
+        /// The files.
+        found: String,
     },
     /// The tokenizer has no chat template; give prompts as plain text.
     #[error("the tokenizer has no chat template")]

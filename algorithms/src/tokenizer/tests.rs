@@ -37,21 +37,35 @@ fn bytes_json() -> String {
     .to_string()
 }
 
-fn chatml(default_system: Option<&str>) -> ChatTemplate {
-    ChatTemplate::ChatMl {
-        default_system: default_system.map(Into::into),
+/// ChatML, with a system turn where a conversation has none of its own.
+fn chatml(default_system: Option<&str>) -> String {
+    let system = default_system.map_or_else(String::new, |system| {
+        format!(
+            "{{% if loop.first and messages[0]['role'] != 'system' %}}{{{{ \
+             '<|im_start|>system\n{system}<|im_end|>\n' }}}}{{% endif %}}"
+        )
+    });
+    format!(
+        "{{% for message in messages %}}{system}{{{{'<|im_start|>' + message['role'] + '\n' + \
+         message['content'] + '<|im_end|>' + '\n'}}}}{{% endfor %}}{{% if add_generation_prompt \
+         %}}{{{{ '<|im_start|>assistant\n' }}}}{{% endif %}}"
+    )
+}
+
+fn spec(json: String, ends: Vec<u32>, files: &[(&str, &str)]) -> SubwordSpec {
+    let files = files
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    SubwordSpec {
+        files: files.chain([("tokenizer.json".to_owned(), json)]).collect(),
+        ends,
     }
 }
 
-fn bytes_tokenizer(chat: Option<ChatTemplate>) -> Tokenizer {
-    let spec = BpeSpec {
-        json: bytes_json(),
-        bos: Some(0),
-        eos: 1,
-        pad: 1,
-        chat,
-    };
-    Tokenizer::new(TokenizerSpec::Bpe(spec)).unwrap()
+fn bytes_tokenizer(chat: Option<&str>) -> Tokenizer {
+    let mut files = vec![("generation_config.json", r#"{"eos_token_id": 1}"#)];
+    files.extend(chat.map(|it| ("chat_template.jinja", it)));
+    Tokenizer::new(TokenizerSpec::Subword(spec(bytes_json(), vec![], &files))).unwrap()
 }
 
 proptest! {
@@ -115,15 +129,15 @@ fn bytes_have_their_own_numbers() {
     let tokenizer = Tokenizer::bytes();
     assert_eq!(tokenizer.vocabulary(), 259);
     assert_eq!(
-        (tokenizer.pad(), tokenizer.bos(), tokenizer.eos()),
-        (256, Some(257), 258)
+        (tokenizer.pad(), tokenizer.before(), tokenizer.eos()),
+        (256, &[257][..], 258)
     );
     assert_eq!(tokenizer.encode("a\u{e4}").unwrap(), [0x61, 0xc3, 0xa4]);
     assert_eq!(
         tokenizer.decode(&[257, 0x61, 0xc3, 258]).unwrap(),
         "a\u{fffd}"
     );
-    assert!(tokenizer.decode(&[259]).is_err());
+    assert_eq!(tokenizer.decode(&[259]).unwrap(), "", "an id without text");
     assert!(matches!(
         tokenizer.encode_chat(&[]),
         Err(TokenizerError::NoChat)
@@ -150,8 +164,8 @@ fn the_arithmetic_alphabet_fills_32_ids() {
     let tokenizer = Tokenizer::arithmetic();
     assert_eq!(tokenizer.vocabulary(), 32);
     assert_eq!(
-        (tokenizer.pad(), tokenizer.bos(), tokenizer.eos()),
-        (0, Some(1), 2)
+        (tokenizer.pad(), tokenizer.before(), tokenizer.eos()),
+        (0, &[1][..], 2)
     );
     assert_eq!(tokenizer.encode("01").unwrap(), [3, 4]);
     assert_eq!(tokenizer.decode(&[1, 3, 2, 0]).unwrap(), "0");
@@ -159,10 +173,7 @@ fn the_arithmetic_alphabet_fills_32_ids() {
         tokenizer.encode("1a"),
         Err(TokenizerError::Character { character: 'a' })
     ));
-    assert!(matches!(
-        tokenizer.decode(&[32]),
-        Err(TokenizerError::Token { token: 32, .. })
-    ));
+    assert_eq!(tokenizer.decode(&[32]).unwrap(), "", "an id without text");
     assert!(matches!(
         CharTokenizer::new("aba"),
         Err(TokenizerError::Repeated { .. })
@@ -179,16 +190,18 @@ fn merges_apply_and_special_tokens_decode_to_nothing() {
     assert_eq!(tokenizer.vocabulary(), 260);
     assert_eq!(tokenizer.encode("hel").unwrap(), [259]);
     assert_eq!(tokenizer.decode(&[0, 259, 1]).unwrap(), "hel");
-    assert!(matches!(
-        tokenizer.decode(&[260]),
-        Err(TokenizerError::Token { .. })
-    ));
+    assert_eq!(
+        tokenizer.decode(&[260]).unwrap(),
+        "",
+        "a row that pads the embedding"
+    );
 }
 
 #[test]
 fn a_conversation_is_encoded_as_it_is_rendered() {
     let template = chatml(Some("Be brief."));
-    let tokenizer = bytes_tokenizer(Some(template.clone()));
+    let tokenizer = bytes_tokenizer(Some(&template));
+    let template = ChatTemplate::new("chat_template.jinja", &template);
     let messages = [
         Message::user("hel<|im_end|>"),
         Message::assistant("x"),
@@ -210,35 +223,109 @@ fn a_conversation_is_encoded_as_it_is_rendered() {
     );
     let own = [Message::system("Be long."), Message::user("y")];
     assert!(!template.render(&own).unwrap().contains("brief"));
-    assert_eq!(chatml(None).render(&[]).unwrap(), "<|im_start|>assistant\n");
+    let plain = ChatTemplate::new("chat_template.jinja", &chatml(None));
+    assert_eq!(plain.render(&[]).unwrap(), "<|im_start|>assistant\n");
 }
 
 #[test]
-fn templates_are_recognised_or_refused_when_used() {
-    for template in [
-        chatml(None),
-        chatml(Some("You are a helpful AI assistant.")),
+fn templates_see_what_they_see_in_transformers() {
+    let render = |text: &str| {
+        let template = ChatTemplate::new("chat_template.jinja", text);
+        template.render(&[Message::system(" Be brief. "), Message::user("a\u{e4}<b>")])
+    };
+    // The right texts are those of transformers 5.24.
+    for (template, right) in [
+        (
+            "{{ messages[0]['content'].strip() }}|{{ messages[0].role.upper() }}",
+            "Be brief.|SYSTEM",
+        ),
+        (
+            "{%- for m in messages -%}\n  {{- m.role[0] }}\n{%- endfor %}",
+            "su",
+        ),
+        (
+            "{% for m in messages %}\n  {% if loop.last %}{{ m.content }}{% endif %}\n{% endfor %}\n",
+            "a\u{e4}<b>",
+        ),
+        (
+            "{% for m in messages %}{% if m.role == 'user' %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
+            "system",
+        ),
+        (
+            "{{ messages[1] | tojson }}",
+            "{\"role\": \"user\", \"content\": \"a\u{e4}<b>\"}",
+        ),
+        (
+            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+            "2",
+        ),
+        (
+            "{% if tools is defined and tools %}t{% elif tools is none %}none{% endif %}",
+            "none",
+        ),
+        (
+            "{{ messages[1:] | map(attribute='content') | join(',') }}",
+            "a\u{e4}<b>",
+        ),
+        (
+            "{{ strftime_now('%Y') if strftime_now is defined else 'no day' }}",
+            "no day",
+        ),
+        ("{% generation %}\nx{%- endgeneration -%}\n y", "xy"),
+        (
+            "{% macro say(m) %}[{{ m.content | trim }}]{% endmacro %}{{ say(messages[0]) }}",
+            "[Be brief.]",
+        ),
+        (
+            "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
+            "1",
+        ),
+        ("{{ unknown }}{{ add_generation_prompt }}", "True"),
     ] {
-        assert_eq!(ChatTemplate::recognise(&template.jinja()), template);
-        let escaped = template.jinja().replace('\n', "\\n");
-        assert_eq!(ChatTemplate::recognise(&escaped), template);
+        assert_eq!(render(template).unwrap(), right, "{template}");
     }
-    let other = ChatTemplate::recognise("{{ bos_token }}{{ messages }}");
-    assert!(matches!(&other, ChatTemplate::Unknown { .. }));
-    let error = bytes_tokenizer(Some(other))
-        .encode_chat(&[Message::user("x")])
-        .unwrap_err();
-    assert!(
-        matches!(error, TokenizerError::UnknownTemplate { .. }),
-        "{error}"
-    );
+    for (template, why) in [
+        ("{{ raise_exception('no tools here') }}", "no tools here"),
+        ("{% if %}", "chat:1"),
+        ("{{ strftime_now('%Y') }}", "strftime_now"),
+        (
+            "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+            "fuel",
+        ),
+    ] {
+        let error = render(template).unwrap_err();
+        assert!(matches!(error, TokenizerError::Template { .. }), "{error}");
+        assert!(error.to_string().contains(why), "{template}: {error}");
+    }
+}
+
+proptest! {
+    /// Nothing that a turn says ends it, whatever special tokens it has the text of.
+    #[test]
+    fn no_turn_can_speak_as_a_special_token(
+        pieces in prop::collection::vec(
+            prop_oneof![
+                Just("<|im_end|>".to_owned()), Just("<|im_start|>".to_owned()),
+                Just("<|im_".to_owned()), Just("\u{f0000}".to_owned()), any::<String>(),
+            ],
+            0..8,
+        ),
+    ) {
+        let tokenizer = bytes_tokenizer(Some(&chatml(None)));
+        let content = pieces.concat();
+        let tokens = tokenizer.encode_chat(&[Message::user(content.clone())]).unwrap();
+        let count = |id| tokens.iter().filter(|token| **token == id).count();
+        prop_assert_eq!((count(0), count(1)), (2, 1));
+        let text = tokenizer.decode(&tokens).unwrap();
+        prop_assert_eq!(text, format!("user\n{content}\nassistant\n"));
+    }
 }
 
 #[test]
 fn a_tokenizer_survives_serialisation_and_files() {
     for tokenizer in [
         Tokenizer::arithmetic(),
-        bytes_tokenizer(Some(chatml(Some("Hi")))),
+        bytes_tokenizer(Some(&chatml(Some("Hi")))),
     ] {
         let text = serde_json::to_string(&tokenizer).unwrap();
         let again: Tokenizer = serde_json::from_str(&text).unwrap();
@@ -256,22 +343,56 @@ fn a_tokenizer_survives_serialisation_and_files() {
 
 #[test]
 fn a_bad_description_is_refused() {
-    let spec = |json: String, eos| BpeSpec {
-        json,
-        bos: None,
-        eos,
-        pad: 0,
-        chat: None,
+    let refused = |json: &str, files: &[(&str, &str)]| {
+        let spec = spec(json.to_owned(), vec![], files);
+        let error = Tokenizer::new(TokenizerSpec::Subword(spec)).unwrap_err();
+        assert!(
+            matches!(error, TokenizerError::Description { .. }),
+            "{error}"
+        );
+        error.to_string()
     };
-    let make = |spec| Tokenizer::new(TokenizerSpec::Bpe(spec)).unwrap_err();
-    assert!(matches!(
-        make(spec("{}".into(), 0)),
-        TokenizerError::Description { .. }
-    ));
-    assert!(matches!(
-        make(spec(bytes_json(), 260)),
-        TokenizerError::Token { token: 260, .. }
-    ));
+    let (config, generation) = ("tokenizer_config.json", "generation_config.json");
+    assert!(refused("{}", &[]).contains("no token ends a reply"));
+    assert!(refused("{", &[]).contains("tokenizer.json"));
+    let eos = (generation, r#"{"eos_token_id": 1}"#);
+    for (name, text, why) in [
+        (
+            config,
+            r#"{"eos_token": "<|no|>"}"#,
+            "no token ends a reply",
+        ),
+        (
+            generation,
+            r#"{"eos_token_id": "1"}"#,
+            "`eos_token_id` is \"1\"",
+        ),
+        (config, "[", "tokenizer_config.json"),
+        (
+            config,
+            r#"{"chat_template": 7, "eos_token": "<|im_end|>"}"#,
+            "`chat_template` is 7",
+        ),
+        (
+            config,
+            r#"{"chat_template": [{"name": "rag", "template": ""}], "eos_token": "<|im_end|>"}"#,
+            "names rag",
+        ),
+        (
+            config,
+            r#"{"add_bos_token": "yes", "eos_token": "<|im_end|>"}"#,
+            "`add_bos_token` is \"yes\"",
+        ),
+    ] {
+        let error = refused(&bytes_json(), &[(name, text)]);
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    // The id of another token, and one far away.
+    let error = refused(
+        &bytes_json(),
+        &[eos, ("added_tokens.json", r#"{"<x>": 5}"#)],
+    );
+    assert!(error.contains("the id 5"), "{error}");
     let empty = tempfile::tempdir().unwrap();
     let error = Tokenizer::from_directory(empty.path()).unwrap_err();
     assert!(matches!(error, TokenizerError::Read { .. }), "{error}");

@@ -44,8 +44,38 @@ pub enum LoadError {
         /// The thing that is not supported.
         detail: String,
     },
+    /// A number is none, or infinite. Training that went wrong writes such files; take an earlier
+    /// checkpoint.
+    #[error("tensor `{name}` in {} has {value} at element {at}; use another checkpoint", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name there.
+        name: String,
+        /// The number.
+        value: f32,
+        /// Its place in the tensor, row by row.
+        at: usize,
+    },
+    /// The directory has no weights in a format that is read.
+    #[error(
+        "{} has neither model.safetensors nor model.safetensors.index.json{}", path.display(),
+        match others.as_str() {
+            "" => "; the download is incomplete".to_owned(),
+            others => format!(
+                ", but {others}; convert it: load it with transformers and call \
+                 `save_pretrained(.., safe_serialization=True)`"
+            ),
+        }
+    )]
+    NoWeights {
+        /// The directory.
+        path: PathBuf,
+        /// Weights of other formats that are there.
+        others: String,
+    },
     /// A parameter of the architecture is not in the files.
-    #[error("tensor `{name}` is missing in {}; the download or checkpoint is incomplete", path.display())]
+    #[error("tensor `{name}` is missing in {}; the weights are incomplete, or of another architecture", path.display())]
     Missing {
         /// The file or directory.
         path: PathBuf,

@@ -1,19 +1,24 @@
 //! The fields of a decoder-only architecture, and Hugging Face's `config.json`.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::model::block::Widths;
-use crate::model::{LayerBlock, VisionConfig};
+use crate::model::{LayerBlock, RopeScaling, VisionConfig, Window};
 use crate::setting::Chosen;
+use crate::tokenizer::Tokenizer;
 
-/// A family of decoder-only models: they differ in which projections have a bias or a norm.
+/// A family of decoder-only models, by which `config.json` tells what its layers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Family {
-    /// Llama and SmolLM2, and Mixtral without a window.
+    /// Llama and SmolLM2, and Mixtral.
     Llama,
+    /// Mistral: all layers may have a window.
+    Mistral,
     /// Qwen 2 and 2.5: queries, keys and values have a bias.
     Qwen2,
     /// Qwen 3: queries and keys are normalised per head.
@@ -46,6 +51,18 @@ pub struct ModelFields {
     pub context: usize,
     /// Base of the rotary embedding's frequencies.
     pub rope_theta: f64,
+    /// The way in which positions are stretched.
+    #[serde(default)]
+    pub rope_scaling: RopeScaling,
+    /// The layers that see the last tokens alone, where there are some.
+    #[serde(default)]
+    pub window: Option<Window>,
+    /// True when queries, keys and values have a bias.
+    #[serde(default)]
+    pub qkv_bias: bool,
+    /// True when the product behind attention has a bias.
+    #[serde(default)]
+    pub out_bias: bool,
     /// The number that is added to the mean square in RMS norms.
     pub norm_epsilon: f64,
     /// True when the output projection is the embedding.
@@ -56,9 +73,25 @@ pub struct ModelFields {
     /// The encoder that reads pictures, where the model has one: `vision_config`.
     #[serde(default)]
     pub vision: Option<VisionConfig>,
+    /// The `config.json` that it was read from. What that says beside the architecture is written again.
+    #[serde(default)]
+    pub config: Option<String>,
 }
 
 impl ModelFields {
+    /// True when queries and keys are normed per head.
+    #[must_use]
+    pub fn head_norms(&self) -> bool {
+        self.family == Family::Qwen3
+    }
+
+    /// The longest sequence that it was made for, in tokens.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        let bound = self.rope_scaling.longest().unwrap_or(usize::MAX);
+        self.context.min(bound)
+    }
+
     /// Names and shapes of all parameters, by Hugging Face's names.
     #[must_use]
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
@@ -81,7 +114,7 @@ impl ModelFields {
         .into();
         let block = self.block.tensors(widths).into_iter();
         layer.extend(block.map(|(name, shape, _)| (name, shape)));
-        if self.family == Family::Qwen3 {
+        if self.head_norms() {
             for name in ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] {
                 layer.push((name.to_owned(), vec![self.head_width]));
             }
@@ -94,11 +127,12 @@ impl ModelFields {
             for (name, shape) in &layer {
                 shapes.push((format!("model.layers.{index}.{name}"), shape.clone()));
             }
-            if self.family == Family::Qwen2 {
-                for (name, width) in [("q", queries), ("k", keys), ("v", keys)] {
-                    let name = format!("model.layers.{index}.self_attn.{name}_proj.bias");
-                    shapes.push((name, vec![width]));
-                }
+            let biases = [("q", queries), ("k", keys), ("v", keys)];
+            let biases = biases.into_iter().filter(|_| self.qkv_bias);
+            let behind = self.out_bias.then_some(("o", hidden));
+            for (name, width) in biases.chain(behind) {
+                let name = format!("model.layers.{index}.self_attn.{name}_proj.bias");
+                shapes.push((name, vec![width]));
             }
         }
         shapes.push(("model.norm.weight".into(), vec![hidden]));
@@ -119,57 +153,83 @@ impl ModelFields {
     /// transformers 5 on, inside `rope_parameters`.
     pub(super) fn from_config(config: &Value) -> Result<Self, String> {
         let said = Said(config);
+        let quantised = said.get("quantization_config");
+        if let Some(method) = quantised.map(|it| it.get("quant_method").unwrap_or(it)) {
+            return Err(format!("weights quantised by {method}"));
+        }
+        let architecture = config["architectures"][0].as_str();
+        let writes = |name: &str| {
+            let ends = ["ForCausalLM", "LMHeadModel", "Model"];
+            ends.iter().any(|end| name.ends_with(end))
+        };
+        if let Some(other) = architecture.filter(|name| !writes(name)) {
+            return Err(format!("architecture `{other}`, which predicts no tokens,"));
+        }
         let model_type = config.get("model_type").and_then(Value::as_str);
         let dense = LayerBlock::default();
         let (family, block) = match model_type {
             Some("llama") => (Family::Llama, dense),
+            Some("mistral") => (Family::Mistral, dense),
             Some("qwen2") => (Family::Qwen2, dense),
             Some("qwen3") => (Family::Qwen3, dense),
             other => match other.and_then(|own| LayerBlock::read(own, config)) {
                 Some(block) => (Family::Llama, block?),
                 None => {
                     let lacks = || "configuration without `model_type`".to_owned();
-                    return Err(other.map_or_else(lacks, |own| format!("model type `{own}`")));
+                    return Err(other.map_or_else(lacks, |own| {
+                        format!("model type `{own}` (llama, mistral, mixtral, qwen2, qwen3 are)")
+                    }));
                 }
             },
         };
-        for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
-            if said.flag(key)? {
-                return Err(format!("`{key}`"));
-            }
+        if said.flag("mlp_bias")? {
+            return Err("`mlp_bias`".to_owned());
         }
+        let biased = said.flag("attention_bias")?;
+        let (qkv_bias, out_bias) = match family {
+            Family::Qwen2 => (true, false),
+            Family::Llama | Family::Qwen3 if block == dense => (biased, biased),
+            _ if biased => return Err("`attention_bias`".to_owned()),
+            _ => (false, false),
+        };
         match said.get("hidden_act") {
             None => {}
             Some(found) if found == "silu" => {}
             Some(other) => return Err(format!("activation {other}")),
         }
         let rope = config.get("rope_parameters").filter(|rope| !rope.is_null());
-        for scaling in [rope, config.get("rope_scaling")].into_iter().flatten() {
-            let kind = scaling.get("rope_type").or_else(|| scaling.get("type"));
-            if let Some(kind) = kind
-                .and_then(Value::as_str)
-                .filter(|&kind| kind != "default")
-            {
-                return Err(format!("scaling {kind:?} of the rotary embedding"));
-            }
-        }
         let theta = rope
             .and_then(|rope| rope.get("rope_theta"))
             .or_else(|| config.get("rope_theta"));
+        let of_mixture = block != dense;
+        let defaults = Defaults::of(family, of_mixture);
+        let layers = said.needed("num_hidden_layers")?;
+        let context = said.number("max_position_embeddings")?;
+        let context = context.unwrap_or(defaults.context);
         let hidden = said.needed("hidden_size")?;
         let heads = said.needed("num_attention_heads")?;
         Self {
             family,
             vocabulary: said.needed("vocab_size")?,
             hidden,
-            layers: said.needed("num_hidden_layers")?,
+            layers,
             heads,
-            kv_heads: said.number("num_key_value_heads")?.unwrap_or(heads),
-            head_width: said.number("head_dim")?.unwrap_or(hidden / heads),
+            kv_heads: match config.get("num_key_value_heads") {
+                None => defaults.kv_heads.unwrap_or(heads),
+                Some(_) => said.number("num_key_value_heads")?.unwrap_or(heads),
+            },
+            head_width: match said.number("head_dim")? {
+                Some(width) => width,
+                None => defaults.head_width.unwrap_or(hidden / heads),
+            },
             feed_forward: said.needed("intermediate_size")?,
             block,
-            context: said.needed("max_position_embeddings")?,
+            context,
             rope_theta: positive("rope_theta", theta)?.unwrap_or(10_000.0),
+            rope_scaling: RopeScaling::read(config, context)?,
+            window: window(said, family, of_mixture, layers)?,
+            qkv_bias,
+            out_bias,
             norm_epsilon: positive("rms_norm_eps", config.get("rms_norm_eps"))?.unwrap_or(1e-6),
             tied: said.flag("tie_word_embeddings")?,
             value_head: said.flag("value_head")?,
@@ -180,17 +240,47 @@ impl ModelFields {
                 ),
                 None => None,
             },
+            config: Some(config.to_string()),
         }
         .consistent()
     }
 
-    /// Writes `config.json` for transformers before and after version 5.
-    pub(super) fn to_config(&self, stored_type: &str) -> Value {
+    /// Writes `config.json` for transformers before and after version 5: the one that it was read from,
+    /// where that still describes it, and else a new one.
+    pub(super) fn to_config(
+        &self,
+        stored_type: Option<&str>,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Value {
+        if let Some(mut config) = self.kept() {
+            if let Some(stored_type) = stored_type {
+                let known = ["dtype", "torch_dtype"].map(|key| (key, config.get(key).is_some()));
+                let known = known
+                    .into_iter()
+                    .filter(|(_, there)| *there)
+                    .map(|(key, _)| key);
+                let keys: Vec<&str> = known.collect();
+                for key in if keys.is_empty() {
+                    vec!["torch_dtype"]
+                } else {
+                    keys
+                } {
+                    config[key] = json!(stored_type);
+                }
+            }
+            if self.value_head {
+                config["value_head"] = json!(true);
+            }
+            return config;
+        }
         let dense = match self.family {
             Family::Llama => ("llama", "LlamaForCausalLM"),
+            Family::Mistral => ("mistral", "MistralForCausalLM"),
             Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
             Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
         };
+        let mut rope = self.rope_scaling.write();
+        rope.insert("rope_theta".into(), json!(self.rope_theta));
         let mut config = json!({
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,
@@ -201,22 +291,56 @@ impl ModelFields {
             "intermediate_size": self.feed_forward,
             "max_position_embeddings": self.context,
             "rope_theta": self.rope_theta,
-            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "rope_parameters": rope,
             "rms_norm_eps": self.norm_epsilon,
             "hidden_act": "silu",
-            "attention_bias": false,
+            "attention_bias": self.out_bias,
             "mlp_bias": false,
             "tie_word_embeddings": self.tied,
             "value_head": self.value_head,
-            "torch_dtype": stored_type,
+            "torch_dtype": stored_type.unwrap_or("float32"),
         });
+        if self.rope_scaling != RopeScaling::None {
+            // Libraries before version 5 of transformers read this one.
+            config["rope_scaling"] = config["rope_parameters"].clone();
+        }
         let (model_type, class) = self.block.write(&mut config).unwrap_or(dense);
         config["model_type"] = json!(model_type);
         config["architectures"] = json!([class]);
+        if self.family == Family::Mistral {
+            config["sliding_window"] = Value::Null;
+        }
+        if let Some(window) = self.window {
+            config["sliding_window"] = json!(window.tokens);
+            if matches!(self.family, Family::Qwen2 | Family::Qwen3) {
+                config["use_sliding_window"] = json!(true);
+                config["max_window_layers"] = json!(window.from_layer);
+            }
+        }
         if let Some(vision) = &self.vision {
             config["vision_config"] = json!(vision);
         }
+        if let Some(tokenizer) = tokenizer {
+            config["bos_token_id"] = json!(tokenizer.bos());
+            config["eos_token_id"] = match tokenizer.ends() {
+                [one] => json!(one),
+                several => json!(several),
+            };
+            config["pad_token_id"] = json!(tokenizer.pad());
+        }
         config
+    }
+
+    /// The configuration that it was read from, where that describes it but for a value head.
+    fn kept(&self) -> Option<Value> {
+        let config: Value = serde_json::from_str(self.config.as_ref()?).ok()?;
+        let read = Self::from_config(&config).ok()?;
+        let own = Self {
+            value_head: read.value_head,
+            config: read.config.clone(),
+            ..self.clone()
+        };
+        (own == read).then_some(config)
     }
 
     /// Checks what later arithmetic relies on.
@@ -257,11 +381,83 @@ impl ModelFields {
                 self.layers
             ));
         }
+        self.rope_scaling.check(self.head_width)?;
         if !self.head_width.is_multiple_of(2) {
             return Err(format!("heads of odd width {}", self.head_width));
         }
         Ok(self)
     }
+}
+
+/// Values of fields that `config.json` leaves out, as `transformers` has them.
+struct Defaults {
+    context: usize,
+    /// As many as there are query heads where there is none.
+    kv_heads: Option<usize>,
+    /// What is left of the width for each head where there is none.
+    head_width: Option<usize>,
+}
+
+impl Defaults {
+    fn of(family: Family, mixture: bool) -> Self {
+        let (context, kv_heads) = match family {
+            _ if mixture => (4_096 * 32, Some(8)),
+            Family::Llama => (2_048, None),
+            Family::Mistral => (4_096 * 32, Some(8)),
+            Family::Qwen2 | Family::Qwen3 => (32_768, Some(32)),
+        };
+        Self {
+            context,
+            kv_heads,
+            head_width: (family == Family::Qwen3).then_some(128),
+        }
+    }
+}
+
+/// The layers that see the last tokens alone.
+fn window(
+    said: Said<'_>,
+    family: Family,
+    mixture: bool,
+    layers: usize,
+) -> Result<Option<Window>, String> {
+    let qwen = matches!(family, Family::Qwen2 | Family::Qwen3);
+    let used = match family {
+        _ if mixture => true,
+        Family::Llama => false,
+        Family::Mistral => true,
+        Family::Qwen2 | Family::Qwen3 => said.flag("use_sliding_window")?,
+    };
+    let tokens = said.number("sliding_window")?;
+    let left_out = said.0.get("sliding_window").is_none();
+    let tokens = match tokens.filter(|_| used) {
+        Some(tokens) => tokens,
+        None if used && left_out && (family == Family::Mistral || qwen) => 4_096,
+        None => return Ok(None),
+    };
+    let tokens = u32::try_from(tokens).ok().and_then(NonZeroU32::new);
+    let tokens = tokens.ok_or("`sliding_window` is too large")?;
+    let first = match said.get("max_window_layers") {
+        None if qwen => 28,
+        Some(found) if qwen => {
+            let number = found.as_u64().and_then(|it| usize::try_from(it).ok());
+            number.ok_or_else(|| strange("max_window_layers", found))?
+        }
+        _ => 0,
+    };
+    let from_layer = match said.get("layer_types").and_then(Value::as_array) {
+        None => first,
+        Some(types) => {
+            let first = types.iter().position(|kind| kind == "sliding_attention");
+            let first = first.unwrap_or(layers);
+            let all = types.iter().skip(first);
+            if types.len() != layers || all.clone().any(|kind| kind != "sliding_attention") {
+                return Err("`layer_types` that go to and fro".to_owned());
+            }
+            first
+        }
+    };
+    Ok((from_layer < layers).then_some(Window { tokens, from_layer }))
 }
 
 /// Bounds what is allocated for a file before its tensors are seen.

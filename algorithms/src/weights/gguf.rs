@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         }
         let kind = self.u32()?;
         let encoding = Encoding::from_ggml(kind)
-            .ok_or_else(|| Fault::Unsupported(format!("ggml type {kind} of tensor `{name}`")))?;
+            .map_err(|encoding| Fault::Unsupported(format!("{encoding} of tensor `{name}`")))?;
         let start = usize::try_from(self.u64()?).map_err(|_| damaged("starts too far"))?;
         if !shape[0].is_multiple_of(encoding.block_elements()) {
             return Err(damaged("has rows that end inside a block"));

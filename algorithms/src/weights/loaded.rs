@@ -51,30 +51,17 @@ impl LoadedModel {
             .map(|tensor| tensor.values.len())
             .sum()
     }
+}
 
-    /// Checks that every parameter of the architecture is there with its shape, and drops others,
-    /// such as a tied head stored all the same.
-    pub(super) fn checked(mut self, path: &Path) -> Result<Self, LoadError> {
-        let mut tensors = BTreeMap::new();
-        for (name, expected) in self.fields.tensor_shapes() {
-            let Some(tensor) = self.tensors.remove(&name) else {
-                return Err(LoadError::Missing {
-                    path: path.into(),
-                    name,
-                });
-            };
-            if tensor.shape != expected {
-                let found = tensor.shape;
-                return Err(LoadError::Shape {
-                    path: path.into(),
-                    name,
-                    found,
-                    expected,
-                });
-            }
-            tensors.insert(name, tensor);
-        }
-        self.tensors = tensors;
-        Ok(self)
+/// Checks that numbers of a tensor are some.
+pub(super) fn finite(path: &Path, name: &str, values: &[f32]) -> Result<(), LoadError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(at) => Err(LoadError::NotFinite {
+            path: path.into(),
+            name: name.into(),
+            value: values[at],
+            at,
+        }),
     }
 }

@@ -24,9 +24,9 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, View};
 use serde::Serialize;
 
+use super::folder::directory_fields;
 use super::safetensors::{
-    CONFIG, INDEX, SUMS, StoredType, directory_fields, map, read_json, sha256, shards, verify,
-    write_directory,
+    CONFIG, INDEX, SUMS, StoredType, map, read_json, sha256, shards, verify, write_directory,
 };
 use super::{
     error::{LoadError, SaveError},
@@ -227,6 +227,7 @@ fn sums<'a>(
         // What was trained on longer text computes the same.
         let own = ModelFields {
             context: fields.context,
+            config: fields.config.clone(),
             ..directory_fields(&part.directory)?
         };
         if own != fields {

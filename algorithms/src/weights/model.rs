@@ -6,15 +6,12 @@ use super::{
     fields::{Family, ModelFields},
     loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
 };
-use crate::model::{ConfigError, Model, ModelConfig, Rope};
+use crate::model::{ConfigError, LayerBlock, Model, ModelConfig, Rope};
 
 /// Why a loaded model could not become a [`Model`]. The loaded model is dropped.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The network has no such layers yet.
-    #[error("models of the family {0:?} cannot be run")]
-    Family(Family),
     /// The sizes contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -36,8 +33,14 @@ impl ModelFields {
             "checkpoints are in the half-split order"
         );
         Self {
-            family: if config.qkv_bias {
+            family: if config.block != LayerBlock::default() {
+                Family::Llama
+            } else if config.head_norms {
+                Family::Qwen3
+            } else if config.qkv_bias && !config.out_bias {
                 Family::Qwen2
+            } else if config.window.is_some() {
+                Family::Mistral
             } else {
                 Family::Llama
             },
@@ -51,24 +54,34 @@ impl ModelFields {
             block: config.block,
             context,
             rope_theta: config.rope_theta.into(),
+            rope_scaling: config.rope_scaling.clone(),
+            window: config.window,
+            qkv_bias: config.qkv_bias,
+            out_bias: config.out_bias,
             norm_epsilon: config.norm_eps.into(),
             tied: config.tied_head,
             value_head: config.value_head,
             vision: config.vision.clone(),
+            config: None,
+        }
+    }
+
+    /// Takes over what the files of the model that it was made from say beside the network: the family,
+    /// the longest sequence, and the rest of `config.json`.
+    #[must_use]
+    pub fn made_from(self, source: &Self) -> Self {
+        Self {
+            family: source.family,
+            context: source.context,
+            config: source.config.clone(),
+            ..self
         }
     }
 
     /// The same architecture as a network's configuration.
-    ///
-    /// # Errors
-    /// [`BuildError::Family`] for a family that the network does not have.
-    pub fn model_config(&self) -> Result<ModelConfig, BuildError> {
-        let qkv_bias = match self.family {
-            Family::Llama => false,
-            Family::Qwen2 => true,
-            other @ Family::Qwen3 => return Err(BuildError::Family(other)),
-        };
-        Ok(ModelConfig {
+    #[must_use]
+    pub fn model_config(&self) -> ModelConfig {
+        ModelConfig {
             vocab: self.vocabulary,
             dim: self.hidden,
             layers: self.layers,
@@ -79,12 +92,16 @@ impl ModelFields {
             block: self.block,
             rope_theta: self.rope_theta as f32,
             rope: Rope::HalfSplit,
+            rope_scaling: self.rope_scaling.clone(),
+            window: self.window,
             norm_eps: self.norm_epsilon as f32,
             tied_head: self.tied,
-            qkv_bias,
+            qkv_bias: self.qkv_bias,
+            out_bias: self.out_bias,
+            head_norms: self.head_norms(),
             value_head: self.value_head,
             vision: self.vision.clone(),
-        })
+        }
     }
 }
 
@@ -94,7 +111,7 @@ impl LoadedModel {
     /// # Errors
     /// [`BuildError`] when the network does not have this architecture.
     pub fn into_model<B: Backend>(self, backend: B) -> Result<Model<B>, BuildError> {
-        let mut model = Model::zeros(backend, self.fields.model_config()?)?;
+        let mut model = Model::zeros(backend, self.fields.model_config())?;
         self.load_into(&mut model)?;
         Ok(model)
     }
@@ -185,29 +202,27 @@ impl FlatModel {
     /// The parameters `flat` by name; see [`ModelView::of`].
     ///
     /// # Panics
-    /// As [`ModelView::of`].
+    /// As [`ModelView::of`] and [`ModelFields::of`].
     #[must_use]
     pub fn view<'a>(&'a self, flat: &'a [f32], context: usize) -> ModelView<'a> {
-        ModelView::of_flat(&self.config, &self.layout, flat, context)
+        let fields = ModelFields::of(&self.config, context);
+        ModelView::of_flat(fields, &self.layout, flat)
     }
 }
 
 impl<'a> ModelView<'a> {
     /// A model's architecture with the parameters `flat`, in the order of its layout:
-    /// [`Model::flat`], or [`Model::to_flat`] with adapters merged. `context` is the longest
-    /// sequence that the configuration is to name, in tokens.
+    /// [`Model::flat`], or [`Model::to_flat`] with adapters merged. `fields` describe it.
     ///
     /// # Panics
-    /// When `flat` has another number of elements than the model, or the model's rotary embedding
-    /// is not [`Rope::HalfSplit`], which files have.
+    /// When `flat` has another number of elements than the model.
     #[must_use]
-    pub fn of<B: Backend>(model: &'a Model<B>, flat: &'a [f32], context: usize) -> Self {
-        Self::of_flat(model.config(), model.layout(), flat, context)
+    pub fn of<B: Backend>(model: &'a Model<B>, flat: &'a [f32], fields: ModelFields) -> Self {
+        Self::of_flat(fields, model.layout(), flat)
     }
 
-    fn of_flat(config: &ModelConfig, layout: &'a Layout, flat: &'a [f32], context: usize) -> Self {
+    fn of_flat(fields: ModelFields, layout: &'a Layout, flat: &'a [f32]) -> Self {
         assert_eq!(flat.len(), layout.len(), "one number a parameter");
-        let fields = ModelFields::of(config, context);
         let view = |entry: &'a TensorEntry| TensorView {
             shape: &entry.shape,
             values: &flat[entry.range.clone()],

@@ -2,16 +2,16 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs::{self, File, Permissions},
     io::{self, Read, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
-use half::{bf16, f16};
+use half::bf16;
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::{Dtype, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::{
     error::{LoadError, SaveError},
     fields::ModelFields,
-    loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
+    loaded::{ModelView, TensorView},
 };
 use crate::tokenizer::Tokenizer;
 
@@ -32,32 +32,6 @@ pub enum StoredType {
     F32,
     /// Two bytes, rounded to nearest.
     Bf16,
-}
-
-/// Loads a model from a directory with `config.json` and `model.safetensors`, or the shards that
-/// `model.safetensors.index.json` names. Where the directory has a `SHA256SUMS` file, every file in
-/// it is verified first.
-///
-/// # Errors
-/// [`LoadError`] names the file or tensor at fault.
-pub fn load_directory(directory: &Path) -> Result<LoadedModel, LoadError> {
-    verify(directory)?;
-    let fields = directory_fields(directory)?;
-    let mut tensors = BTreeMap::new();
-    for shard in shards(directory)? {
-        load_file(&directory.join(shard), &mut tensors)?;
-    }
-    LoadedModel { fields, tensors }.checked(directory)
-}
-
-/// Reads the architecture alone, from a directory's `config.json`. Checksums are not compared.
-///
-/// # Errors
-/// [`LoadError`] when the file is not there, broken, or describes another kind of model.
-pub fn directory_fields(directory: &Path) -> Result<ModelFields, LoadError> {
-    let path = directory.join(CONFIG);
-    ModelFields::from_config(&read_json(&path)?)
-        .map_err(|detail| LoadError::Unsupported { path, detail })
 }
 
 /// Writes a directory that [`load_directory`] and Hugging Face's libraries read: `config.json`,
@@ -83,7 +57,7 @@ pub fn save(
             });
         }
     }
-    let texts = texts(&model.fields, stored_type, tokenizer);
+    let texts = texts(&model.fields, Some(stored_type), tokenizer);
     let views = model.tensors.iter().map(|(name, &tensor)| {
         (
             name,
@@ -97,14 +71,16 @@ pub fn save(
 }
 
 /// The files of a model's directory beside its weights, by name: its configuration, and the tokenizer's
-/// if one is given.
+/// if one is given. Without a type, the configuration names the one in which the model that this one
+/// was made from was stored.
 #[must_use]
 pub fn texts(
     fields: &ModelFields,
-    stored_type: StoredType,
+    stored_type: Option<StoredType>,
     tokenizer: Option<&Tokenizer>,
 ) -> Vec<(String, String)> {
-    let config = format!("{:#}\n", fields.to_config(stored_type.torch_name()));
+    let named = stored_type.map(StoredType::torch_name);
+    let config = format!("{:#}\n", fields.to_config(named, tokenizer));
     let tokenizer = tokenizer.map(Tokenizer::files).unwrap_or_default();
     let tokenizer = tokenizer
         .into_iter()
@@ -271,51 +247,20 @@ pub(super) fn map(path: &Path) -> Result<Mmap, LoadError> {
     unsafe { Mmap::map(&file) }.map_err(read)
 }
 
-fn load_file(path: &Path, tensors: &mut BTreeMap<String, LoadedTensor>) -> Result<(), LoadError> {
-    let damaged = |detail: String| LoadError::Damaged {
-        path: path.into(),
-        detail,
-    };
-    let bytes = map(path)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
-    for (name, view) in file.tensors() {
-        let bytes = view.data();
-        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
-        let values = match view.dtype() {
-            Dtype::F32 => bytes
-                .chunks_exact(4)
-                .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-                .collect(),
-            Dtype::F16 => pairs()
-                .map(|pair| f16::from_le_bytes(pair).to_f32())
-                .collect(),
-            Dtype::BF16 => pairs()
-                .map(|pair| bf16::from_le_bytes(pair).to_f32())
-                .collect(),
-            other => {
-                let detail = format!("element type {other:?} of tensor `{name}`");
-                return Err(LoadError::Unsupported {
-                    path: path.into(),
-                    detail,
-                });
-            }
-        };
-        tensors.insert(
-            name,
-            LoadedTensor {
-                shape: view.shape().to_vec(),
-                values,
-            },
-        );
-    }
-    Ok(())
-}
-
 /// The names of the files that hold the tensors.
 pub(super) fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
     let path = directory.join(INDEX);
-    if !path.exists() {
+    // Where there are both, the one file counts, as in `transformers`.
+    if directory.join(WEIGHTS).exists() {
         return Ok(BTreeSet::from([WEIGHTS.to_owned()]));
+    }
+    if !path.exists() {
+        let found = |name: &&str| directory.join(name).exists();
+        let others: Vec<&str> = OTHER_WEIGHTS.iter().copied().filter(found).collect();
+        return Err(LoadError::NoWeights {
+            path: directory.into(),
+            others: others.join(", "),
+        });
     }
     let index = read_json(&path)?;
     let damaged = |detail: &str| LoadError::Damaged {
@@ -406,5 +351,14 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 pub(super) const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
+/// Weights of other formats, which are named where there are no others.
+const OTHER_WEIGHTS: &[&str] = &[
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "consolidated.safetensors",
+    "adapter_model.safetensors",
+    "tf_model.h5",
+    "flax_model.msgpack",
+];
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const SUMS: &str = "SHA256SUMS";

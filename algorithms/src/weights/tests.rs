@@ -163,6 +163,45 @@ fn encodings_decode_to_the_defined_values() {
     assert_eq!(Encoding::F32.decode(&1.25_f32.to_le_bytes()), [1.25]);
 }
 
+/// Two blocks of each encoding, with random bits, as the package gguf 0.19 decodes them.
+#[test]
+fn blocks_decode_as_others_decode_them() {
+    #[derive(serde::Deserialize)]
+    struct Block {
+        bytes: String,
+        values: String,
+    }
+    let bytes = |hex: &str| -> Vec<u8> {
+        let pairs = hex.as_bytes().as_chunks::<2>().0.iter();
+        let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        pairs.map(|pair| byte(pair)).collect()
+    };
+    let text = include_str!("../../tests/golden/quants.json");
+    let blocks: std::collections::BTreeMap<u32, Block> = serde_json::from_str(text).unwrap();
+    assert_eq!(blocks.len(), 10);
+    for (kind, block) in blocks {
+        let encoding = Encoding::from_ggml(kind).unwrap();
+        let decoded = encoding.decode(&bytes(&block.bytes));
+        assert_eq!(decoded.len(), 2 * encoding.block_elements());
+        let right = Encoding::F32.decode(&bytes(&block.values));
+        let scale = right
+            .iter()
+            .fold(0.0_f32, |most, value| most.max(value.abs()));
+        for (at, (found, right)) in decoded.iter().zip(&right).enumerate() {
+            let off = (found - right).abs();
+            assert!(off <= 1e-6 * scale, "{encoding:?} {at}: {found} {right}");
+        }
+    }
+    for (kind, name) in [
+        (15, "Q8_K"),
+        (18, "IQ3_XXS"),
+        (23, "IQ4_XS"),
+        (99, "number 99"),
+    ] {
+        assert!(Encoding::from_ggml(kind).unwrap_err().contains(name));
+    }
+}
+
 #[test]
 fn metadata_of_every_kind_is_read() {
     let mut writer = Writer::default();
@@ -226,7 +265,10 @@ fn damaged_files_are_refused_with_a_reason() {
     check(&writer, "end inside a block");
     let mut writer = Writer::default();
     writer.tensor("new", &[32], 99, &[0; 40]);
-    check(&writer, "ggml type 99 of tensor `new` is not supported");
+    check(
+        &writer,
+        "encoding number 99 of ggml of tensor `new` is not supported",
+    );
     assert!(
         open(b"")
             .unwrap_err()
@@ -288,8 +330,14 @@ proptest! {
             }
         }
         save(&target, &model.view(), StoredType::F32, None).unwrap();
-        prop_assert_eq!(&load_directory(&target).unwrap(), &model);
+        prop_assert_eq!(&architecture_of(load_directory(&target).unwrap()), &model);
     }
+}
+
+/// A model without the text of its configuration.
+fn architecture_of(mut model: LoadedModel) -> LoadedModel {
+    model.fields.config = None;
+    model
 }
 
 fn saved(stored_type: StoredType) -> (tempfile::TempDir, PathBuf, LoadedModel) {
@@ -310,6 +358,7 @@ fn saved(stored_type: StoredType) -> (tempfile::TempDir, PathBuf, LoadedModel) {
 fn bf16_keeps_eight_bits_of_precision() {
     let (_directory, target, model) = saved(StoredType::Bf16);
     let loaded = load_directory(&target).unwrap();
+    let loaded = architecture_of(loaded);
     assert_eq!(loaded.fields, model.fields);
     for (name, tensor) in &model.tensors {
         for (a, b) in tensor.values.iter().zip(&loaded.tensors[name].values) {
@@ -407,7 +456,7 @@ fn shards_are_joined_and_may_not_lead_out_of_the_directory() {
         fs::write(target.join("model.safetensors.index.json"), text).unwrap();
         load_directory(&target)
     };
-    assert_eq!(index("a.safetensors").unwrap(), model);
+    assert_eq!(architecture_of(index("a.safetensors").unwrap()), model);
     assert!(matches!(
         index("../a.safetensors").unwrap_err(),
         LoadError::Damaged { .. }
@@ -422,10 +471,14 @@ fn shards_are_joined_and_may_not_lead_out_of_the_directory() {
 fn configurations_of_both_generations_are_read() {
     let base = r#""model_type": "qwen2", "vocab_size": 10, "hidden_size": 8,
         "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
-        "max_position_embeddings": 32"#;
+        "num_key_value_heads": null, "max_position_embeddings": 32"#;
     let read = |extra: &str| {
         let json = serde_json::from_str(&format!("{{{base}{extra}}}")).unwrap();
-        ModelFields::from_config(&json)
+        let fields = ModelFields::from_config(&json)?;
+        Ok::<_, String>(ModelFields {
+            config: None,
+            ..fields
+        })
     };
     let old = read(r#", "rope_theta": 1000000.0"#).unwrap();
     let new = read(r#", "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}"#).unwrap();
@@ -439,14 +492,87 @@ fn configurations_of_both_generations_are_read() {
     assert!(names.contains(&"model.layers.0.self_attn.k_proj.bias".into()));
     assert!(names.contains(&"lm_head.weight".into()));
     for refused in [
-        r#", "rope_scaling": {"rope_type": "yarn"}"#,
-        r#", "attention_bias": true"#,
+        r#", "rope_scaling": {"rope_type": "ntk"}"#,
+        r#", "rope_scaling": {"rope_type": "linear"}"#,
+        r#", "rope_scaling": {"rope_type": "linear", "factor": "4"}"#,
+        r#", "rope_scaling": {"rope_type": "linear", "factor": 0}"#,
+        r#", "rope_scaling": {"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}"#,
+        r#", "rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}"#,
+        r#", "mlp_bias": true"#,
+        r#", "quantization_config": {"quant_method": "fp8"}"#,
+        r#", "architectures": ["Qwen2ForTokenClassification"]"#,
+        r#", "use_sliding_window": true, "sliding_window": "8""#,
         r#", "hidden_act": "gelu""#,
         r#", "num_key_value_heads": 3"#,
         r#", "head_dim": 7"#,
     ] {
         assert!(read(refused).is_err(), "{refused}");
     }
+}
+
+#[test]
+fn layers_with_a_window_are_those_that_transformers_gives_one() {
+    let read = |family: &str, extra: &str| {
+        let text = format!(
+            r#"{{"model_type": "{family}", "vocab_size": 10, "hidden_size": 8,
+            "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2,
+            "head_dim": 4, "intermediate_size": 16, "max_position_embeddings": 32,
+            "rms_norm_eps": 1e-6, "rope_theta": 1e4, "num_local_experts": 2,
+            "num_experts_per_tok": 1{extra}}}"#
+        );
+        let fields = ModelFields::from_config(&serde_json::from_str(&text).unwrap())?;
+        let window = fields.window.map(|it| (it.tokens.get(), it.from_layer));
+        let again = fields.to_config(Some("float32"), None);
+        assert_eq!(
+            ModelFields::from_config(&again).unwrap().window,
+            fields.window
+        );
+        let fresh = ModelFields {
+            config: None,
+            ..fields
+        };
+        let again = ModelFields::from_config(&fresh.to_config(Some("float32"), None)).unwrap();
+        assert_eq!(again.model_config(), fresh.model_config(), "{text}");
+        Ok::<_, String>(window)
+    };
+    let used = r#", "use_sliding_window": true"#;
+    for (family, extra, window) in [
+        ("llama", r#", "sliding_window": 8"#.to_owned(), None),
+        ("mistral", String::new(), Some((4_096, 0))),
+        ("mistral", r#", "sliding_window": null"#.into(), None),
+        ("mixtral", String::new(), None),
+        ("mixtral", r#", "sliding_window": 16"#.into(), Some((16, 0))),
+        ("qwen2", r#", "sliding_window": 8"#.into(), None),
+        (
+            "qwen2",
+            format!(r#"{used}, "sliding_window": 8, "max_window_layers": 1"#),
+            Some((8, 1)),
+        ),
+        ("qwen2", used.into(), None),
+        (
+            "qwen3",
+            format!(r#"{used}, "sliding_window": 8, "max_window_layers": 0"#),
+            Some((8, 0)),
+        ),
+        (
+            "qwen3",
+            format!(
+                r#"{used}, "sliding_window": 8, "layer_types":
+                ["full_attention", "full_attention", "sliding_attention", "sliding_attention"]"#
+            ),
+            Some((8, 2)),
+        ),
+    ] {
+        assert_eq!(read(family, &extra), Ok(window), "{family}{extra}");
+    }
+    let error = read(
+        "qwen2",
+        &format!(
+            r#"{used}, "sliding_window": 8, "layer_types":
+            ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]"#
+        ),
+    );
+    assert_eq!(error, Err("`layer_types` that go to and fro".to_owned()));
 }
 
 #[test]
@@ -498,8 +624,8 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
         (r#", "num_experts_per_tok": 0"#, "moe.experts_per_token"),
         (r#", "num_experts_per_tok": 5"#, "moe.experts_per_token"),
         (
-            r#", "num_experts_per_tok": 2, "sliding_window": 16"#,
-            "`sliding_window`",
+            r#", "num_experts_per_tok": 2, "attention_bias": true"#,
+            "`attention_bias`",
         ),
         (
             r#", "num_experts_per_tok": 2, "hidden_act": "gelu""#,
@@ -537,7 +663,7 @@ fn a_mixture_is_read_and_what_it_cannot_do_is_refused_by_name() {
     let mut gguf = tiny();
     gguf.integer("llama.expert_count", 8);
     let error = load_gguf(&open(&gguf.bytes()).unwrap()).unwrap_err();
-    let why = "a mixture of 8 experts in a GGUF file is not supported";
+    let why = "a mixture of 8 experts (`llama.expert_count`) in a GGUF file is not supported";
     assert!(error.to_string().contains(why), "{error}");
 }
 
@@ -575,7 +701,7 @@ fn a_model_survives_its_checkpoint() {
         let target = directory.path().join("step-1");
         save(
             &target,
-            &ModelView::of(&model, model.flat(), 64),
+            &ModelView::of(&model, model.flat(), ModelFields::of(model.config(), 64)),
             StoredType::F32,
             None,
         )

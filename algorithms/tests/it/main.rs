@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 #![allow(clippy::print_stdout, reason = "a test reports what it measured")]
 
+mod brought;
 mod golden;
 mod smollm2;

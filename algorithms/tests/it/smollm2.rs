@@ -7,7 +7,7 @@ use odeon_algorithms::{
     fetch::{Artefact, GSM8K, SMOLLM2},
     generate::{Finish, Generator, GeneratorConfig, Request, Sampling},
     task::{Gsm8k, Gsm8kConfig, Split, Task},
-    tokenizer::{ChatTemplate, Message, Tokenizer},
+    tokenizer::{Message, Tokenizer},
     weights::{Gguf, LoadedModel, StoredType, load_directory, load_gguf, save},
 };
 use odeon_gpu::Cpu;
@@ -121,18 +121,17 @@ fn its_tokenizer_is_complete() {
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&path).unwrap()).unwrap();
     assert_eq!(tokenizer.vocabulary(), 49_152);
     assert_eq!(
-        (tokenizer.bos(), tokenizer.eos(), tokenizer.pad()),
-        (Some(1), 2, 2)
+        (tokenizer.before(), tokenizer.eos(), tokenizer.pad()),
+        (&[][..], 2, 2)
     );
-    let Some(ChatTemplate::ChatMl {
-        default_system: Some(system),
-    }) = tokenizer.chat()
-    else {
-        panic!("{:?}", tokenizer.chat());
-    };
+    let rendered = tokenizer
+        .chat()
+        .unwrap()
+        .render(&[Message::user("Hi")])
+        .unwrap();
     assert!(
-        system.starts_with("You are a helpful AI assistant named SmolLM"),
-        "{system}"
+        rendered.starts_with("<|im_start|>system\nYou are a helpful AI assistant named SmolLM"),
+        "{rendered}"
     );
     for text in [
         "Hello, world!",
@@ -163,7 +162,7 @@ fn it_survives_a_checkpoint_in_bf16() {
     let target = directory.path().join("smollm2");
     save(&target, &model.view(), StoredType::Bf16, Some(&tokenizer)).unwrap();
     let again = load_directory(&target).unwrap();
-    assert_eq!(again.fields, model.fields);
+    assert_eq!(again.fields.model_config(), model.fields.model_config());
     let tokenizer = Tokenizer::from_directory(&target).unwrap();
     let prompt = tokenizer.encode("The capital of France is").unwrap();
     let replies = replies(again, &tokenizer, &[prompt]);

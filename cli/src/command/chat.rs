@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         };
         let showing = |tokens: &[u32]| {
             // What cannot be read yet is told at the end.
-            if let Ok(text) = model.tokenizer.decode(tokens) {
+            if let Ok(text) = model.tokenizer.decode_reply(tokens) {
                 show(readable(&text));
             }
         };
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             .sampler
             .answer_showing(&prompt, showing)
             .map_err(|failure| anyhow!("{failure}"))?;
-        let text = model.tokenizer.decode(&tokens)?;
+        let text = model.tokenizer.decode_reply(&tokens)?;
         show(text.trim());
         shown.and_then(|()| print::line(""))?;
         turns.push(Message::assistant(text));
@@ -82,10 +82,8 @@ fn prompt(
             tokenizer.encode_chat(turns)?
         } else {
             // A model without turns sees each line by itself.
-            let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
-            tokens.extend(tokenizer.encode(line)?);
             turns.drain(..turns.len() - 1);
-            tokens
+            tokenizer.encode_whole(line)?
         };
         if prompt.len() <= room {
             return Ok(prompt);

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<()> {
     bar.finish_and_clear();
     let mut replies = vec![];
     for (problem, tokens) in problems.into_iter().zip(&answers) {
-        replies.push((problem, model.tokenizer.decode(tokens)?));
+        replies.push((problem, model.tokenizer.decode_reply(tokens)?));
     }
     let verdicts = runtime.block_on(referee.judge_all(&replies))?;
     let mut correct = 0u64;

@@ -32,10 +32,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     )?;
     let mut prompts = vec![];
     for prompt in &args.prompts {
-        let mut tokens: Vec<u32> = model.tokenizer.bos().into_iter().collect();
-        let encoded = model.tokenizer.encode(prompt);
-        tokens.extend(encoded.with_context(|| format!("the model cannot read {prompt:?}"))?);
-        prompts.push(tokens);
+        let encoded = model.tokenizer.encode_whole(prompt);
+        prompts.push(encoded.with_context(|| format!("the model cannot read {prompt:?}"))?);
     }
     // Programs in answers are run from here.
     let runtime = Waiter::with_threads()?;
@@ -52,7 +50,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         .answer_calling(&prompts, &mut calls, |_| {})
         .map_err(|failure| anyhow!("{failure}"))?;
     for (prompt, tokens) in args.prompts.iter().zip(&answers) {
-        print::line(format!("{prompt}{}", model.tokenizer.decode(tokens)?))?;
+        print::line(format!("{prompt}{}", model.tokenizer.decode_reply(tokens)?))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! From a recipe to a plan, and from a name on the command line to a model.
 
+pub(crate) mod check;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,8 +9,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Needs, gib};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{
-    ComputeSpec, ModelSource, Sampler, Sampling, check_reward_model, is_checkpoint, latest_model,
-    read_fields, read_model, read_tokenizer,
+    ComputeSpec, ModelDescription, ModelSource, Sampler, Sampling, check_reward_model,
+    is_checkpoint, latest_model, read_fields, read_model,
 };
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Choice, HybridPlan};
@@ -27,8 +29,9 @@ use odeon_algorithms::fetch;
 use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
+use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::export::{Export, export};
-use odeon_checkpoint::{Opened, Which};
+use odeon_checkpoint::{Dtype, Opened, Which};
 use odeon_diagnosis::run::Watch;
 use odeon_gpu::{Any, Cpu, Device};
 use odeon_placement::mapping::Mapping;
@@ -37,6 +40,7 @@ use tempfile::TempDir;
 use super::mapping;
 use super::run::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
 use crate::args::SamplerArgs;
+use crate::print;
 use crate::waiter::Waiter;
 
 /// The folder that fetched models and data sets lie in; `ODEON_MODELS` names another.
@@ -258,8 +262,13 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
     let wrong = |error: anyhow::Error| text.error("model", "load", &format!("{error:#}"));
     let absolute = |path| std::path::absolute(path).context("no path");
     let path = find(load).and_then(absolute).map_err(wrong)?;
-    let tokenizer = read_tokenizer(&path).map_err(|failure| wrong(anyhow!("{failure}")))?;
-    let shape = Shape::read(&path).map_err(wrong)?;
+    let described = ModelDescription::read(&path);
+    let described = described.map_err(|failure| wrong(anyhow!("{failure}")))?;
+    let trains = described.trains();
+    trains.map_err(|failure| wrong(anyhow!("{failure}")))?;
+    tell(&described);
+    let shape = Shape::of_fields(&described.fields);
+    let tokenizer = described.tokenizer;
     text.fits(recipe, &tokenizer, shape.hidden, shape.context)?;
     check_memory(text, recipe, &shape)?;
     Ok((ModelSource::Load(path), tokenizer))
@@ -300,15 +309,19 @@ impl Shape {
     /// From a `.gguf` file or a model folder.
     fn read(path: &Path) -> Result<Self> {
         let fields = read_fields(path).map_err(|failure| anyhow!("{failure}"))?;
+        Ok(Self::of_fields(&fields))
+    }
+
+    fn of_fields(fields: &ModelFields) -> Self {
         let shapes = fields.tensor_shapes().into_iter();
         let elements = shapes.map(|(_, shape)| shape.iter().product::<usize>() as u64);
-        Ok(Self {
+        Self {
             hidden: fields.hidden,
-            context: fields.context,
+            context: fields.longest(),
             layers: fields.layers,
             parameters: elements.sum(),
             cache_per_token: (2 * fields.layers * fields.kv_heads * fields.head_width) as u64,
-        })
+        }
     }
 }
 
@@ -423,13 +436,24 @@ impl ModelFolder {
             let opened = Opened::at(found).await?;
             let opened = opened.with_context(|| format!("{} was renamed", found.display()))?;
             let step = Which::Step(opened.entry().step);
-            export(opened.storage(), step, &path, &Export::default()).await?;
+            let options = Export {
+                dtype: Some(Dtype::F32),
+                ..Export::default()
+            };
+            export(opened.storage(), step, &path, &options).await?;
             anyhow::Ok(())
         })?;
         Ok(Self {
             path,
             _exported: Some(exported),
         })
+    }
+}
+
+/// Tells what is odd in a model's files.
+pub(crate) fn tell(described: &ModelDescription) {
+    for note in &described.notes {
+        print::say(format!("odd: {note}"));
     }
 }
 
@@ -461,17 +485,26 @@ pub(crate) fn load(
 ) -> Result<Loaded> {
     let path = find(name)?;
     let fail = |failure| anyhow!("{failure}");
-    let tokenizer = read_tokenizer(&path).map_err(fail)?;
+    let described = ModelDescription::read(&path).map_err(fail)?;
+    tell(&described);
+    let tokenizer = described.tokenizer;
     let loaded = read_model(&path).map_err(fail)?;
+    let longest = loaded.fields.longest();
     let model = loaded
         .into_model(Cpu::new(threads))
         .with_context(|| format!("{} cannot be run", path.display()))?;
-    let context = CONTEXT_MAX.max(sampling.response_max * 2);
+    let context = CONTEXT_MAX.max(sampling.response_max * 2).min(longest);
+    if sampling.response_max >= context {
+        bail!(
+            "{name} was made for {longest} tokens, which leave no room for a prompt beside {} new ones",
+            sampling.response_max
+        );
+    }
     let mut sampler = Sampler::of(
         model.config().clone(),
         Any::Cpu(Cpu::new(threads)),
         sampling,
-        tokenizer.eos(),
+        tokenizer.ends().to_vec(),
         SLOTS,
         context,
     )

@@ -1478,6 +1478,7 @@ fn save_checkpoints(place: &Path) {
         element_bytes: 4,
         tied: false,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

@@ -1,13 +1,14 @@
 //! One check of each operation.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::{
     BACKWARD, FORWARD, Noise, backward, close, dot, forward, gradient_close, reference, wide,
 };
 use crate::backend::{
-    AttentionShape, Backend, CacheRow, MatMul, RopeShape, RopeStyle, Store, Strides, VocabGrad,
-    VocabStats,
+    AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RopeStyle, Store, Strides,
+    VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
@@ -137,6 +138,47 @@ pub fn rms_norm<B: Backend>(b: &B) {
     }
 }
 
+/// RMSNorm of query and key heads, and its gradient.
+pub fn head_norm<B: Backend>(b: &B) {
+    let mut noise = Noise(15);
+    for (heads, kv_heads, dim, rows) in [(3, 1, 6, 4), (4, 2, 40, 130)] {
+        let attention = AttentionShape {
+            heads,
+            kv_heads,
+            head_dim: dim,
+            window: None,
+        };
+        let shape = HeadNormShape {
+            attention,
+            eps: 1e-5,
+        };
+        let len = rows * attention.qkv_cols();
+        let (x, w, dy) = (noise.vec(len), noise.vec(2 * dim), noise.vec(len));
+        let f = |x: &[f64], w: &[f64]| reference::head_norm(shape, x, w);
+        let (dev_x, dev_w, dev_dy) = (b.buffer(&x), b.buffer(&w), b.buffer(&dy));
+        let (mut y, mut inv) = (b.alloc(len), b.alloc(rows * shape.heads()));
+        let (dst0, dst1) = (view_mut::<B>(&mut y), view_mut::<B>(&mut inv));
+        b.head_norm(shape, view::<B>(&dev_x), view::<B>(&dev_w), dst0, dst1);
+        let (wide_x, wide_w) = (wide(&x), wide(&w));
+        close("head_norm", FORWARD, &b.to_vec(&y), &f(&wide_x, &wide_w));
+        let (mut dx, mut dw) = (b.buffer(&dy), b.buffer(&vec![0.25; 2 * dim]));
+        b.head_norm_backward(
+            shape,
+            (view::<B>(&dev_x), view::<B>(&inv)),
+            view::<B>(&dev_w),
+            view::<B>(&dev_dy),
+            view_mut::<B>(&mut dx),
+            Some(view_mut::<B>(&mut dw)),
+        );
+        gradient_close("head_norm dx", BACKWARD, &b.to_vec(&dx), &x, |x| {
+            dot(&f(x, &wide_w), &dy)
+        });
+        gradient_close("head_norm dweight", BACKWARD, &b.to_vec(&dw), &w, |w| {
+            dot(&f(&wide_x, w), &dy) + 0.25 * w.iter().sum::<f64>()
+        });
+    }
+}
+
 /// Rotary embedding in both pairings, and its gradient.
 pub fn rope<B: Backend>(b: &B) {
     let mut noise = Noise(5);
@@ -145,20 +187,21 @@ pub fn rope<B: Backend>(b: &B) {
             heads: 3,
             head_dim: 8,
             row_stride: 30,
-            theta: 10_000.0,
+            frequencies: RopeShape::plain(10_000.0, 8),
+            magnitude: 1.25,
             style,
         };
         let positions: Vec<u32> = (0..40).map(|i| i * 7 % 50).collect();
         let (x, dy) = (noise.vec(30 * 40), noise.vec(30 * 40));
         let f = |x: &[f64]| {
             let mut rows = x.to_vec();
-            reference::rope(shape, &positions, 1.0, &mut rows);
+            reference::rope(&shape, &positions, 1.0, &mut rows);
             rows
         };
         let (mut y, mut dx) = (b.buffer(&x), b.buffer(&dy));
-        b.rope(shape, &positions, view_mut::<B>(&mut y));
+        b.rope(&shape, &positions, view_mut::<B>(&mut y));
         close("rope", FORWARD, &b.to_vec(&y), &f(&wide(&x)));
-        b.rope_backward(shape, &positions, view_mut::<B>(&mut dx));
+        b.rope_backward(&shape, &positions, view_mut::<B>(&mut dx));
         gradient_close("rope dx", BACKWARD, &b.to_vec(&dx), &x, |x| dot(&f(x), &dy));
     }
 }
@@ -166,20 +209,28 @@ pub fn rope<B: Backend>(b: &B) {
 /// Causal attention over packed sequences, with and without grouped queries and rows in common.
 pub fn attention<B: Backend>(b: &B) {
     // One token; a short one; one that spans two tiles; an empty one.
-    attention_over(b, &RowSpans::apart([0, 1, 9, 9, 9 + 70].as_slice()));
+    let apart = RowSpans::apart([0, 1, 9, 9, 9 + 70].as_slice());
+    attention_over(b, &apart, None);
+    if b.sees_windows() {
+        // One position; some inside of a tile; more than a tile.
+        for window in [1, 5, 66] {
+            attention_over(b, &apart, NonZeroU32::new(window));
+        }
+    }
     if b.shares_prefixes() {
         // A prefix without others; one of two tiles with a row, none and two tiles behind it; one of three
         // rows with two others.
         let bounds = [0, 4, 70, 71, 71, 141, 144, 146, 151];
         let prefixes = [0, 1, 1, 1, 1, 5, 5, 5];
-        attention_over(
-            b,
-            &RowSpans::sharing(bounds.as_slice(), prefixes.as_slice()),
-        );
+        let sharing = RowSpans::sharing(bounds.as_slice(), prefixes.as_slice());
+        attention_over(b, &sharing, None);
+        if b.sees_windows() {
+            attention_over(b, &sharing, NonZeroU32::new(3));
+        }
     }
 }
 
-fn attention_over<B: Backend>(b: &B, spans: &RowSpans) {
+fn attention_over<B: Backend>(b: &B, spans: &RowSpans, window: Option<NonZeroU32>) {
     let mut noise = Noise(6);
     let rows = spans.rows();
     for (heads, kv_heads, dim) in [
@@ -194,6 +245,7 @@ fn attention_over<B: Backend>(b: &B, spans: &RowSpans) {
             heads,
             kv_heads,
             head_dim: dim,
+            window,
         };
         let qkv: Vec<f32> = noise
             .vec(rows * shape.qkv_cols())
@@ -535,6 +587,13 @@ fn packed_linear_of<B: Backend>(b: &B, outputs: usize, inputs: usize) {
 
 /// Attention over a cache filled token by token, equal to attention over the whole sequences.
 pub fn decode<B: Backend>(b: &B) {
+    decode_with(b, None);
+    if b.sees_windows() {
+        decode_with(b, NonZeroU32::new(18));
+    }
+}
+
+fn decode_with<B: Backend>(b: &B, window: Option<NonZeroU32>) {
     let mut noise = Noise(12);
     // The long sequence crosses the borders of pages and of blocks of them.
     for (dim, long) in [(4, 40), (32, 40), (40, 40), (8, 300)] {
@@ -542,6 +601,7 @@ pub fn decode<B: Backend>(b: &B) {
             heads: 4,
             kv_heads: 2,
             head_dim: dim,
+            window,
         };
         let (width, capacity) = (shape.qkv_cols(), long as usize + 5);
         let total = long as usize + 30;
@@ -757,6 +817,7 @@ impl Decoder {
                 heads: 4,
                 kv_heads: 2,
                 head_dim: 12,
+                window: None,
             },
             ffn: 80,
             vocab: 90,
@@ -814,7 +875,8 @@ impl Decoder {
             heads: a.heads + a.kv_heads,
             head_dim: a.head_dim,
             row_stride: a.qkv_cols(),
-            theta: 10_000.0,
+            frequencies: RopeShape::plain(10_000.0, a.head_dim),
+            magnitude: 1.0,
             style: RopeStyle::HalfSplit,
         };
         let mut x = tape.embed(table.clone(), d, tokens.into());
@@ -826,7 +888,7 @@ impl Decoder {
             };
             let h = tape.rms_norm(x, norm, 1e-5);
             let h = tape.linear(h, qkv, a.qkv_cols());
-            tape.rope(h, rope, Arc::clone(&positions));
+            tape.rope(h, rope.clone(), Arc::clone(&positions));
             let h = tape.attention(
                 h,
                 a,

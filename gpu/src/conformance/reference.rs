@@ -1,6 +1,6 @@
 //! The operations in f64, written for reading.
 
-use crate::backend::{AttentionShape, MatMul, RopeShape, RopeStyle, Store};
+use crate::backend::{AttentionShape, HeadNormShape, MatMul, RopeShape, RopeStyle, Store};
 use crate::spans::RowSpans;
 
 pub(super) fn matmul(call: MatMul, a: &[f64], b: &[f64], c: &mut [f64]) {
@@ -35,7 +35,7 @@ pub(super) fn rms_norm(eps: f64, x: &[f64], weight: &[f64]) -> Vec<f64> {
     y
 }
 
-pub(super) fn rope(shape: RopeShape, positions: &[u32], direction: f64, rows: &mut [f64]) {
+pub(super) fn rope(shape: &RopeShape, positions: &[u32], direction: f64, rows: &mut [f64]) {
     let dim = shape.head_dim;
     for (row, &position) in rows.chunks_exact_mut(shape.row_stride).zip(positions) {
         for head in row.chunks_exact_mut(dim).take(shape.heads) {
@@ -44,12 +44,33 @@ pub(super) fn rope(shape: RopeShape, positions: &[u32], direction: f64, rows: &m
                     RopeStyle::HalfSplit => (i, i + dim / 2),
                     RopeStyle::Interleaved => (2 * i, 2 * i + 1),
                 };
-                let frequency = f64::from(shape.theta).powf(-2.0 * i as f64 / dim as f64);
+                let frequency = f64::from(shape.frequencies[i]);
                 let (sin, cos) = (direction * f64::from(position) * frequency).sin_cos();
+                let [sin, cos] = [sin, cos].map(|it| f64::from(shape.magnitude) * it);
                 (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
             }
         }
     }
+}
+
+/// Rows with their query and key heads normed.
+pub(super) fn head_norm(shape: HeadNormShape, x: &[f64], weight: &[f64]) -> Vec<f64> {
+    let AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+        ..
+    } = shape.attention;
+    let mut y = x.to_vec();
+    for (at, head) in y.chunks_exact_mut(dim).enumerate() {
+        let weight = match at % (heads + 2 * kv_heads) {
+            number if number < heads => &weight[..dim],
+            number if number < heads + kv_heads => &weight[dim..],
+            _ => continue,
+        };
+        head.copy_from_slice(&rms_norm(f64::from(shape.eps), head, weight));
+    }
+    y
 }
 
 /// Outputs and log-sum-exps.
@@ -62,6 +83,7 @@ pub(super) fn attention(
         heads,
         kv_heads,
         head_dim: dim,
+        ..
     } = shape;
     let width = shape.qkv_cols();
     let (mut out, mut lse) = (Vec::new(), Vec::new());
@@ -72,6 +94,7 @@ pub(super) fn attention(
                 .clone()
                 .chain(span.rows.start..row + 1)
                 .collect();
+            let seen = &seen[shape.seen(seen.len())];
             for head in 0..heads {
                 let kv = head / (heads / kv_heads);
                 let q = &qkv[row * width + head * dim..][..dim];
@@ -86,7 +109,7 @@ pub(super) fn attention(
                 let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
                 lse.push(top + sum.ln());
                 for d in 0..dim {
-                    let v = scores.iter().zip(&seen).map(|(s, t)| {
+                    let v = scores.iter().zip(seen).map(|(s, t)| {
                         let v = t * width + (heads + kv_heads + kv) * dim + d;
                         (s - top).exp() / sum * qkv[v]
                     });

@@ -28,6 +28,7 @@ pub(super) fn forward(
         heads,
         kv_heads,
         head_dim: dim,
+        ..
     } = shape;
     let (width, out_width) = (shape.qkv_cols(), shape.out_cols());
     assert!(
@@ -55,8 +56,8 @@ pub(super) fn forward(
                 let (tile_out, inv_sum) = scratch.split_at_mut(rows * dim);
                 score_tile((width, q), keys, shape, [rows, known], scores);
                 for i in 0..rows {
-                    let (max, sum) =
-                        softmax_row(&mut scores[i * known..][..known], known - rows + i + 1);
+                    let seen = shape.seen(known - rows + i + 1);
+                    let (max, sum) = softmax_row(&mut scores[i * known..][..known], seen);
                     inv_sum[i] = 1.0 / sum;
                     // SAFETY: this number belongs to this row and head, so to this task.
                     unsafe { lse.slice((tile.start + i) * heads + head, 1)[0] = max + sum.ln() };
@@ -137,6 +138,7 @@ const fn columns(shape: AttentionShape, kv: usize) -> (usize, usize) {
         heads,
         kv_heads,
         head_dim: dim,
+        ..
     } = shape;
     ((heads + kv) * dim, (heads + kv_heads + kv) * dim)
 }
@@ -372,7 +374,7 @@ fn score_gradients(
     for i in 0..rows {
         dscore_row(
             passed.lse[(first + i) * shape.heads + head],
-            known - rows + i + 1,
+            shape.seen(known - rows + i + 1),
             &o[i * out_width..][..dim],
             &d_o[i * out_width..][..dim],
             &mut probs[i * known..][..known],
@@ -419,10 +421,12 @@ fn score_tile(
 }
 
 simd! {
-    /// Exponentials of the first `known` scores less their maximum, zeros after; the maximum and
+    /// Exponentials of the scores that are seen less their maximum, zeros elsewhere; the maximum and
     /// the sum.
-    pub(super) fn softmax_row(scores: &mut [f32], known: usize) -> (f32, f32) {
-        let (known, hidden) = scores.split_at_mut(known);
+    pub(super) fn softmax_row(scores: &mut [f32], seen: Range<usize>) -> (f32, f32) {
+        let (known, hidden) = scores.split_at_mut(seen.end);
+        let (before, known) = known.split_at_mut(seen.start);
+        before.fill(0.0);
         let top = max(known);
         for s in known.iter_mut() {
             *s = exp::<FMA>(*s - top);
@@ -435,15 +439,19 @@ simd! {
     /// the scores: `p (dp - out . dout)`.
     fn dscore_row(
         lse: f32,
-        known: usize,
+        seen: Range<usize>,
         out: &[f32],
         dout: &[f32],
         probs: &mut [f32],
         dscores: &mut [f32],
     ) {
         let delta = reduce(out.len(), |sum, i| madd::<FMA>(out[i], dout[i], sum));
-        let (probs, hidden) = probs.split_at_mut(known);
-        let (dscores, dhidden) = dscores.split_at_mut(known);
+        let (probs, hidden) = probs.split_at_mut(seen.end);
+        let (dscores, dhidden) = dscores.split_at_mut(seen.end);
+        let (before, probs) = probs.split_at_mut(seen.start);
+        let (dbefore, dscores) = dscores.split_at_mut(seen.start);
+        before.fill(0.0);
+        dbefore.fill(0.0);
         for (p, d) in probs.iter_mut().zip(dscores) {
             *p = exp::<FMA>(*p - lse);
             *d = *p * (*d - delta);

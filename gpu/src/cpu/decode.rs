@@ -189,6 +189,7 @@ pub(super) fn append(
         heads,
         kv_heads,
         head_dim: dim,
+        ..
     } = shape;
     let tokens = table.tokens();
     let block_len = cache_len(shape, tokens);
@@ -278,7 +279,7 @@ pub(super) fn attend(
                 cache,
             };
             score_row(pages, shape.scale(), q, scores);
-            let (top, sum) = softmax_row(scores, known);
+            let (top, sum) = softmax_row(scores, shape.seen(known));
             if let Some(lse) = &mut lse {
                 lse[head] = top + sum.ln();
             }

@@ -149,44 +149,33 @@ simd! {
 /// Turns by `direction * position * frequency`, angles in f32 as the published models compute them.
 pub(super) fn rope(
     pool: &Pool,
-    shape: RopeShape,
+    shape: &RopeShape,
     positions: &[u32],
     direction: f32,
     rows: &mut [f32],
 ) {
+    shape.check(positions.len(), rows.len());
     let RopeShape {
         heads,
         head_dim,
         row_stride,
-        theta,
+        ref frequencies,
+        magnitude,
         style,
-    } = shape;
+    } = *shape;
     let half = head_dim / 2;
-    assert_eq!(
-        rows.len(),
-        positions.len() * row_stride,
-        "one position a row"
-    );
-    assert!(
-        head_dim.is_multiple_of(2) && heads * head_dim <= row_stride,
-        "heads fit the row"
-    );
     let block_rows = rows_per_block(row_stride);
     pool.blocks(rows, block_rows * row_stride, |block, rows| {
         let positions = &positions[block * block_rows..];
-        pool.scratch(3 * half, |table| {
-            let (frequency, table) = table.split_at_mut(half);
+        pool.scratch(2 * half, |table| {
             let (cos, sin) = table.split_at_mut(half);
-            for (i, f) in frequency.iter_mut().enumerate() {
-                *f = f64::from(theta).powf(-2.0 * i as f64 / head_dim as f64) as f32;
-            }
             let mut known = None;
             for (row, &position) in rows.chunks_exact_mut(row_stride).zip(positions) {
                 if known != Some(position) {
                     known = Some(position);
                     for i in 0..half {
-                        let (s, c) = (position as f32 * frequency[i]).sin_cos();
-                        (cos[i], sin[i]) = (c, direction * s);
+                        let (s, c) = (position as f32 * frequencies[i]).sin_cos();
+                        (cos[i], sin[i]) = (magnitude * c, magnitude * direction * s);
                     }
                 }
                 for head in row[..heads * head_dim].chunks_exact_mut(head_dim) {

@@ -164,7 +164,7 @@ pub(super) fn softmax(
                 .zip(logsumexp);
             for (((probs, x), lse), scale) in rows.zip(&scales[i * rows_per_block(cols)..]) {
                 scale_row(*scale, x, probs);
-                let (top, sum) = softmax_row(probs, cols);
+                let (top, sum) = softmax_row(probs, 0..cols);
                 *lse = top + sum.ln();
                 scale_in_place(1.0 / sum, probs);
             }

@@ -1,6 +1,6 @@
 //! Flat and row-wise operations: what each kernel is given.
 
-use crate::backend::{RopeShape, RopeStyle, RouteShape, Store};
+use crate::backend::{HeadNormShape, RopeShape, RopeStyle, RouteShape, Store};
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
@@ -160,33 +160,89 @@ impl<C: Card> Cuda<C> {
             .launch(Kernel::rms_norm_dx, grid, row_threads(cols), args);
     }
 
+    pub(super) fn norm_heads(
+        &self,
+        shape: HeadNormShape,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        y: &CudaViewMut<'_, C>,
+        inv_rms: &CudaViewMut<'_, C>,
+    ) {
+        assert_eq!(x.len(), y.len(), "as many rows");
+        shape.check(weight.len(), x.len(), inv_rms.len());
+        let args = vec![
+            shape.eps.into(),
+            x.into(),
+            weight.into(),
+            y.into(),
+            inv_rms.into(),
+        ];
+        self.over_heads(Kernel::head_norm, shape, x.len(), args);
+    }
+
+    pub(super) fn norm_heads_backward(
+        &self,
+        shape: HeadNormShape,
+        (x, inv_rms): (CudaView<'_, C>, CudaView<'_, C>),
+        weight: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: &CudaViewMut<'_, C>,
+        dweight: Option<&CudaViewMut<'_, C>>,
+    ) {
+        assert!(x.len() == dx.len() && x.len() == dy.len(), "as many rows");
+        shape.check(weight.len(), x.len(), inv_rms.len());
+        let attention = shape.attention;
+        if let Some(dweight) = dweight {
+            let mut args = vec![x.into(), inv_rms.into(), dy.into()];
+            let places = [attention.heads, attention.kv_heads];
+            args.extend(places.map(|heads| Arg::U32(heads as u32)));
+            let rows = x.len() / attention.qkv_cols();
+            let cols = weight.len();
+            self.columns(Kernel::head_norm_dweight, args, rows, cols, dweight);
+        }
+        let args = vec![
+            x.into(),
+            weight.into(),
+            inv_rms.into(),
+            dy.into(),
+            dx.into(),
+        ];
+        self.over_heads(Kernel::head_norm_dx, shape, x.len(), args);
+    }
+
+    /// Runs a kernel with one block for each head of each row, values among them.
+    fn over_heads(
+        &self,
+        kernel: Kernel,
+        shape: HeadNormShape,
+        elements: usize,
+        mut args: Vec<Arg>,
+    ) {
+        let attention = shape.attention;
+        let dim = attention.head_dim;
+        let places = [attention.heads, attention.kv_heads, dim];
+        args.extend(places.map(|number| Arg::U32(number as u32)));
+        let grid = [(elements / dim) as u64, 1, 1];
+        self.begun().launch(kernel, grid, row_threads(dim), args);
+    }
+
     pub(super) fn turn(
         &self,
-        shape: RopeShape,
+        shape: &RopeShape,
         positions: &[u32],
         direction: f32,
         rows: &CudaViewMut<'_, C>,
     ) {
+        shape.check(positions.len(), rows.len());
         let RopeShape {
             heads,
             head_dim,
             row_stride,
-            theta,
+            ref frequencies,
+            magnitude,
             style,
-        } = shape;
-        assert_eq!(
-            rows.len(),
-            positions.len() * row_stride,
-            "one position a row"
-        );
-        assert!(
-            head_dim.is_multiple_of(2) && heads * head_dim <= row_stride,
-            "heads fit the row"
-        );
-        let frequencies: Vec<u32> = (0..head_dim / 2)
-            .map(|i| f64::from(theta).powf(-2.0 * i as f64 / head_dim as f64) as f32)
-            .map(f32::to_bits)
-            .collect();
+        } = *shape;
+        let frequencies: Vec<u32> = frequencies.iter().map(|it| it.to_bits()).collect();
         let mut queue = self.queue();
         let [positions_at, frequencies_at] =
             queue.begin([as_bytes(positions).as_slice(), &as_bytes(&frequencies)]);
@@ -199,6 +255,7 @@ impl<C: Card> Cuda<C> {
             Arg::U32(row_stride as u32),
             (style == RopeStyle::Interleaved).into(),
             direction.into(),
+            magnitude.into(),
         ];
         let (grid, shared) = ([positions.len() as u64, 1, 1], 4 * head_dim as u64);
         queue.launch_shared(Kernel::rope, grid, 128, shared, args);

@@ -161,12 +161,24 @@ impl<B: Backend> Run<'_, B> {
                     backend.rms_norm(*eps, run.value(*x), run.param(weight), out, inv_rms);
                 });
             }
+            Op::HeadNorm {
+                x,
+                weight,
+                shape,
+                out,
+                inv_rms,
+            } => {
+                self.produce([*out, *inv_rms], |run, [out, inv_rms]| {
+                    let weight = run.param(weight);
+                    backend.head_norm(*shape, run.value(*x), weight, out, inv_rms);
+                });
+            }
             Op::Rope {
                 x,
                 shape,
                 positions,
             } => {
-                self.produce([*x], |_, [x]| backend.rope(*shape, positions, x));
+                self.produce([*x], |_, [x]| backend.rope(shape, positions, x));
             }
             Op::Attention {
                 qkv,
@@ -266,7 +278,7 @@ impl<B: Backend> Run<'_, B> {
         {
             if self.arena.live[x.0] {
                 let mut dx = self.take_grad(*x).expect("a live gradient has a place");
-                backend.rope_backward(*shape, positions, dx.dst().0);
+                backend.rope_backward(shape, positions, dx.dst().0);
                 self.put(Some(dx));
             }
             return;
@@ -361,6 +373,30 @@ impl<B: Backend> Run<'_, B> {
                 let dweight = self.param_grad(gradients, weight);
                 let weight = self.param(weight);
                 backend.rms_norm_backward(x, weight, inv_rms, self.grad(*out), dst, dweight);
+                drop(spare);
+                self.put(dx);
+            }
+            Op::HeadNorm {
+                x,
+                weight,
+                shape,
+                out,
+                inv_rms,
+            } => {
+                // A gradient of the weight alone still passes through the rows' memory.
+                let (mut dx, len) = (self.take_grad(*x), self.tape.len(*x));
+                let mut spare = B::Buffer::default();
+                let dst = match &mut dx {
+                    Some(dx) => dx.dst().0,
+                    None => {
+                        spare = backend.alloc(len);
+                        B::view_mut(&mut spare, 0..len)
+                    }
+                };
+                let passed = (self.value(*x), self.value(*inv_rms));
+                let dweight = self.param_grad(gradients, weight);
+                let (weight, dy) = (self.param(weight), self.grad(*out));
+                backend.head_norm_backward(*shape, passed, weight, dy, dst, dweight);
                 drop(spare);
                 self.put(dx);
             }

@@ -21,7 +21,7 @@ fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> 
 
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
-        suite!($name, $order, $precision; matmul elementwise reductions rms_norm rope attention
+        suite!($name, $order, $precision; matmul elementwise reductions rms_norm head_norm rope attention
             swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
             transformer);
     };
@@ -137,6 +137,7 @@ mod around {
             heads: 2,
             kv_heads: 1,
             head_dim: 16,
+            window: None,
         };
         let (capacity, width, out_cols) = (130, shape.qkv_cols(), shape.out_cols());
         let blocks = BlockTable::contiguous(1, capacity, PAGE);
@@ -229,6 +230,7 @@ mod around {
                 heads: 2,
                 kv_heads: 2,
                 head_dim: 8,
+                window: None,
             };
             let (width, capacity, tokens) = (shape.qkv_cols(), 3 * PAGE, PAGE + 20);
             let rows: Vec<CacheRow> = (0..tokens as u32)

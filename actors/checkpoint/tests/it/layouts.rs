@@ -162,6 +162,7 @@ fn llama() -> Llama {
         element_bytes: 4,
         tied: true,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     }

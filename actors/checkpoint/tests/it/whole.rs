@@ -334,6 +334,7 @@ fn llama() -> Vec<Known> {
         element_bytes: 4,
         tied: false,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

@@ -9,6 +9,7 @@ use std::path::Path;
 use odeon::Failure;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Trainer;
+use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{Opened, Options, Retention, Save, Storage, Which, commit};
 use odeon_gpu::Any;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,8 @@ pub(super) struct ToSave<'a> {
     pub(super) optimizer: &'a Trainer<Any>,
     /// The tokenizer that is exported with the model.
     pub(super) tokenizer: Option<&'a Tokenizer>,
-    pub(super) context: usize,
+    /// What the files of the model say of it.
+    pub(super) fields: &'a ModelFields,
 }
 
 /// The steps of a checkpoint, and the state of its run.
@@ -69,7 +71,7 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
         run,
         optimizer,
         tokenizer,
-        context,
+        fields,
     } = *to_save;
     let steps = Steps {
         progress,
@@ -79,7 +81,7 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
     let steps = serde_json::to_vec(&steps).map_err(Failure::error)?;
     let mut blobs = state::owner_blobs(optimizer)?;
     blobs.push((RUN.to_owned(), steps.into()));
-    blobs.extend(state::companions(optimizer.model(), context, tokenizer));
+    blobs.extend(state::companions(fields, tokenizer));
     let save = Save {
         step: progress.warmup + progress.version,
         local: state::local(role, optimizer)?,

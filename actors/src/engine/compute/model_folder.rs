@@ -6,18 +6,18 @@ use std::path::Path;
 use odeon::Failure;
 use odeon_algorithms::model::Model;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::weights::{ModelView, StoredType, save};
+use odeon_algorithms::weights::{ModelFields, ModelView, StoredType, save};
 use odeon_gpu::Any;
 
 /// Writes a model with its adapters merged, into a folder that is not there yet.
 pub(super) fn write(
     target: &Path,
     model: &Model<Any>,
-    context: usize,
+    fields: ModelFields,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<(), Failure> {
     let flat = model.merged();
-    let view = ModelView::of(model, &flat, context);
+    let view = ModelView::of(model, &flat, fields);
     save(target, &view, StoredType::F32, tokenizer).map_err(Failure::error)
 }
 

@@ -21,6 +21,7 @@ use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{preference, probability};
 use odeon_algorithms::task::{Problem, Split};
 use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
+use odeon_algorithms::weights::ModelFields;
 
 use super::rollout::Sampler;
 use super::step::{Learning, step};
@@ -208,7 +209,8 @@ impl RewardModel {
             fs::remove_dir_all(&fresh).map_err(failed)?;
         }
         let tokenizer = Some(&self.spec.tokenizer);
-        model_folder::write(&fresh, model, self.spec.context, tokenizer)?;
+        let fields = ModelFields::of(model.config(), self.spec.context);
+        model_folder::write(&fresh, model, fields, tokenizer)?;
         let text = serde_json::to_vec(card).map_err(Failure::error)?;
         fs::write(fresh.join(CARD), text).map_err(failed)?;
         model_folder::sync(&fresh)?;
@@ -217,9 +219,10 @@ impl RewardModel {
 
     /// A reply without the token that ended it.
     fn bare<'a>(&self, reply: &'a Trajectory) -> &'a [u32] {
-        let end = self.spec.tokenizer.eos();
-        let response = reply.response.as_slice();
-        response.strip_suffix(&[end]).unwrap_or(response)
+        match reply.response.split_last() {
+            Some((last, rest)) if self.spec.tokenizer.is_end(*last) => rest,
+            _ => &reply.response,
+        }
     }
 }
 
@@ -500,7 +503,7 @@ impl<'a> Pairs<'a> {
             let samples = &sampled[index * SAMPLES..(index + 1) * SAMPLES];
             for tokens in samples {
                 // Tokens outside the vocabulary are no answer.
-                let text = self.spec.tokenizer.decode(tokens).unwrap_or_default();
+                let text = self.spec.tokenizer.decode_reply(tokens).unwrap_or_default();
                 texts.push((problem.clone(), text));
             }
             let other = &problems[(index + 1) % problems.len()];

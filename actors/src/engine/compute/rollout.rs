@@ -17,7 +17,7 @@ impl ComputeSpec {
     pub(in crate::engine) fn architecture(&self) -> Result<ModelConfig, Failure> {
         match &self.source {
             ModelSource::Fresh(config) => Ok(config.clone()),
-            ModelSource::Load(path) => read_fields(path)?.model_config().map_err(Failure::error),
+            ModelSource::Load(path) => Ok(read_fields(path)?.model_config()),
         }
     }
 
@@ -101,11 +101,16 @@ impl Rollout {
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         let environment = spec.environment();
         let closing = environment.iter().flat_map(Environment::closing);
-        let eos = spec.tokenizer.eos();
         Ok(Self {
             newest: Weighted::new(spec)?,
             before: None,
-            stops: std::iter::once(eos).chain(closing.copied()).collect(),
+            stops: spec
+                .tokenizer
+                .ends()
+                .iter()
+                .chain(closing)
+                .copied()
+                .collect(),
             spec: spec.clone(),
         })
     }
@@ -194,12 +199,13 @@ impl RolloutEngine for Rollout {
     }
 
     fn step(&mut self) -> Result<Vec<Response>, Failure> {
-        let (sampling, eos) = (self.spec.sampling, self.spec.tokenizer.eos());
+        let (sampling, tokenizer) = (self.spec.sampling, self.spec.tokenizer.clone());
         let mut ended = vec![];
         for with in self.all_mut() {
             for sampled in with.generator.step() {
                 let stopped = sampled.finish == Finish::Stop;
-                let paused = stopped && sampled.tokens.last() != Some(&eos);
+                let last = sampled.tokens.last();
+                let paused = stopped && !last.is_some_and(|last| tokenizer.is_end(*last));
                 if paused {
                     with.paused.insert(sampled.id);
                 }
@@ -279,7 +285,8 @@ fn response(sampled: &Sampled, sampling: Sampling, from: usize) -> Response {
 pub struct Sampler {
     generator: Generator,
     sampling: Sampling,
-    stop: u32,
+    /// Tokens that end an answer.
+    ends: Vec<u32>,
     seed: u64,
     asked: u64,
     /// The environment that answers may call.
@@ -311,7 +318,7 @@ impl Sampler {
         Ok(Self {
             generator: spec.generator()?,
             sampling,
-            stop: spec.tokenizer.eos(),
+            ends: spec.tokenizer.ends().to_vec(),
             seed: 0,
             asked: 0,
             environment: spec.environment(),
@@ -326,7 +333,7 @@ impl Sampler {
         config: ModelConfig,
         backend: Any,
         sampling: Sampling,
-        stop: u32,
+        ends: Vec<u32>,
         slots: usize,
         context: usize,
     ) -> Result<Self, Failure> {
@@ -339,7 +346,7 @@ impl Sampler {
         Ok(Self {
             generator,
             sampling,
-            stop,
+            ends,
             seed: 0,
             asked: 0,
             environment: None,
@@ -434,7 +441,7 @@ impl Sampler {
             }
         }
         let without_stop = |mut answer: Answer| {
-            answer.tokens.pop_if(|last| *last == self.stop);
+            answer.tokens.pop_if(|last| self.ends.contains(last));
             answer.tokens
         };
         Ok(answers.into_iter().map(without_stop).collect())
@@ -477,7 +484,7 @@ impl Sampler {
         self.submit(0, prompt, &[])?;
         loop {
             if let Some(mut sampled) = self.generator.step().pop() {
-                sampled.tokens.pop_if(|last| *last == self.stop);
+                sampled.tokens.pop_if(|last| self.ends.contains(last));
                 return Ok(sampled.tokens);
             }
             if let Some(tokens) = self.generator.sampled(0) {
@@ -497,7 +504,7 @@ impl Sampler {
             sampling: Draws {
                 temperature: self.sampling.temperature,
                 top_p: self.sampling.top_p,
-                stop: std::iter::once(self.stop).chain(closing).collect(),
+                stop: self.ends.iter().copied().chain(closing).collect(),
             },
             seed: self.seed ^ self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             resumed: begun.len(),

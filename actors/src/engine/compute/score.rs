@@ -7,6 +7,7 @@ use odeon::group::Communicator;
 use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
+use odeon_algorithms::weights::ModelFields;
 
 use super::checkpoint::{Older, ToSave};
 use super::peers::Gang;
@@ -187,13 +188,14 @@ impl ScoreEngine for Critic {
             warmup: 0,
             version: learnt,
         };
+        let fields = ModelFields::of(optimizer.model().config(), self.spec.context);
         let to_save = ToSave {
             role: CRITIC,
             progress,
             run: None,
             optimizer,
             tokenizer: None,
-            context: self.spec.context,
+            fields: &fields,
         };
         checkpoint::write(folder, Older::OneKept, &to_save)
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use odeon::Failure;
-use odeon_algorithms::model::{LoraConfig, Model};
+use odeon_algorithms::model::LoraConfig;
 use odeon_algorithms::parallel::{ByteRun, Region};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, StateError, StateOwner, StatePart};
@@ -349,14 +349,13 @@ pub(crate) fn owner_blobs(optimizer: &Optimizer) -> Result<Vec<(String, Bytes)>,
     Ok(blobs)
 }
 
-/// The files that belong to the weights where these are exported.
+/// The files that belong to the weights where these are exported. Numbers of a checkpoint are of four bytes;
+/// the configuration names the type that the model came in, in which it is exported.
 pub(crate) fn companions(
-    model: &Model<Any>,
-    context: usize,
+    fields: &ModelFields,
     tokenizer: Option<&Tokenizer>,
 ) -> Vec<(String, Bytes)> {
-    let fields = ModelFields::of(model.config(), context);
-    let texts = texts(&fields, StoredType::F32, tokenizer).into_iter();
+    let texts = texts(fields, None, tokenizer).into_iter();
     texts
         .map(|(name, text)| (format!("{FOLDER_BLOBS}{name}"), Bytes::from(text)))
         .collect()

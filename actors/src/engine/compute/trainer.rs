@@ -11,6 +11,7 @@ use odeon_algorithms::task::{Split, Task};
 use odeon_algorithms::train::{
     self, AdamW, CrossEntropy, Objective, Schedule, StepWork, TokenGradients, TrainConfig,
 };
+use odeon_algorithms::weights::ModelFields;
 
 use super::checkpoint::{Older, ToSave};
 use super::peak::reachable_flops;
@@ -29,6 +30,8 @@ use crate::trajectory::{Batch, Trajectory, Version};
 pub struct Trainer {
     spec: ComputeSpec,
     task: Box<dyn Task>,
+    /// What the files of the model say of it.
+    fields: ModelFields,
     optimizer: Optimizer,
     /// Set when the optimiser has the settings of the reinforcement.
     reinforcing: bool,
@@ -59,9 +62,11 @@ impl Trainer {
         if let Some(adapters) = spec.adapters() {
             model.add_lora(adapters, spec.seed);
         }
+        let fields = spec.source.fields(model.config(), spec.context)?;
         let optimizer = Optimizer::new(model, warmup_config(spec));
         Ok(Self {
             task: spec.task()?,
+            fields,
             spec: spec.clone(),
             optimizer,
             reinforcing: false,
@@ -107,7 +112,8 @@ impl Trainer {
             std::fs::remove_dir_all(&fresh).map_err(failed)?;
         }
         let tokenizer = Some(&self.spec.tokenizer);
-        model_folder::write(&fresh, self.optimizer.model(), self.spec.context, tokenizer)?;
+        let fields = self.fields.clone();
+        model_folder::write(&fresh, self.optimizer.model(), fields, tokenizer)?;
         model_folder::sync(&fresh)?;
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
@@ -510,7 +516,7 @@ impl TrainEngine for Trainer {
             run: Some(run),
             optimizer: &self.optimizer,
             tokenizer: Some(&self.spec.tokenizer),
-            context: self.spec.context,
+            fields: &self.fields,
         };
         checkpoint::write(folder, Older::Removed, &to_save)
     }
@@ -559,7 +565,10 @@ pub(super) fn evaluate(
     };
     let mut replies = vec![];
     for (problem, tokens) in problems.into_iter().zip(&responses) {
-        let text = spec.tokenizer.decode(tokens).map_err(Failure::error)?;
+        let text = spec
+            .tokenizer
+            .decode_reply(tokens)
+            .map_err(Failure::error)?;
         replies.push((problem, text));
     }
     let verdicts = wait(async { referee.judge_all(&replies).await.map_err(Failure::error) })?;

@@ -50,8 +50,8 @@ pub struct Ask {
     pub top_p: f32,
     /// Draws follow from it.
     pub seed: u64,
-    /// The token that ends a reply.
-    pub stop: u32,
+    /// The tokens that end a reply.
+    pub ends: Vec<u32>,
 }
 
 /// The content of one event of a stream.
@@ -125,7 +125,7 @@ impl Dialect {
                     "presence_penalty": 0.0,
                     "frequency_penalty": 0.0,
                     "seed": seed,
-                    "stop_token_ids": [ask.stop],
+                    "stop_token_ids": ask.ends,
                     // Ends of the model's own would end replies that training goes on with.
                     "ignore_eos": true,
                     "skip_special_tokens": false,
@@ -150,7 +150,7 @@ impl Dialect {
                         "frequency_penalty": 0.0,
                         "sampling_seed": seed,
                         // With `ignore_eos` it would ignore these, too.
-                        "stop_token_ids": [ask.stop],
+                        "stop_token_ids": ask.ends,
                         "skip_special_tokens": false,
                         "no_stop_trim": true,
                     },

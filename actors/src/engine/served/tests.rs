@@ -17,7 +17,7 @@ fn ask() -> Ask {
         temperature: 0.5,
         top_p: 1.0,
         seed: u64::MAX,
-        stop: 9,
+        ends: vec![9],
     }
 }
 

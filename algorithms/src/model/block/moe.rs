@@ -88,9 +88,6 @@ impl Rule for Moe {
     }
 
     fn read(config: &Value) -> Result<Self, String> {
-        if config.get("sliding_window").is_some_and(|it| !it.is_null()) {
-            return Err("`sliding_window`".to_owned());
-        }
         // Where these are left out, Mixtral's own defaults are others than those of Llama.
         let rope = config.get("rope_parameters").filter(|it| !it.is_null());
         let theta = rope.and_then(|rope| rope.get("rope_theta"));

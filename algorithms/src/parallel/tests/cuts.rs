@@ -1,7 +1,7 @@
 //! The shards of each rank.
 
 use super::*;
-use crate::model::{LayerBlock, Moe};
+use crate::model::{LayerBlock, Moe, RopeScaling};
 use crate::weights::{Family, ModelFields};
 
 /// Two layers, and sizes that differ from each other.
@@ -18,6 +18,7 @@ fn llama() -> Llama {
         element_bytes: 2,
         tied: false,
         qkv_bias: false,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     }
@@ -66,6 +67,11 @@ fn tensors_are_those_of_model_files() {
                 tied,
                 value_head,
                 vision: None,
+                rope_scaling: RopeScaling::None,
+                window: None,
+                qkv_bias: family == Family::Qwen2,
+                out_bias: false,
+                config: None,
             };
             let spec = model.spec().unwrap();
             let tensors = spec.tensors().iter();

@@ -231,6 +231,7 @@ fn a_model_of_72_billion_parameters_is_counted_to_the_byte() {
         element_bytes: 2,
         tied: false,
         qkv_bias: true,
+        out_bias: false,
         head_norms: false,
         value_head: false,
     };

@@ -15,6 +15,7 @@ use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_otel::Settings;
 use tokio::sync::{mpsc, watch};
 
+use super::super::model;
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
@@ -43,6 +44,10 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     let mut plan = recipe
         .plan(checkpoint)
         .map_err(|failure| anyhow!("{failure}"))?;
+    let loaded = recipe.tokenizer().and_then(|it| recipe.loaded(&it));
+    if let Some(described) = loaded.map_err(|failure| anyhow!("{failure}"))? {
+        model::tell(&described);
+    }
     if args.check {
         print::line(format!(
             "{}: {} steps from {} sources on {} ranks",

@@ -65,16 +65,81 @@ KERNEL rms_norm_dweight(const float* x, const float* inv_rms, const float* dy, u
 }
 
 // One block a row turns its leading heads in place; `direction` -1 turns back. Shared: dim floats.
+// One block a head of each row `[queries | keys | values]`; values are copied. `weight` is that of
+// queries, then that of keys.
+KERNEL head_norm(float eps, const float* x, const float* weight, float* y, float* inv_rms,
+                 u32 queries, u32 keys, u32 dim) {
+    __shared__ float part[32];
+    u32 heads = queries + 2 * keys, row = blockIdx.x / heads, head = blockIdx.x % heads;
+    const float* from = x + (u64)blockIdx.x * dim;
+    float* to = y + (u64)blockIdx.x * dim;
+    if (head >= queries + keys) {
+        for (u32 c = threadIdx.x; c < dim; c += blockDim.x) to[c] = from[c];
+        return;
+    }
+    const float* own = head < queries ? weight : weight + dim;
+    float squares = 0.0f;
+    for (u32 c = threadIdx.x; c < dim; c += blockDim.x) squares += from[c] * from[c];
+    float inv = 1.0f / sqrtf(block_sum(squares, part) / dim + eps);
+    if (threadIdx.x == 0) inv_rms[(u64)row * (queries + keys) + head] = inv;
+    for (u32 c = threadIdx.x; c < dim; c += blockDim.x) to[c] = from[c] * inv * own[c];
+}
+
+// The same backward: dx as `rms_norm_dx`, values copied.
+KERNEL head_norm_dx(const float* x, const float* weight, const float* inv_rms, const float* dy,
+                    float* dx, u32 queries, u32 keys, u32 dim) {
+    __shared__ float part[32];
+    u32 heads = queries + 2 * keys, row = blockIdx.x / heads, head = blockIdx.x % heads;
+    const float *from = x + (u64)blockIdx.x * dim, *up = dy + (u64)blockIdx.x * dim;
+    float* to = dx + (u64)blockIdx.x * dim;
+    if (head >= queries + keys) {
+        for (u32 c = threadIdx.x; c < dim; c += blockDim.x) to[c] = up[c];
+        return;
+    }
+    const float* own = head < queries ? weight : weight + dim;
+    float inv = inv_rms[(u64)row * (queries + keys) + head], dot = 0.0f;
+    for (u32 c = threadIdx.x; c < dim; c += blockDim.x) dot += up[c] * own[c] * from[c];
+    float pull = block_sum(dot, part) * inv * inv * inv / dim;
+    for (u32 c = threadIdx.x; c < dim; c += blockDim.x)
+        to[c] = up[c] * own[c] * inv - from[c] * pull;
+}
+
+// parts[y, cols] = sums of dy x inv_rms over all query heads, then over all key heads, of every
+// gridDim.y-th group of 8 rows, as `rms_norm_dweight`; `cols` is twice the elements of a head.
+KERNEL head_norm_dweight(const float* x, const float* inv_rms, const float* dy, u32 queries,
+                         u32 keys, u32 count, u32 cols, float* parts) {
+    __shared__ float sums[8][33];
+    u32 lane = threadIdx.x & 31, y = threadIdx.x >> 5, c = blockIdx.x * 32 + lane;
+    u32 dim = cols / 2, normed = queries + keys;
+    u64 row_step = (u64)(normed + keys) * dim;
+    float sum = 0.0f;
+    if (c < cols) {
+        u32 first = c < dim ? 0 : queries, end = c < dim ? queries : normed, i = c % dim;
+        for (u32 r = blockIdx.y * 8 + y; r < count; r += gridDim.y * 8)
+            for (u32 head = first; head < end; ++head) {
+                u64 at = r * row_step + head * dim + i;
+                sum += dy[at] * (x[at] * inv_rms[(u64)r * normed + head]);
+            }
+    }
+    sums[y][lane] = sum;
+    __syncthreads();
+    if (y == 0 && c < cols) {
+#pragma unroll
+        for (int i = 1; i < 8; ++i) sum += sums[i][lane];
+        parts[(u64)blockIdx.y * cols + c] = sum;
+    }
+}
+
 KERNEL rope(float* rows, const u32* positions, const float* frequencies, u32 heads, u32 dim,
-            u32 row_step, u32 interleaved, float direction) {
+            u32 row_step, u32 interleaved, float direction, float magnitude) {
     DYNAMIC_SHARED(float, turn);
     u32 half = dim / 2;
     float position = (float)positions[blockIdx.x];
     for (u32 i = threadIdx.x; i < half; i += blockDim.x) {
         float s, c;
         sincosf(position * frequencies[i], &s, &c);
-        turn[i] = c;
-        turn[half + i] = direction * s;
+        turn[i] = magnitude * c;
+        turn[half + i] = magnitude * direction * s;
     }
     __syncthreads();
     float* row = rows + (u64)blockIdx.x * row_step;

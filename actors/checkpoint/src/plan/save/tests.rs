@@ -47,6 +47,7 @@ fn llama() -> Llama {
         element_bytes: 4,
         tied: false,
         qkv_bias: true,
+        out_bias: false,
         head_norms: true,
         value_head: true,
     }

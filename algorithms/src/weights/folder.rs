@@ -1,0 +1,278 @@
+//! Hugging Face directories, opened: what they hold, before any number is read.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use half::{bf16, f16};
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+
+use super::{
+    error::LoadError,
+    fields::ModelFields,
+    loaded::{LoadedModel, LoadedTensor},
+    safetensors::{CONFIG, map, read_json, shards, verify},
+};
+
+/// A directory with `config.json` and `model.safetensors`, or the shards that
+/// `model.safetensors.index.json` names. Every tensor of the architecture is there, with its shape.
+#[derive(Debug)]
+pub struct ModelFolder {
+    directory: PathBuf,
+    fields: ModelFields,
+    shards: Vec<(PathBuf, Mmap)>,
+    /// Where each tensor of the architecture lies.
+    places: BTreeMap<String, Place>,
+    /// Elements of each type, of the tensors that are used.
+    stored: BTreeMap<String, usize>,
+    notes: Vec<String>,
+}
+
+/// Bytes of a tensor.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Its name in the file.
+    name: String,
+    shard: usize,
+    shape: Vec<usize>,
+    dtype: Dtype,
+}
+
+impl ModelFolder {
+    /// Opens a directory. Numbers and checksums are not looked at.
+    ///
+    /// # Errors
+    /// [`LoadError`] names the file or tensor at fault.
+    pub fn open(directory: &Path) -> Result<Self, LoadError> {
+        let mut fields = directory_fields(directory)?;
+        let mut mapped = vec![];
+        for name in shards(directory)? {
+            let path = directory.join(name);
+            let bytes = map(&path)?;
+            mapped.push((path, bytes));
+        }
+        let mut found = BTreeMap::new();
+        for (shard, (path, bytes)) in mapped.iter().enumerate() {
+            for (name, view) in parsed(path, bytes)?.tensors() {
+                let place = Place {
+                    name: name.clone(),
+                    shard,
+                    shape: view.shape().to_vec(),
+                    dtype: view.dtype(),
+                };
+                found.insert(name, place);
+            }
+        }
+        let mut notes = prefixed(&mut found);
+        let head = found.get(HEAD);
+        if let (true, Some(head)) = (fields.tied, head) {
+            let embedding = found.get(EMBEDDING);
+            let same = embedding.is_some_and(|it| same(&mapped, it, head));
+            if !same {
+                notes.push(format!(
+                    "`tie_word_embeddings` is true, and `{HEAD}` is stored with other numbers than \
+                     the embedding: the stored head is used, as transformers does"
+                ));
+                fields.tied = false;
+            }
+        }
+        let mut folder = Self {
+            directory: directory.into(),
+            places: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            shards: mapped,
+            fields,
+            notes,
+        };
+        folder.place(found)?;
+        Ok(folder)
+    }
+
+    /// Takes the tensors of the architecture out of all.
+    fn place(&mut self, mut found: BTreeMap<String, Place>) -> Result<(), LoadError> {
+        let path = || self.directory.clone();
+        for (name, expected) in self.fields.tensor_shapes() {
+            let Some(place) = found.remove(&name) else {
+                return Err(LoadError::Missing { path: path(), name });
+            };
+            if place.shape != expected {
+                return Err(LoadError::Shape {
+                    path: path(),
+                    name,
+                    found: place.shape,
+                    expected,
+                });
+            }
+            if element_bytes(place.dtype).is_none() {
+                let detail = format!("element type {:?} of tensor `{name}`", place.dtype);
+                let path = self.shards[place.shard].0.clone();
+                return Err(LoadError::Unsupported { path, detail });
+            }
+            let elements: usize = place.shape.iter().product();
+            let stored = format!("{:?}", place.dtype);
+            *self.stored.entry(stored).or_default() += elements;
+            self.places.insert(name, place);
+        }
+        // A head that is the embedding's is stored by some.
+        found.remove(HEAD);
+        let in_layers = |name: &str| {
+            let rest = name.strip_prefix("model.layers.");
+            let layer = rest.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+            layer.is_some_and(|layer| layer < self.fields.layers)
+                && !name.ends_with("rotary_emb.inv_freq")
+        };
+        if let Some(name) = found.keys().find(|name| in_layers(name)) {
+            let detail = format!("tensor `{name}`, which `{CONFIG}` says nothing of,");
+            return Err(LoadError::Unsupported {
+                path: path(),
+                detail,
+            });
+        }
+        if !found.is_empty() {
+            let names: Vec<&str> = found.keys().map(String::as_str).take(4).collect();
+            let more = if found.len() > 4 { ", ..." } else { "" };
+            self.notes.push(format!(
+                "tensors that the model has no use for are left out: {}{more} ({} in all)",
+                names.join(", "),
+                found.len()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The architecture.
+    #[must_use]
+    pub fn fields(&self) -> &ModelFields {
+        &self.fields
+    }
+
+    /// Elements stored in each type, by its name in safetensors.
+    #[must_use]
+    pub fn stored(&self) -> &BTreeMap<String, usize> {
+        &self.stored
+    }
+
+    /// What is odd and does not keep the model from being used.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Reads all numbers.
+    ///
+    /// # Errors
+    /// [`LoadError::NotFinite`] names a tensor in which one is none.
+    pub fn load(self) -> Result<LoadedModel, LoadError> {
+        let mut tensors = BTreeMap::new();
+        let files: Vec<SafeTensors<'_>> = self
+            .shards
+            .iter()
+            .map(|(path, bytes)| parsed(path, bytes))
+            .collect::<Result<_, _>>()?;
+        for (name, place) in &self.places {
+            let path = &self.shards[place.shard].0;
+            let view = files[place.shard].tensor(&place.name);
+            let view = view.map_err(|error| damaged(path, &error))?;
+            let values = numbers(place.dtype, view.data());
+            super::loaded::finite(path, &place.name, &values)?;
+            let shape = place.shape.clone();
+            tensors.insert(name.clone(), LoadedTensor { shape, values });
+        }
+        let fields = self.fields;
+        Ok(LoadedModel { fields, tensors })
+    }
+}
+
+/// Loads a model from a directory. Where that has a `SHA256SUMS` file, every file in it is verified
+/// first.
+///
+/// # Errors
+/// [`LoadError`] names the file or tensor at fault.
+pub fn load_directory(directory: &Path) -> Result<LoadedModel, LoadError> {
+    verify(directory)?;
+    ModelFolder::open(directory)?.load()
+}
+
+/// Reads the architecture alone, from a directory's `config.json`. Checksums are not compared.
+///
+/// # Errors
+/// [`LoadError`] when the file is not there, broken, or describes another kind of model.
+pub fn directory_fields(directory: &Path) -> Result<ModelFields, LoadError> {
+    let path = directory.join(CONFIG);
+    ModelFields::from_config(&read_json(&path)?)
+        .map_err(|detail| LoadError::Unsupported { path, detail })
+}
+
+fn damaged(path: &Path, error: &safetensors::SafeTensorError) -> LoadError {
+    LoadError::Damaged {
+        path: path.into(),
+        detail: error.to_string(),
+    }
+}
+
+fn parsed<'a>(path: &Path, bytes: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
+    SafeTensors::deserialize(bytes).map_err(|error| damaged(path, &error))
+}
+
+/// Names as they are with a head: files that were saved from the bare model lack `model.` in front.
+fn prefixed(found: &mut BTreeMap<String, Place>) -> Vec<String> {
+    if found.contains_key(EMBEDDING) || !found.contains_key(&EMBEDDING[PREFIX.len()..]) {
+        return vec![];
+    }
+    let all = std::mem::take(found);
+    found.extend(all.into_iter().map(|(name, place)| match name.as_str() {
+        HEAD => (name, place),
+        own if own.starts_with("value_head.") => (name, place),
+        _ => (format!("{PREFIX}{name}"), place),
+    }));
+    vec!["tensors are named without `model.` in front, as the bare model writes them".to_owned()]
+}
+
+/// Returns true when two tensors have the same bytes.
+fn same(shards: &[(PathBuf, Mmap)], one: &Place, other: &Place) -> bool {
+    let bytes = |place: &Place| {
+        let (path, bytes) = &shards[place.shard];
+        let file = parsed(path, bytes).ok()?;
+        Some(file.tensor(&place.name).ok()?.data())
+    };
+    (one.dtype, &one.shape) == (other.dtype, &other.shape) && bytes(one) == bytes(other)
+}
+
+/// Bytes of a number, of types that are read.
+fn element_bytes(dtype: Dtype) -> Option<usize> {
+    match dtype {
+        Dtype::F64 => Some(8),
+        Dtype::F32 => Some(4),
+        Dtype::F16 | Dtype::BF16 => Some(2),
+        _ => None,
+    }
+}
+
+fn numbers(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
+    match dtype {
+        Dtype::F64 => {
+            let all = bytes.as_chunks().0.iter();
+            all.map(|bytes| f64::from_le_bytes(*bytes) as f32).collect()
+        }
+        Dtype::F16 => {
+            let all = bytes.as_chunks().0.iter();
+            all.map(|bytes| f16::from_le_bytes(*bytes).to_f32())
+                .collect()
+        }
+        Dtype::BF16 => {
+            let all = bytes.as_chunks().0.iter();
+            all.map(|bytes| bf16::from_le_bytes(*bytes).to_f32())
+                .collect()
+        }
+        _ => {
+            let all = bytes.as_chunks().0.iter();
+            all.map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        }
+    }
+}
+
+const PREFIX: &str = "model.";
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
