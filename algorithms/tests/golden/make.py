@@ -16,10 +16,14 @@ from safetensors.torch import save_file
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 HERE = Path(__file__).parent
@@ -41,6 +45,33 @@ MODELS = {
             **SHAPE,
             tie_word_embeddings=True,
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        ),
+    ),
+    # Biases on both sides of attention, and positions that are stretched.
+    "llama-biased": (
+        LlamaForCausalLM,
+        LlamaConfig(
+            **SHAPE,
+            attention_bias=True,
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        ),
+    ),
+    # All layers see six tokens.
+    "mistral": (MistralForCausalLM, MistralConfig(**SHAPE, sliding_window=6)),
+    # Heads of another width than is left for each, and a window in the second layer.
+    "qwen3": (
+        Qwen3ForCausalLM,
+        Qwen3Config(
+            **SHAPE,
+            head_dim=12,
+            use_sliding_window=True,
+            sliding_window=5,
+            max_window_layers=1,
         ),
     ),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SHAPE, tie_word_embeddings=False)),

@@ -4,10 +4,9 @@
 //! and the bytes of all files behind it.
 
 use std::{
-    collections::BTreeMap,
     fs,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::LazyLock,
 };
 
 use odeon_algorithms::{
@@ -16,19 +15,9 @@ use odeon_algorithms::{
     weights::{Gguf, LoadedModel, StoredType, load_directory, load_gguf, save},
 };
 use odeon_gpu::Cpu;
-use serde::Deserialize;
-use tempfile::TempDir;
+use serde::{Deserialize, de::DeserializeOwned};
 
-/// What there is.
-#[derive(Deserialize)]
-struct Brought {
-    /// Of each file of a folder the first byte, and how many.
-    folders: BTreeMap<String, BTreeMap<String, [usize; 2]>>,
-    models: Vec<ModelCase>,
-    tokenizers: Vec<TokenizerCase>,
-    #[serde(skip)]
-    bytes: Vec<u8>,
-}
+use crate::unpack::{BROUGHT, Folder};
 
 /// A model, a prompt, and the right answer.
 #[derive(Deserialize)]
@@ -55,59 +44,33 @@ struct TokenizerCase {
     continued: Vec<u32>,
 }
 
-static BROUGHT: LazyLock<Brought> = LazyLock::new(|| {
-    let packed = include_bytes!("../golden/brought.zst");
-    let mut decoder = zstd::Decoder::new(&packed[..]).unwrap();
-    decoder.window_log_max(27).unwrap();
-    let mut bytes = vec![];
-    std::io::copy(&mut decoder, &mut bytes).unwrap();
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
-    let mut brought: Brought = serde_json::from_slice(&bytes[..end]).unwrap();
-    brought.bytes = bytes.split_off(end + 1);
-    brought
-});
+fn cases<T: DeserializeOwned>(kind: &str) -> Vec<T> {
+    serde_json::from_value(BROUGHT.cases[kind].clone()).unwrap()
+}
 
-/// A folder with its files on the disk.
-struct Folder(TempDir);
+fn gguf(folder: &Path) -> Option<PathBuf> {
+    let named = ["model.gguf", "model-00001-of-00002.gguf"];
+    let mut paths = named.iter().map(|name| folder.join(name));
+    paths.find(|path| path.exists())
+}
 
-impl Folder {
-    fn of(kind: &str, name: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for (file, [at, length]) in &BROUGHT.folders[&format!("{kind}/{name}")] {
-            let bytes = &BROUGHT.bytes[*at..at + length];
-            fs::write(folder.path().join(file), bytes).unwrap();
+fn tokenizer(folder: &Path) -> Result<Tokenizer, String> {
+    let tokenizer = match gguf(folder) {
+        Some(path) => {
+            let gguf = Gguf::open(&path).map_err(|error| error.to_string())?;
+            Tokenizer::from_gguf(&gguf)
         }
-        Self(folder)
-    }
+        None => Tokenizer::from_directory(folder),
+    };
+    tokenizer.map_err(|error| error.to_string())
+}
 
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn gguf(&self) -> Option<PathBuf> {
-        let named = ["model.gguf", "model-00001-of-00002.gguf"];
-        let mut paths = named.iter().map(|name| self.path().join(name));
-        paths.find(|path| path.exists())
-    }
-
-    fn tokenizer(&self) -> Result<Tokenizer, String> {
-        let tokenizer = match self.gguf() {
-            Some(path) => {
-                let gguf = Gguf::open(&path).map_err(|error| error.to_string())?;
-                Tokenizer::from_gguf(&gguf)
-            }
-            None => Tokenizer::from_directory(self.path()),
-        };
-        tokenizer.map_err(|error| error.to_string())
-    }
-
-    fn model(&self) -> Result<LoadedModel, String> {
-        let model = match self.gguf() {
-            Some(path) => Gguf::open(&path).and_then(|gguf| load_gguf(&gguf)),
-            None => load_directory(self.path()),
-        };
-        model.map_err(|error| error.to_string())
-    }
+fn model(folder: &Path) -> Result<LoadedModel, String> {
+    let model = match gguf(folder) {
+        Some(path) => Gguf::open(&path).and_then(|gguf| load_gguf(&gguf)),
+        None => load_directory(folder),
+    };
+    model.map_err(|error| error.to_string())
 }
 
 /// The likeliest tokens behind a prompt, up to and with one that ends a reply.
@@ -144,8 +107,7 @@ fn continued(model: LoadedModel, prompt: &[u32], ends: &[u32], most: usize) -> V
 /// What is wrong with a case; `refusals` are words that an error has to have.
 fn wrong(case: &ModelCase, refusal: Option<&[&str]>) -> Option<String> {
     let folder = Folder::of("models", &case.name);
-    let tokenizer = folder.tokenizer();
-    let model = folder.model();
+    let (tokenizer, model) = (tokenizer(folder.path()), model(folder.path()));
     if let Some(words) = refusal {
         let error = match (&tokenizer, &model) {
             (Err(error), _) | (_, Err(error)) => error,
@@ -197,10 +159,11 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("classifier", &["LlamaForSequenceClassification"]),
 ];
 
+// SEMANTICS 118.
 #[test]
 fn models_that_people_bring_are_continued_as_transformers_does_or_refused_by_name() {
     let mut faults = vec![];
-    for case in &BROUGHT.models {
+    for case in &cases::<ModelCase>("models") {
         let refusal = REFUSED.iter().find(|(name, _)| *name == case.name);
         assert!(!case.refused || refusal.is_some(), "{}", case.name);
         if let Some(fault) = wrong(case, refusal.map(|(_, words)| *words)) {
@@ -210,12 +173,13 @@ fn models_that_people_bring_are_continued_as_transformers_does_or_refused_by_nam
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+// SEMANTICS 118.
 #[test]
 fn tokenizers_that_people_bring_give_the_ids_of_transformers() {
     let mut faults = vec![];
-    for case in &BROUGHT.tokenizers {
+    for case in &cases::<TokenizerCase>("tokenizers") {
         let folder = Folder::of("tokenizers", &case.name);
-        let tokenizer = folder.tokenizer().unwrap();
+        let tokenizer = tokenizer(folder.path()).unwrap();
         let ids = tokenizer.encode_whole(&case.text).unwrap();
         if ids != case.ids {
             let (name, text) = (&case.name, &case.text);
@@ -225,19 +189,20 @@ fn tokenizers_that_people_bring_give_the_ids_of_transformers() {
             ));
         }
         if !case.continued.is_empty() {
-            let tokens = continued(folder.model().unwrap(), &ids, tokenizer.ends(), 6);
+            let tokens = continued(model(folder.path()).unwrap(), &ids, tokenizer.ends(), 6);
             assert_eq!(tokens, case.continued, "{}", case.name);
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+// SEMANTICS 118: what is written.
 /// A folder that was loaded and saved says the same in all its files, but for the layout of the weights.
 #[test]
 fn a_folder_that_is_loaded_and_saved_says_what_it_said() {
-    for case in &BROUGHT.models {
+    for case in &cases::<ModelCase>("models") {
         let folder = Folder::of("models", &case.name);
-        let (Ok(tokenizer), Ok(model)) = (folder.tokenizer(), folder.model()) else {
+        let (Ok(tokenizer), Ok(model)) = (tokenizer(folder.path()), model(folder.path())) else {
             continue;
         };
         let target = folder.path().join("saved");
@@ -250,7 +215,7 @@ fn a_folder_that_is_loaded_and_saved_says_what_it_said() {
         let read = load_directory(&target).unwrap();
         assert_eq!(read.tensors, model.tensors, "{}", case.name);
         assert_eq!(read.fields.model_config(), model.fields.model_config());
-        if folder.gguf().is_some() {
+        if gguf(folder.path()).is_some() {
             continue;
         }
         for file in BROUGHT.folders[&format!("models/{}", case.name)].keys() {
@@ -279,4 +244,77 @@ fn a_folder_that_is_loaded_and_saved_says_what_it_said() {
             }
         }
     }
+}
+
+/// Numbers by chance, from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        ((self.0 >> 33) as usize) % bound.max(1)
+    }
+
+    /// A file that differs: bits, digits, cuts, pieces twice, pieces of another file.
+    fn mutated(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=self.below(3) {
+            // Descriptions stand at the beginning of most files.
+            let reach = if self.below(2) == 0 { 2_048 } else { usize::MAX };
+            let at = self.below(bytes.len().min(reach));
+            match self.below(6) {
+                0 => bytes.truncate(at),
+                1 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+                2 if at < bytes.len() => bytes[at] = b'0' + self.below(10) as u8,
+                3 => {
+                    let length = self.below(bytes.len().saturating_sub(at).min(64));
+                    let piece = bytes[at..at + length].to_vec();
+                    bytes.splice(at..at, piece);
+                }
+                4 => {
+                    let length = self.below(bytes.len().saturating_sub(at).min(64));
+                    bytes.drain(at..at + length);
+                }
+                _ => {
+                    let words: [&[u8]; 6] = [b"null", b"-1", b"1e99", b"\"\"", b"[[", b"\xff\xff"];
+                    let word = words[self.below(words.len())];
+                    bytes.splice(at..at, word.iter().copied());
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Files that differ by chance are read or refused: nothing panics. `ODEON_MUTATIONS` says how many.
+#[test]
+fn files_that_were_changed_by_chance_are_read_or_refused() {
+    let count = std::env::var("ODEON_MUTATIONS").map_or(400, |count| count.parse().unwrap());
+    let names: Vec<&String> = BROUGHT.folders.keys().collect();
+    let mut chance = Chance(1);
+    let (mut refused, mut folder, mut kept) = (0_u32, None, String::new());
+    for round in 0..count {
+        if round % 50 == 0 {
+            let (kind, name) = names[chance.below(names.len())].split_once('/').unwrap();
+            folder = Some(Folder::of(kind, name));
+            kept = format!("{kind}/{name}");
+        }
+        let path = folder.as_ref().unwrap().path();
+        let files: Vec<&String> = BROUGHT.folders[&kept].keys().collect();
+        let file = path.join(files[chance.below(files.len())]);
+        let before = fs::read(&file).unwrap();
+        fs::write(&file, chance.mutated(&before)).unwrap();
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let tokenizer = tokenizer(path);
+            if let Ok(tokenizer) = &tokenizer {
+                let _ = tokenizer.encode_whole("The cat <|im_end|> sat 12");
+                let _ = tokenizer.encode_chat(&[Message::user("What <|im_end|>?")]);
+                let _ = tokenizer.decode_reply(&[0, 5, 299, 4_000_000]);
+            }
+            model(path).is_err() || tokenizer.is_err()
+        }));
+        refused += u32::from(read.unwrap_or_else(|_| panic!("{kept}: {}", file.display())));
+        fs::write(&file, before).unwrap();
+    }
+    assert!(refused > count / 10, "{refused} of {count} were refused");
 }

@@ -94,6 +94,24 @@ fn a_qwen2_computes_and_learns_as_in_pytorch() {
     check("qwen2");
 }
 
+/// Biases on both sides of attention, and positions stretched by YaRN.
+#[test]
+fn a_llama_with_biases_computes_and_learns_as_in_pytorch() {
+    check("llama-biased");
+}
+
+/// Rows that see six tokens.
+#[test]
+fn a_mistral_computes_and_learns_as_in_pytorch() {
+    check("mistral");
+}
+
+/// Norms of heads, and a window in the second layer.
+#[test]
+fn a_qwen3_computes_and_learns_as_in_pytorch() {
+    check("qwen3");
+}
+
 /// Experts, their router, and its gradient through the weights of those that are chosen.
 #[test]
 fn a_mixtral_computes_and_learns_as_in_pytorch() {

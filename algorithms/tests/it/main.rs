@@ -6,3 +6,5 @@
 mod brought;
 mod golden;
 mod smollm2;
+#[path = "../golden/unpack.rs"]
+mod unpack;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
 mod bench;
+mod brought;
 mod cli;
 mod cluster;
 mod faults;
@@ -10,5 +11,7 @@ mod gang;
 mod inspect;
 mod nodes;
 mod reservations;
+#[path = "../../../algorithms/tests/golden/unpack.rs"]
+mod unpack;
 mod upgrade;
 mod voters;
