@@ -733,6 +733,7 @@ fn bundles_that_share_a_large_file_have_it_once_on_the_disk_and_damage_is_mended
     let gang = |seed| Program::new([("run", noise(1, 1_500_000)), ("x.py", noise(seed, 100))]);
     let (a, b) = (gang(2), gang(3));
     for program in [&a, &b] {
+        store.keep(&program.bundle).unwrap();
         program.upload(&store, at(0));
         program.expect_in(&store.assemble(&program.bundle, at(0)).unwrap());
     }
