@@ -9,6 +9,7 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod programs;
 mod reservations;
 mod upgrade;
 mod voters;
