@@ -168,7 +168,7 @@ impl Exec {
         Ok(port)
     }
 
-    /// How and when the program has ended by itself, once it has; `None` for one that is held.
+    /// Answers when the program has ended by itself, with how and when; `None` for one that is held.
     #[handler]
     pub fn await_ending(&mut self) -> Later<Option<Ending>> {
         let ending = self.running.as_ref().map(Running::ending);

@@ -58,12 +58,12 @@ pub(super) struct Over {
     pub(super) last_words: String,
 }
 
-/// How and when a program has ended by itself, whatever it has left behind.
+/// The end of a program by itself and its moment, whatever it has left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 pub struct Ending {
-    /// How.
+    /// The manner.
     pub end: ProgramEnd,
-    /// When, in microseconds since 1970 by the clock of its machine.
+    /// The moment, in microseconds since 1970 by the clock of its machine.
     pub at_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a job is to run: an executable that travels, a script, a name that its node looks up, or a
+//! The program of a job: an executable that travels, a script, a name that its node looks up, or a
 //! gang of one of these; with the files that the words name.
 
 use std::fs;
@@ -385,11 +385,14 @@ mod tests {
         let sent: Vec<_> = line.files.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(sent, ["pkg/__init__.py", "pkg/sub/a.py"]);
         assert!(line.notes[0].contains("is not sent"), "{:?}", line.notes);
-        let line = Line::read(&words("python3 x.py"), here).unwrap();
+        assert_eq!(line.name().unwrap(), "pkg.sub.a");
+        let mut sent = Line::read(&words("python3 x.py"), here).unwrap().files;
         assert_eq!(
-            line.notes,
+            unsent_packages(&sent, here),
             ["x.py imports `pkg`, which is not sent: add --file pkg"]
         );
+        sent.extend(line.files);
+        assert_eq!(unsent_packages(&sent, here), Vec::<String>::new());
     }
 
     #[test]
