@@ -137,9 +137,8 @@ fn payload_to(peer: SocketAddr) -> u16 {
         };
         Ok(mtu?)
     });
-    let payload = mtu.map_or(u32::from(PAYLOAD_BYTES_MAX), |mtu| {
-        mtu.saturating_sub(headers)
-    });
+    // Where the kernel does not tell, the usual loopback device takes the largest.
+    let payload = mtu.unwrap_or(u32::MAX).saturating_sub(headers);
     let bounds = u32::from(PAYLOAD_BYTES_MIN)..=u32::from(PAYLOAD_BYTES_MAX);
     payload.clamp(*bounds.start(), *bounds.end()) as u16
 }
