@@ -12,6 +12,7 @@
 //!
 //! What a program does that leaves its process group (`setsid`) is its own affair.
 
+mod blame;
 mod gang;
 mod output;
 mod probe;
@@ -22,13 +23,16 @@ mod spec;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use odeon::{Clock, Context, Failure, FailureKind, ProgramEnd, Reason, Ref, Shape, telemetry};
+use odeon::{
+    Clock, Context, Failure, FailureKind, Later, ProgramEnd, Reason, Ref, Shape, telemetry,
+};
 use serde::{Deserialize, Serialize};
 
 use self::process::Running;
 
 pub use self::gang::{Disband, Gang, GangSpec};
 pub use self::probe::Probe;
+pub use self::process::Ending;
 pub use self::rank::{DEFAULTS, Master, Place, Rendezvous};
 pub use self::spec::ExecSpec;
 
@@ -162,6 +166,13 @@ impl Exec {
         let (listener, port) = free().map_err(|error| format!("no free port: {error}"))?;
         self.reserved = Some(listener);
         Ok(port)
+    }
+
+    /// Answers when the program has ended by itself, with how and when; `None` for one that is held.
+    #[handler]
+    pub fn await_ending(&mut self) -> Later<Option<Ending>> {
+        let ending = self.running.as_ref().map(Running::ending);
+        Later::new(async move { ending?.await })
     }
 
     /// Ends the program and this actor: SIGTERM to its process group, and SIGKILL to what is left of

@@ -43,7 +43,7 @@
 //! | `pretrain/work`, `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report` | the part of a rank in a step; who encodes which picture and where its features are (pure); where data goes on in a checkpoint; what a run tells |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), sources, tools, sandbox, and the check of it all |
 //! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`); the best setting of a mode: what to try next (`search`, pure), trying it (`tuning`) |
-//! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`) |
+//! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`), which of them failed first (`blame`, pure) |
 //! | `sandbox`, `sandbox/*` | untrusted programs in namespaces within limits: tools of the system, and a guard that ends everything when its process dies |
 
 #![forbid(unsafe_code)]

@@ -1005,14 +1005,13 @@ pub(crate) struct EventsArgs {
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The executable
-    #[arg(required_unless_present = "gang", conflicts_with = "gang")]
-    pub(crate) program: Option<PathBuf>,
-    /// Its arguments, after `--`; with --gang, the program and its arguments
-    #[arg(last = true)]
-    pub(crate) args: Vec<String>,
-    /// So many ranks of the program that follows `--`, as `odeon gang` runs them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), requires = "args")]
+    /// The program and its arguments, those that begin with `-` after `--`. An executable or a script
+    /// of this machine travels; another name is looked up in PATH where it runs, and files that the
+    /// words name travel
+    #[arg(required = true, value_name = "PROGRAM [ARGS]")]
+    pub(crate) words: Vec<String>,
+    /// So many ranks of the program, as `odeon gang` runs them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) gang: Option<u32>,
     #[command(flatten)]
     pub(crate) each: RankArgs,
@@ -1021,7 +1020,8 @@ pub(crate) struct SubmitArgs {
     /// Its name; that of the executable, unless told otherwise
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// A file that it finds in its folder: PATH, or NAME=PATH
+    /// A file or folder that it finds in its folder, at the same path or as NAME; of a folder, what
+    /// .gitignore and .odeonignore do not name
     #[arg(long, value_name = "[NAME=]PATH")]
     pub(crate) file: Vec<String>,
     /// A variable for it: NAME=VALUE, or NAME to pass on that of this shell
@@ -1078,7 +1078,7 @@ pub(crate) enum JobCommand {
 pub(crate) struct JobShowArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The job: j1, j2, ...
+    /// The job: j1, j2, ..., or a name, which is that of the newest job with it
     pub(crate) job: String,
     /// As JSON
     #[arg(long)]
@@ -1089,21 +1089,40 @@ pub(crate) struct JobShowArgs {
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The job: j1, j2, ...
+    /// The job: j1, j2, ..., or a name, which is that of the newest job with it
     pub(crate) job: String,
     /// Go on until the job is over
     #[arg(short, long)]
     pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) lines: LineArgs,
     /// One JSON object for each line, with when, where and which process
     #[arg(long, conflicts_with = "follow")]
     pub(crate) json: bool,
+}
+
+/// Which lines of a job are shown, and how.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LineArgs {
+    /// With the time in front at which the node saw each line
+    #[arg(short, long)]
+    pub(crate) timestamps: bool,
+    /// The last lines alone
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    /// Lines of one rank of a gang alone
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+    /// Lines alone that have this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) grep: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The job: j1, j2, ...
+    /// The job: j1, j2, ..., or a name, which is that of the newest job with it
     pub(crate) job: String,
     /// Kill it at once
     #[arg(long)]
@@ -1117,7 +1136,7 @@ pub(crate) struct StopArgs {
 pub(crate) struct OneJobArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The job: j1, j2, ...
+    /// The job: j1, j2, ..., or a name, which is that of the newest job with it
     pub(crate) job: String,
 }
 

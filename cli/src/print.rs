@@ -77,8 +77,9 @@ fn above_bars(text: &[u8]) {
 
 /// Talk of the runtime goes to standard error; `ODEON_LOG` chooses how much.
 pub(crate) fn start_log() {
-    // A voter that is away is news once, not twice a second.
-    let usual = || EnvFilter::new("warn,openraft=off");
+    // A voter that is away is news once, not twice a second; a connection that nobody uses any more is
+    // none.
+    let usual = || EnvFilter::new("warn,openraft=off,hyper=error");
     let filter = EnvFilter::try_from_env("ODEON_LOG").unwrap_or_else(|_| usual());
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

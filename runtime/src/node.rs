@@ -8,6 +8,7 @@ pub(crate) mod driver;
 pub(crate) mod gang;
 pub(crate) mod handoff;
 pub mod inspect;
+pub(crate) mod printed_lines;
 pub(crate) mod program;
 pub mod upgrade;
 pub(crate) mod worker;

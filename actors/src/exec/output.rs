@@ -5,24 +5,29 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use odeon::{PrintedLine, PrintedLines};
+use tokio::io::AsyncRead;
 use tokio::sync::watch;
 
 /// The last lines that a program has said on its standard error. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tail {
-    lines: Arc<Mutex<VecDeque<String>>>,
+    /// Each with whether it is to be written over.
+    lines: Arc<Mutex<VecDeque<(String, bool)>>>,
 }
 
 impl Tail {
-    fn push(&self, line: &[u8]) {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = &line[..line.len().min(TAIL_LINE_BYTES)];
+    fn push(&self, line: &PrintedLine) {
+        let text = &line.text[..line.text.len().min(TAIL_LINE_BYTES)];
+        let text = String::from_utf8_lossy(text).into_owned();
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.back().is_some_and(|(_, changes)| *changes) {
+            lines.pop_back();
+        }
         if lines.len() == TAIL_LINES {
             lines.pop_front();
         }
-        lines.push_back(String::from_utf8_lossy(line).into_owned());
+        lines.push_back((text, line.changes));
     }
 
     /// In words, behind how it ended; empty when it has said nothing.
@@ -31,7 +36,7 @@ impl Tail {
         if lines.is_empty() {
             return String::new();
         }
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let lines: Vec<&str> = lines.iter().map(|(line, _)| line.as_str()).collect();
         format!("; it said last:\n  {}", lines.join("\n  "))
     }
 }
@@ -52,74 +57,39 @@ pub(super) async fn carry<W: Write + Send + 'static>(
     prefix: &str,
     ears: Ears,
 ) -> Option<W> {
-    let mut source = BufReader::new(source);
-    let mut line = prefix.as_bytes().to_vec();
+    let mut lines = PrintedLines::new(source, LINE_BYTES_MAX);
     let mut log = Some(log);
-    loop {
-        line.truncate(prefix.len());
-        // The end of a program's output is no news of its own: how it ended is told elsewhere.
-        if !read_line(&mut source, &mut line).await.unwrap_or(false) {
-            return log;
-        }
-        let said = &line[prefix.len()..];
+    // The end of a program's output is no news of its own: how it ended is told elsewhere.
+    while let Ok(Some(line)) = lines.next().await {
         if let Some(tail) = &ears.tail {
-            tail.push(said);
+            tail.push(&line);
         }
         if let Some((text, seen)) = &ears.awaited
-            && String::from_utf8_lossy(said).contains(text)
+            && String::from_utf8_lossy(&line.text).contains(text)
         {
             seen.send_replace(true);
         }
-        if !line.ends_with(b"\n") {
-            line.push(b'\n');
-        }
         // A log that takes no more is no reason to let the program wait.
         if let Some(taker) = log.take() {
-            (line, log) = write(taker, line, prefix).await;
+            let text = [prefix.as_bytes(), &line.text, &[line.end()]].concat();
+            log = write(taker, text).await;
         }
     }
+    log
 }
 
 /// Writes a line in one piece, so that those of several programs do not mix; whoever reads the log
 /// may be slow, so not on a thread of the runtime.
-async fn write<W: Write + Send + 'static>(
-    mut log: W,
-    line: Vec<u8>,
-    prefix: &str,
-) -> (Vec<u8>, Option<W>) {
+async fn write<W: Write + Send + 'static>(mut log: W, line: Vec<u8>) -> Option<W> {
     let written = tokio::task::spawn_blocking(move || {
         let written = log.write_all(&line).and_then(|()| log.flush());
-        (line, written.is_ok().then_some(log))
+        written.is_ok().then_some(log)
     });
-    let lost = |_| (prefix.as_bytes().to_vec(), None);
-    written.await.unwrap_or_else(lost)
+    written.await.unwrap_or(None)
 }
 
-/// Adds a line with its end, or a part of one that is too long. Returns true if there was any.
-async fn read_line(
-    source: &mut (impl AsyncBufReadExt + Unpin),
-    line: &mut Vec<u8>,
-) -> std::io::Result<bool> {
-    let before = line.len();
-    loop {
-        let held = source.fill_buf().await?;
-        if held.is_empty() {
-            return Ok(line.len() > before);
-        }
-        let room = LINE_BYTES_MAX - (line.len() - before);
-        let held = &held[..held.len().min(room)];
-        let end = held.iter().position(|byte| *byte == b'\n');
-        let taken = end.map_or(held.len(), |end| end + 1);
-        line.extend_from_slice(&held[..taken]);
-        source.consume(taken);
-        if end.is_some() || line.len() - before >= LINE_BYTES_MAX {
-            return Ok(true);
-        }
-    }
-}
-
-/// The longest line that goes on in one piece.
-const LINE_BYTES_MAX: usize = 16 << 10;
+/// The longest line that goes on in one piece. With its prefix it is one for the log of a cluster, too.
+const LINE_BYTES_MAX: usize = 192 << 10;
 /// Lines that a failure tells.
 const TAIL_LINES: usize = 8;
 /// Bytes of each.
@@ -156,11 +126,25 @@ mod tests {
         let mut text = vec![b'x'; LINE_BYTES_MAX + 10];
         text.extend_from_slice(b"\n\xff\xfe\n");
         let (log, words, _) = carried(&text, "").await;
-        assert_eq!(log.len(), text.len() + 1);
-        assert!(log.ends_with(b"\n\xff\xfe\n"));
-        assert!(words.len() < 3 * TAIL_LINE_BYTES, "{}", words.len());
+        let lines: Vec<&[u8]> = log.split(|byte| *byte == b'\n').collect();
+        assert!(lines[0].ends_with(b"x [this line goes on]"));
+        assert_eq!(lines[1], b"[the line before goes on] xxxxxxxxxx");
+        assert_eq!(lines[2..], [b"\xff\xfe".as_slice(), b""]);
+        assert!(words.len() < 4 * TAIL_LINE_BYTES, "{}", words.len());
         let many = b"line\n".repeat(100);
         let (_, words, _) = carried(&many, "").await;
         assert_eq!(words.matches("line").count(), TAIL_LINES);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_changes_goes_on_as_one_and_is_remembered_once() {
+        let (log, words, _) = carried(b"\r  0%\r 50%\r100%\nend\n", "> ").await;
+        let log = String::from_utf8(log).unwrap();
+        assert_eq!(log.lines().last(), Some("> end"));
+        assert!(
+            log.contains(">   0%\r") && log.contains("> 100%\n"),
+            "{log}"
+        );
+        assert_eq!(words, "; it said last:\n  100%\n  end");
     }
 }

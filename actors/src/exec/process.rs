@@ -9,8 +9,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use odeon::trace::{SpanContext, TRACEPARENT};
-use odeon::{Clock, Failure, ProgramEnd, Timestamp};
+use odeon::{Clock, Failure, ProgramEnd, Shape, Timestamp};
 use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -33,6 +34,7 @@ pub(super) struct Running {
     port: Option<u16>,
     tail: Tail,
     stage: watch::Receiver<Stage>,
+    ending: watch::Receiver<Option<Ending>>,
     /// Until when what the program leaves in its group may end by itself.
     leave: watch::Sender<Option<Timestamp>>,
     seen: watch::Receiver<bool>,
@@ -54,6 +56,15 @@ enum Stage {
 pub(super) struct Over {
     pub(super) end: ProgramEnd,
     pub(super) last_words: String,
+}
+
+/// The end of a program by itself and its moment, whatever it has left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+pub struct Ending {
+    /// The manner.
+    pub end: ProgramEnd,
+    /// The moment, in microseconds since 1970 by the clock of its machine.
+    pub at_us: u64,
 }
 
 /// Why a program did not become ready.
@@ -91,6 +102,7 @@ impl Running {
         let tail = Tail::default();
         let (printed, seen) = carry(spec, &mut child, &tail);
         let (tell, stage) = watch::channel(Stage::Runs);
+        let (end, ending) = watch::channel(None);
         let (leave, until) = watch::channel(None);
         let life = Life {
             child,
@@ -99,12 +111,13 @@ impl Running {
             until,
             tail: tail.clone(),
         };
-        tokio::spawn(life.see_through(printed, tell));
+        tokio::spawn(life.see_through(printed, end, tell));
         Ok(Self {
             group,
             port,
             tail,
             stage,
+            ending,
             leave,
             seen,
         })
@@ -126,6 +139,12 @@ impl Running {
             Stage::Gone(end) => Some(*end),
             Stage::Over(over) => Some(over.end),
         }
+    }
+
+    /// Resolves when the program itself has ended; with `None` when nobody sees it through any more.
+    pub(super) fn ending(&self) -> impl Future<Output = Option<Ending>> + Send + use<> {
+        let mut ending = self.ending.clone();
+        async move { *ending.wait_for(Option::is_some).await.ok()? }
     }
 
     pub(super) fn last_words(&self) -> String {
@@ -343,6 +362,7 @@ impl Life {
     async fn see_through(
         mut self,
         printed: impl Future<Output = ()> + Send + 'static,
+        ended: watch::Sender<Option<Ending>>,
         tell: watch::Sender<Stage>,
     ) {
         let printed = tokio::spawn(printed);
@@ -360,6 +380,8 @@ impl Life {
                 ProgramEnd::Code(-1)
             }
         };
+        let at_us = Clock::unix_time().as_micros() as u64;
+        ended.send_replace(Some(Ending { end, at_us }));
         self.end_group().await;
         tell.send_replace(Stage::Gone(end));
         if let Some(mut release) = self.guard.stdin.take() {

@@ -127,10 +127,12 @@ impl Rendezvous {
 }
 
 /// Variables that a rank gets where nobody has set them: threads of several ranks would be in each
-/// other's way, and a rank whose peers are gone should end rather than wait.
-pub const DEFAULTS: [(&str, &str); 2] = [
+/// other's way, a rank whose peers are gone should end rather than wait, and what a Python program
+/// prints should be seen when it does.
+pub const DEFAULTS: [(&str, &str); 3] = [
     ("OMP_NUM_THREADS", "1"),
     ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    ("PYTHONUNBUFFERED", "1"),
 ];
 
 /// The node of a process that was told of none.

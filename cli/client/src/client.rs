@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use odeon_artifacts::{Listing, Piece};
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -134,6 +134,14 @@ pub enum ClientError {
         /// Why.
         problem: Problem,
     },
+    /// It was asked too much at once, and for longer than is waited for. Nothing was done.
+    #[error("{}", .problem.why)]
+    TooMany {
+        /// When it may be asked again.
+        again_after: Duration,
+        /// In its own words.
+        problem: Problem,
+    },
     /// It answers something else.
     #[error("the cluster at {url} answers what is no answer: {why}")]
     Strange {
@@ -198,6 +206,11 @@ const CLUSTER_NAME: &str = "member.odeon";
 /// between.
 const RETURN_ROUNDS: u32 = 100;
 const RETURN_PAUSE: Duration = Duration::from_millis(200);
+/// The longest time that is waited as a node tells that asks for more than it may, and each time.
+const TOO_MANY_PATIENCE: Duration = Duration::from_secs(600);
+const TOO_MANY_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The time for which a connection is kept that nobody uses: a daemon closes it a few seconds later.
+const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 /// Pieces that are put at the same time.
 const PUTS: usize = 4;
 
@@ -211,6 +224,7 @@ impl Endpoint {
         };
         let mut builder = reqwest::Client::builder()
             .no_proxy()
+            .pool_idle_timeout(IDLE_PATIENCE)
             .connect_timeout(CONNECT_PATIENCE);
         if let Some(authority) = authority {
             let certificate = reqwest::Certificate::from_pem(authority.as_bytes());
@@ -256,9 +270,17 @@ impl Endpoint {
         let status = answer.status();
         let told = answer.headers().get(MAJORITY_HEADER);
         majority.send_replace(Majority::of_word(told.map(HeaderValue::as_bytes)));
+        let again_after = again_after(status, answer.headers());
         let bytes = answer.bytes().await.map_err(silent)?;
         if !status.is_success() {
-            return Err(refused(status, &bytes));
+            let refused = refused(status, &bytes);
+            return Err(match (refused, again_after) {
+                (ClientError::Refused { problem, .. }, Some(again_after)) => ClientError::TooMany {
+                    again_after,
+                    problem,
+                },
+                (refused, _) => refused,
+            });
         }
         Ok(if status == StatusCode::NO_CONTENT {
             Bytes::from_static(b"null")
@@ -388,10 +410,19 @@ impl Client {
             self.look_around().await;
         }
         let mut rounds = 0;
+        let mut waited = Duration::ZERO;
         loop {
             rounds += 1;
             let error = match self.ask(&call).await {
                 Err(Unanswered::ByAll(error)) => error,
+                // Nothing was done, so it may be asked whatever it is.
+                Err(Unanswered::Final(ClientError::TooMany { again_after, .. }))
+                    if waited < TOO_MANY_PATIENCE =>
+                {
+                    waited += again_after;
+                    tokio::time::sleep(again_after).await;
+                    continue;
+                }
                 Err(Unanswered::Final(error)) => return Err(error),
                 Ok(answer) => return Ok(answer),
             };
@@ -884,6 +915,15 @@ impl Endpoint {
         }
         Ok(())
     }
+}
+
+/// When to ask again, where a node was asked too much.
+fn again_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let told = headers
+        .get(RETRY_AFTER)
+        .filter(|_| status == StatusCode::TOO_MANY_REQUESTS)?;
+    let seconds = told.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(TOO_MANY_PAUSE_MAX))
 }
 
 /// Why a node will not, in its own words.

@@ -38,7 +38,8 @@ pub struct Status {
     pub nodes: Vec<Node>,
     /// Jobs by where they are in their lives.
     pub jobs: BTreeMap<String, u64>,
-    /// Milliseconds since 1970, by the catalog's clock.
+    /// Milliseconds since 1970: by the catalog's clock, or that of the node that answers where it is
+    /// ahead.
     pub now_ms: u64,
 }
 
@@ -227,6 +228,9 @@ pub struct Job {
     /// The longest time that a try of it may run, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
+    /// Lines of its output that no voter had kept when the try ended that printed them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unkept_lines: u64,
 }
 
 /// An earlier try of a job.
@@ -288,6 +292,9 @@ pub struct Line {
     pub stream: String,
     /// The text of the line.
     pub text: String,
+    /// True for how a line stood for a while before the process wrote over it, as progress bars do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
     /// Lines right before it from that node that are not kept any more: newer ones have taken their
     /// room.
     #[serde(default, skip_serializing_if = "is_zero")]

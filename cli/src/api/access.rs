@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use odeon_cluster::access::KeyRole;
 
 use super::Api;
+use super::extract::in_time;
 use super::forwarding::{self, FROM, HANDED_ON};
 use super::host::is_own;
 use super::key::{PAGE, hash_of, page_key, page_key_of};
@@ -217,7 +218,10 @@ pub(super) async fn exchange(State(api): State<Arc<Api>>, request: Request) -> R
     let from = request.extensions().get::<ConnectInfo<Peer>>();
     let from = from.map(|ConnectInfo(peer)| *peer);
     let (parts, body) = request.into_parts();
-    let body = to_bytes(body, EXCHANGE_BYTES_MAX).await.unwrap_or_default();
+    let body = match in_time(to_bytes(body, EXCHANGE_BYTES_MAX)).await {
+        Ok(body) => body.unwrap_or_default(),
+        Err(no) => return no.into_response(),
+    };
     let asked = serde_json::from_slice::<Exchange>(&body);
     let Ok(Exchange { key }) = asked else {
         return No::invalid("send {\"key\": KEY} as JSON").into_response();

@@ -147,6 +147,7 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         asks: asks.map(|asked| asked.to_string()),
         reserved: reserved.map(reservation).collect(),
         time_limit_s: job.spec.time_limit_s,
+        unkept_lines: job.unkept_lines,
     }
 }
 
@@ -299,6 +300,7 @@ pub(super) fn line(read: Read) -> types::Line {
         process: line.process,
         stream: stream.to_owned(),
         text: line.text,
+        changes: line.changes,
         gone,
         lost,
     }

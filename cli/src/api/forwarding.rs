@@ -17,6 +17,7 @@ use odeon_cluster::node_directory::{self, Unreached};
 use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
+use super::extract::in_time;
 use super::majority;
 use super::problem::No;
 
@@ -195,9 +196,10 @@ pub(super) async fn hand_on(daemon: &Arc<Daemon>, request: Request) -> Response 
             return known;
         }
     }
-    match to_bytes(body, BUNDLE_BYTES_MAX).await {
-        Ok(body) => at_voter(daemon, &parts, &body).await,
-        Err(error) => No::too_large(error).into_response(),
+    match in_time(to_bytes(body, BUNDLE_BYTES_MAX)).await {
+        Ok(Ok(body)) => at_voter(daemon, &parts, &body).await,
+        Ok(Err(error)) => No::too_large(error).into_response(),
+        Err(no) => no.into_response(),
     }
 }
 

@@ -36,7 +36,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// The interval at which other voters are asked for lines that this one is not sent.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Jobs in one answer.
-const JOBS_MAX: usize = 1000;
+const JOBS_MAX: usize = 10_001;
 
 impl Api {
     fn row(&self, id: JobId) -> Result<job::Job, No> {
@@ -61,8 +61,20 @@ async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
     Ok(obstacles)
 }
 
-fn id_of(text: &str) -> Result<JobId, No> {
-    text.parse().map_err(No::unknown)
+/// The job of a number, or the newest of a name.
+fn id_of(api: &Api, text: &str) -> Result<JobId, No> {
+    let unknown = match text.parse() {
+        Ok(id) => return Ok(id),
+        Err(unknown) => unknown,
+    };
+    let named = api.read(|tables| {
+        let newest = tables.jobs.values().rev();
+        newest
+            .filter(|job| job.spec.name == text)
+            .map(|job| job.id)
+            .next()
+    })?;
+    named.ok_or_else(|| No::unknown(format!("{unknown}, and none has this name")))
 }
 
 fn digest_of(text: &str) -> Result<Digest, No> {
@@ -182,7 +194,7 @@ pub(super) struct JobQuery {
 }
 
 /// A job, at once or when it is over.
-#[utoipa::path(get, path = "/api/v1/jobs/{job}", params(("job" = String, Path, description = "Which job."), JobQuery),
+#[utoipa::path(get, path = "/api/v1/jobs/{job}", params(("job" = String, Path, description = "Which job: its number, or the name of the newest of that name."), JobQuery),
     responses((status = 200, body = Job)))]
 pub(super) async fn job(
     State(api): State<Arc<Api>>,
@@ -190,7 +202,7 @@ pub(super) async fn job(
     Path(job): Path<String>,
     Query(query): Query<JobQuery>,
 ) -> Answer<Job> {
-    let id = id_of(&job)?;
+    let id = id_of(&api, &job)?;
     let mut row = api.row(id)?;
     let wait = Duration::from_secs(query.wait_s.unwrap_or(0)).min(WAIT_MAX);
     let deadline = Clock::now().after(wait);
@@ -212,7 +224,7 @@ pub(super) async fn job(
 }
 
 /// Ends a job.
-#[utoipa::path(post, path = "/api/v1/jobs/{job}/stop", params(("job" = String, Path, description = "Which job.")), request_body = StopJob,
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/stop", params(("job" = String, Path, description = "Which job: its number, or the name of the newest of that name.")), request_body = StopJob,
     responses((status = 200, body = Job)))]
 pub(super) async fn stop(
     State(api): State<Arc<Api>>,
@@ -224,18 +236,18 @@ pub(super) async fn stop(
         by: caller.name,
         in_order: !force,
     };
-    happened(&api, id_of(&job)?, event).await
+    happened(&api, id_of(&api, &job)?, event).await
 }
 
 /// Runs a job again that is over.
-#[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", params(("job" = String, Path, description = "Which job.")), responses((status = 200, body = Job)))]
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/retry", params(("job" = String, Path, description = "Which job: its number, or the name of the newest of that name.")), responses((status = 200, body = Job)))]
 pub(super) async fn retry(
     State(api): State<Arc<Api>>,
     Submitter(caller): Submitter,
     Path(job): Path<String>,
 ) -> Answer<Job> {
     let by = caller.name;
-    happened(&api, id_of(&job)?, Event::Retry { by }).await
+    happened(&api, id_of(&api, &job)?, Event::Retry { by }).await
 }
 
 async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {
@@ -258,7 +270,7 @@ pub(super) struct LogsQuery {
 }
 
 /// The lines that a job has printed, as far as the voters that answer have them.
-#[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(("job" = String, Path, description = "Which job."), LogsQuery),
+#[utoipa::path(get, path = "/api/v1/jobs/{job}/logs", params(("job" = String, Path, description = "Which job: its number, or the name of the newest of that name."), LogsQuery),
     responses((status = 200, body = Lines)))]
 pub(super) async fn logs(
     State(api): State<Arc<Api>>,
@@ -266,7 +278,7 @@ pub(super) async fn logs(
     Path(job): Path<String>,
     Query(query): Query<LogsQuery>,
 ) -> Answer<Lines> {
-    let id = id_of(&job)?;
+    let id = id_of(&api, &job)?;
     let archive = api.daemon.archive();
     let cursor = match query.after.as_deref() {
         None | Some("") => Cursor::default(),

@@ -6,8 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
 use odeon::{Clock, NodeIdentity};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tower::ServiceExt;
 
 /// Where the API listens.
 #[derive(Clone, Debug)]
@@ -35,22 +42,13 @@ pub(crate) struct Server {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Self(stream.remote_addr().ip())
-    }
-}
-
-impl Connected<IncomingStream<'_, Secured>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Secured>) -> Self {
-        Self(stream.remote_addr().ip())
-    }
-}
-
 /// The time that requests may take to end when the daemon does.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// The time that a stranger may take to say hello.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// The time that the head of a request may take to come, the wait for its first byte included. Longer
+/// than our client keeps a connection that nobody uses, so that it does not use one that ends.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Server {
     /// Begins to listen. Beyond this machine it speaks TLS with the node's certificate.
@@ -69,19 +67,11 @@ impl Server {
         let tls = !address.ip().is_loopback();
         let (stop, stopped) = watch::channel(false);
         let (end, done) = oneshot::channel();
-        let ending = async move {
-            let mut stopped = stopped;
-            // The sender lives as long as the server.
-            let _ = stopped.wait_for(|stop| *stop).await;
-        };
-        let service = router.into_make_service_with_connect_info::<Peer>();
         if tls {
             let listener = Secured::new(listener, identity)?;
-            let serving = axum::serve(listener, service).with_graceful_shutdown(ending);
-            tokio::spawn(async move { over(serving.await, end) });
+            tokio::spawn(serve(listener, router, stopped, end));
         } else {
-            let serving = axum::serve(listener, service).with_graceful_shutdown(ending);
-            tokio::spawn(async move { over(serving.await, end) });
+            tokio::spawn(serve(listener, router, stopped, end));
         }
         Ok(Self {
             address,
@@ -115,10 +105,43 @@ impl Server {
     }
 }
 
-fn over(outcome: io::Result<()>, end: oneshot::Sender<()>) {
-    if let Err(error) = outcome {
-        tracing::error!(%error, "the API has ended");
+/// Serves connections until it is stopped, and those that are open until what was asked is answered.
+/// One on which no request comes is closed.
+async fn serve<L>(
+    mut listener: L,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+    end: oneshot::Sender<()>,
+) where
+    L: Listener<Addr = SocketAddr>,
+{
+    let open = GracefulShutdown::new();
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE);
+    loop {
+        let (stream, from) = tokio::select! {
+            biased;
+            // The sender lives as long as the server.
+            _ = stopped.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        let router = router.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let peer = ConnectInfo(Peer(from.ip()));
+            request.extensions_mut().insert(peer);
+            router.clone().oneshot(request.map(Body::new))
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let connection = open.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, %from, "a connection has ended");
+            }
+        });
     }
+    drop(listener);
+    open.shutdown().await;
     // Nobody may wait for it.
     let _ = end.send(());
 }

@@ -1,19 +1,22 @@
 //! Jobs of a cluster: `odeon submit`, `jobs`, `job`, `logs`, `stop`, `cancel`, `wait`, `retry`,
 //! `attach`.
 
-use std::collections::BTreeSet;
-use std::io::Write;
-use std::path::{Component, Path, PathBuf};
+mod files;
+mod lines;
+mod program;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::trace::{SpanContext, TRACEPARENT};
-use odeon_client::types::{Job, Line, Lines};
+use odeon_client::types::Job;
 use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
+use self::lines::LinePrinter;
 use super::cluster::look;
-use crate::args::{JobArgs, JobsArgs, LogsArgs, OneJobArgs, RankArgs, StopArgs, SubmitArgs};
+use crate::args::{JobArgs, JobsArgs, LineArgs, LogsArgs, OneJobArgs, StopArgs, SubmitArgs};
 use crate::print;
 use crate::waiter::Waiter;
 
@@ -59,8 +62,9 @@ pub(crate) fn send(
         if !wait {
             return Ok(ExitCode::SUCCESS);
         }
+        let mut printer = LinePrinter::new(&job, &LineArgs::default(), true, false);
         tokio::select! {
-            code = follow(&client, &job.id, String::new()) => code,
+            code = follow(&client, &job.id, String::new(), &mut printer) => code,
             _ = tokio::signal::ctrl_c() => {
                 print::say(format!(
                     "{} goes on; follow it with `odeon logs -f {0}`, end it with `odeon stop {0}`",
@@ -90,106 +94,20 @@ pub(crate) fn plain(name: &str) -> String {
 /// Names of jobs have a bound in bytes; no character takes more than four.
 const NAME_CHARS_MAX: usize = 25;
 
-/// The job's executable, its name where it is not that of the file, and the words that it is given.
-struct What {
-    program: PathBuf,
-    name: Option<String>,
-    words: Vec<String>,
-    files: Vec<(String, PathBuf)>,
-}
-
-/// A program as it is named, or this one, which runs a gang of it.
-fn what(args: &SubmitArgs) -> Result<What> {
-    let Some(ranks) = args.gang else {
-        let program = args.program.clone();
-        return Ok(What {
-            program: program.context("no program to submit")?,
-            name: None,
-            words: args.args.clone(),
-            files: vec![],
-        });
-    };
-    let here = std::env::current_dir().context("finding the current folder")?;
-    let files = named_files(&args.args, |path| here.join(path).is_file());
-    let script = files.first().map(String::as_str);
-    let script = script.or_else(|| args.args.first().map(String::as_str));
-    let stem = script.and_then(|script| Path::new(script).file_stem());
-    Ok(What {
-        program: this_program()?,
-        name: stem.map(|stem| plain(&stem.to_string_lossy())),
-        words: gang_words(ranks, &args.each, args.resources.gpus, &args.args),
-        files: files
-            .into_iter()
-            .map(|file| (file.clone(), here.join(file)))
-            .collect(),
-    })
-}
-
-/// The words that name files below the current folder, each once, as the job is to find them.
-fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String> {
-    let mut files: Vec<String> = vec![];
-    for word in words {
-        let path = Path::new(word);
-        let parts: Option<Vec<_>> = path
-            .components()
-            .filter(|part| *part != Component::CurDir)
-            .map(|part| match part {
-                Component::Normal(part) => part.to_str(),
-                _ => None,
-            })
-            .collect();
-        let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
-            continue;
-        };
-        let name = parts.join("/");
-        if is_file(path) && !files.contains(&name) {
-            files.push(name);
-        }
-    }
-    files
-}
-
-/// The words by which this program runs a gang.
-fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]) -> Vec<String> {
-    let mut words = vec!["gang".to_owned(), ranks.to_string()];
-    let mut say = |name: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("--{name}={value}")));
-    };
-    say("max-restarts", Some(each.max_restarts.to_string()));
-    let devices = each.devices_per_rank.or(gpus);
-    say("devices-per-rank", devices.map(|count| count.to_string()));
-    say("cpus", each.cpus.map(|cores| cores.to_string()));
-    // A power of two less is exact.
-    let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
-    say("memory", each.memory.map(kib));
-    say("device-memory", each.device_memory.map(kib));
-    say("grace", Some(each.grace.to_string()));
-    words.push("--".to_owned());
-    words.extend_from_slice(program);
-    words
-}
-
 fn submission(args: &SubmitArgs) -> Result<Submission> {
     let resources = args.resources.asked(args.gang, &args.each)?;
-    let what = what(args)?;
+    let what = program::what(args)?;
+    let mut notes = what.notes;
     let mut files = what.files;
-    let mut named = BTreeSet::new();
-    for file in &args.file {
-        let (name, path) = match file.split_once('=') {
-            Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
-            None => {
-                let path = PathBuf::from(file);
-                let name = path.file_name().and_then(|name| name.to_str());
-                let name = name.ok_or_else(|| anyhow!("`{file}` names no file"))?;
-                (name.to_owned(), path)
-            }
-        };
-        if !named.insert(name.clone()) {
-            bail!("--file names two files `{name}`: a job finds one under each name");
-        }
+    for (name, path) in files::named(&args.file)? {
         // What is named stands in the place of what was only found.
         files.retain(|(known, _)| *known != name);
         files.push((name, path));
+    }
+    let here = std::env::current_dir().context("finding the current folder")?;
+    notes.extend(program::unsent_packages(&files, &here));
+    for note in notes {
+        print::say(note);
     }
     let mut submission = Submission::of_program(&what.program)?.files(files)?;
     for arg in &what.words {
@@ -226,19 +144,38 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
 }
 
 /// Shows what a job prints until it is over; the exit code is the job's.
-async fn follow(client: &Client, id: &str, mut after: String) -> Result<ExitCode> {
+async fn follow(
+    client: &Client,
+    id: &str,
+    mut after: String,
+    printer: &mut LinePrinter,
+) -> Result<ExitCode> {
     let from_the_first = after.is_empty();
     loop {
         let lines = client.logs(id, &after, true).await;
         let lines = lines.map_err(|error| unheard(error, id))?;
-        show_lines(&lines)?;
-        after = lines.next;
-        if lines.over {
+        after.clone_from(&lines.next);
+        let over = lines.over;
+        printer.show(lines)?;
+        if over {
             break;
         }
     }
+    printer.flush()?;
     let job = client.wait(id).await.map_err(|error| unheard(error, id))?;
+    say_unkept(&job);
     Ok(end_of(&job, from_the_first))
+}
+
+/// Tells of output that is nowhere.
+fn say_unkept(job: &Job) {
+    if job.unkept_lines > 0 {
+        print::say(format!(
+            "... {} lines of {} were not kept when it ended: the disks of the voters did not take \
+             them, or too few voters were up ...",
+            job.unkept_lines, job.id
+        ));
+    }
 }
 
 /// The error for whoever watches a job when its cluster was ended, or is out of reach.
@@ -250,64 +187,6 @@ fn unheard(error: ClientError, id: &str) -> anyhow::Error {
         "the cluster does not answer any more: its nodes were ended, or cannot be reached; what became \
          of {id} is known when it is back (odeon up, odeon job show {id})"
     )
-}
-
-/// Shows lines of a job, and what is missing among them.
-fn show_lines(lines: &Lines) -> Result<()> {
-    for line in &lines.lines {
-        for missing in missing_before(line, &lines.silent) {
-            print::say(missing);
-        }
-        show_line(line)?;
-    }
-    Ok(())
-}
-
-/// Notes about the lines that are missing before one.
-fn missing_before(line: &Line, silent: &[String]) -> Vec<String> {
-    let node = &line.node;
-    let mut said = vec![];
-    if line.gone > 0 {
-        let gone = line.gone;
-        said.push(format!(
-            "... {gone} lines from {node} are not kept any more ..."
-        ));
-    }
-    if line.lost > 0 {
-        let lost = line.lost;
-        said.push(match silent {
-            [] => format!("... {lost} lines from {node} lost ..."),
-            silent => {
-                let silent = silent.join(", ");
-                format!("... {lost} lines from {node} lost, unless {silent} has them, which does not answer ...")
-            }
-        });
-    }
-    said
-}
-
-/// A line of a job goes where the job has written it.
-fn show_line(line: &Line) -> Result<()> {
-    let text = match (line.process.as_str(), rank_of(&line.text)) {
-        ("driver", _) => line.text.clone(),
-        (_, Some((rank, text))) => format!("[{rank} on {}] {text}", line.node),
-        (process, None) => format!("[{process} on {}] {}", line.node, line.text),
-    };
-    if line.stream == "err" {
-        let mut err = std::io::stderr().lock();
-        writeln!(err, "{text}")?;
-        return Ok(());
-    }
-    print::line(text)?;
-    Ok(())
-}
-
-/// The rank that a line of a gang begins with, and what follows.
-fn rank_of(text: &str) -> Option<(&str, &str)> {
-    let (rank, text) = text.strip_prefix('[')?.split_once("] ")?;
-    let number = rank.strip_prefix("rank ")?;
-    number.parse::<u32>().ok()?;
-    Some((rank, text))
 }
 
 /// Tells how a job has ended, whose last lines were shown or not; the exit code is the job's.
@@ -325,7 +204,18 @@ fn end_of(job: &Job, is_shown: bool) -> ExitCode {
 
 pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let jobs = runtime.block_on(look(&client, || client.jobs(args.limit, args.all)))?;
+    // One more tells that there are more.
+    let asked = args.limit.saturating_add(1);
+    let mut jobs = runtime.block_on(look(&client, || client.jobs(asked, args.all)))?;
+    let most = args.limit.min(JOBS_MAX - 1);
+    let is_cut = jobs.len() > most;
+    jobs.truncate(most);
+    if is_cut {
+        print::say(format!(
+            "the {most} newest jobs; older ones with --limit N, at most {}",
+            JOBS_MAX - 1
+        ));
+    }
     if args.json {
         for job in &jobs {
             print::line(serde_json::to_string(job)?)?;
@@ -412,6 +302,12 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     rows.extend(held(&job).map(|held| ("holds", held)));
     let limit = job.time_limit_s.map(Duration::from_secs);
     rows.extend(limit.map(|limit| ("time limit", print::ago(limit.as_millis() as u64))));
+    if job.unkept_lines > 0 {
+        rows.push((
+            "unkept",
+            format!("{} lines of its output", job.unkept_lines),
+        ));
+    }
     if !job.args.is_empty() {
         let words: Vec<String> = job.args.iter().map(|word| print::quoted(word)).collect();
         rows.push(("arguments", words.join(" ")));
@@ -431,6 +327,9 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     }
     Ok(())
 }
+
+/// Jobs of one answer of a cluster.
+const JOBS_MAX: usize = 10_001;
 
 /// The parts of nodes that a job has to itself, by node: `2 cpu + 4 GiB memory on a; 2 x (1 gpu) on b`.
 fn held(job: &Job) -> Option<String> {
@@ -453,26 +352,26 @@ fn held(job: &Job) -> Option<String> {
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
-        look(&client, || client.job(&args.job)).await?;
-        if args.follow {
-            follow(&client, &args.job, String::new()).await?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        let job = look(&client, || client.job(&args.job)).await?;
+        let mut printer = LinePrinter::new(&job, &args.lines, args.follow, args.json);
         let mut after = String::new();
-        loop {
-            let lines = client.logs(&args.job, &after, false).await?;
-            if args.json {
-                for line in &lines.lines {
-                    print::line(serde_json::to_string(line)?)?;
-                }
-            } else {
-                show_lines(&lines)?;
+        // Which are the last is known when all were read that there are.
+        while !args.follow || args.lines.tail.is_some() {
+            let lines = client.logs(&job.id, &after, false).await?;
+            let is_all = lines.lines.is_empty();
+            after.clone_from(&lines.next);
+            printer.show(lines)?;
+            if is_all {
+                break;
             }
-            if lines.lines.is_empty() {
-                return Ok(ExitCode::SUCCESS);
-            }
-            after = lines.next;
         }
+        printer.flush()?;
+        if args.follow {
+            follow(&client, &job.id, after, &mut printer).await?;
+        } else if !args.json {
+            say_unkept(&job);
+        }
+        Ok(ExitCode::SUCCESS)
     })
 }
 
@@ -482,7 +381,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
         let job = client.stop(&args.job, args.force).await?;
         match args.no_wait {
             true => Ok(job),
-            false => client.wait(&args.job).await,
+            false => client.wait(&job.id).await,
         }
     })?;
     print::say(format!(
@@ -496,6 +395,13 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
 pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     let job = runtime.block_on(client.job(&args.job))?;
+    if job.over {
+        bail!(
+            "{} is over already: {}",
+            job.id,
+            job.why.as_deref().unwrap_or(&job.state)
+        );
+    }
     if job.state != "waiting" {
         bail!(
             "{} is {}: only a job that waits can be cancelled; stop it with `odeon stop {}`",
@@ -517,8 +423,8 @@ pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
 pub(crate) fn wait(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     let job = runtime.block_on(async {
-        look(&client, || client.job(&args.job)).await?;
-        anyhow::Ok(client.wait(&args.job).await)
+        let job = look(&client, || client.job(&args.job)).await?;
+        anyhow::Ok(client.wait(&job.id).await)
     })?;
     let job = job.map_err(|error| unheard(error, &args.job))?;
     Ok(end_of(&job, false))
@@ -535,59 +441,14 @@ pub(crate) fn retry(args: &OneJobArgs) -> Result<ExitCode> {
 pub(crate) fn attach(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
+        let job = client.job(&args.job).await?;
+        let mut printer = LinePrinter::new(&job, &LineArgs::default(), true, false);
         tokio::select! {
-            code = follow(&client, &args.job, "end".to_owned()) => code,
+            code = follow(&client, &job.id, "end".to_owned(), &mut printer) => code,
             _ = tokio::signal::ctrl_c() => {
                 print::say(format!("{} goes on; come back with `odeon attach {0}`", args.job));
                 Ok(ExitCode::from(130))
             }
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn files_below_this_folder_are_found_among_the_words() {
-        let there = ["train.py", "./src/net.py", "/etc/passwd", "../up", "data"];
-        let is_file = |path: &Path| there.iter().any(|it| Path::new(it) == path);
-        let line = "python3 train.py ./src/net.py /etc/passwd ../up --x=data train.py data .";
-        let found = named_files(&words(line), is_file);
-        assert_eq!(found, ["train.py", "src/net.py", "data"]);
-    }
-
-    #[test]
-    fn a_line_of_a_rank_says_which_and_others_do_not() {
-        assert_eq!(rank_of("[rank 12] step 3"), Some(("rank 12", "step 3")));
-        for text in [
-            "step",
-            "[rank] x",
-            "[rank x] y",
-            "[a] rank 1] x",
-            "[rank 1]",
-        ] {
-            assert_eq!(rank_of(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_gang_is_submitted_with_what_was_said_of_it() {
-        let each = RankArgs {
-            max_restarts: 2,
-            devices_per_rank: None,
-            cpus: Some(0.5),
-            memory: Some(3 << 29),
-            device_memory: Some((20 << 30) + 1),
-            grace: 5,
-        };
-        let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
-        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";
-        assert_eq!(line.join(" "), expect);
-    }
 }

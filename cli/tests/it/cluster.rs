@@ -207,7 +207,7 @@ fn a_job_is_stopped_and_leaves_nothing() {
     assert!(
         cluster
             .fails(&["cancel", "j1"])
-            .contains("only a job that waits")
+            .contains("j1 is over already: stopped by owner")
     );
     // One that takes it well was stopped all the same.
     let polite = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done";

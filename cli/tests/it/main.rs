@@ -10,6 +10,7 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod programs;
 mod reservations;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]
 mod unpack;

@@ -83,14 +83,15 @@ impl Executable {
 }
 
 fn inspect(path: &Path) -> Result<Executable, NotAProgram> {
-    let mut file = File::open(path)?;
-    let found = file.metadata()?;
+    // Before it is opened: that would wait for whoever writes into a pipe.
+    let found = std::fs::metadata(path)?;
     if found.is_dir() {
         return Err(NotAProgram::Folder);
     }
     if !found.is_file() {
         return Err(NotAProgram::Special);
     }
+    let mut file = File::open(path)?;
     let mut head = vec![];
     (&mut file).take(512).read_to_end(&mut head)?;
     if !head.starts_with(b"\x7fELF") {

@@ -69,11 +69,11 @@ impl Listing {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(read)?;
-        if !file.metadata().map_err(read)?.is_file() {
+        // Before it is opened: that would wait for whoever writes into a pipe.
+        if !std::fs::metadata(path).map_err(read)?.is_file() {
             return Err(ListError::NotAFile(path.to_owned()));
         }
-        Self::of(file).map_err(read)
+        Self::of(File::open(path).map_err(read)?).map_err(read)
     }
 
     /// Cuts what `source` gives, in constant memory.

@@ -150,6 +150,28 @@ impl Store {
         disk::remove(&self.pin_path(bundle)).map(|_| ())
     }
 
+    /// Gives up the uploads that a piece belongs to and that lack pieces: nothing pins them any more.
+    /// Returns how many those were.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn abandon(&self, piece: &Digest) -> Result<usize, DiskError> {
+        let mut abandoned = 0;
+        for digest in digests(&self.folder.join(PINS))? {
+            let bundle = match self.bundle(&digest) {
+                Ok(bundle) => bundle,
+                Err(GetError::Disk(error)) => return Err(error),
+                Err(GetError::Missing(_) | GetError::Corrupt(_)) => continue,
+            };
+            let is_of_it = bundle.pieces().any(|it| it.digest == *piece);
+            if is_of_it && !self.missing(bundle.pieces())?.is_empty() {
+                self.unpin(&digest)?;
+                abandoned += 1;
+            }
+        }
+        Ok(abandoned)
+    }
+
     /// Writes down what a bundle consists of, so that its name is enough from now on.
     ///
     /// # Errors
@@ -442,6 +464,14 @@ pub enum PutError {
     /// The disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+impl PutError {
+    /// Returns true if there is no room for it, in the budget or on the disk.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Disk(DiskError::DiskFull(_)))
+    }
 }
 
 /// A piece or a bundle that cannot be had.

@@ -199,7 +199,7 @@ impl Agent {
         // From here on no other node begins anything of it.
         let places = self.inner.book.lock().seal(of);
         self.clear_everywhere(&tag, &places).await;
-        self.inner.forward.flush(of).await;
+        let lines = self.inner.forward.flush(of).await;
         self.inner.staging.clear(id, attempt).await;
         self.inner.cgroups.remove(of);
         self.inner.system.admin().reserve(&tag, vec![]);
@@ -209,6 +209,10 @@ impl Agent {
             book.untold.insert(of);
             book.attempts.ended(id, attempt)
         };
+        if tells && lines > 0 {
+            tracing::warn!(job = %id, lines, "no voter keeps lines of a job's output");
+            self.tell(id, Event::Unkept { attempt, lines }).await;
+        }
         if tells {
             self.tell(id, Event::Over { attempt, outcome }).await;
         }

@@ -234,6 +234,12 @@ impl Daemon {
         self.agent.staging().store()
     }
 
+    /// Removes all files that no job needs. That it did not work is seen by who needs the room.
+    pub(crate) async fn make_room(&self) {
+        let nothing = Footprint::default();
+        self.agent.staging().collect(nothing).await;
+    }
+
     /// The most bytes that the files of a job may have.
     #[must_use]
     pub const fn bundle_bytes_max(&self) -> u64 {

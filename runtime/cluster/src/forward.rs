@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::upgrade::take_open;
-use odeon::{Clock, Output, ProcessId, Timestamp};
+use odeon::{Clock, Output, PrintedLine, PrintedLines, ProcessId, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{Notify, watch};
 
@@ -70,10 +70,8 @@ impl OutputHandoff {
     }
 }
 
-/// The longest line; a longer one is cut.
-const LINE_BYTES_MAX: usize = 16 << 10;
-/// Bytes that are read of an output at once.
-const READ_BYTES: usize = 64 << 10;
+/// The longest line; a longer one comes in pieces that say that they are.
+const LINE_BYTES_MAX: usize = 256 << 10;
 /// The longest time with fewer than most of the voters until those that are there suffice.
 const SAFE_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two looks whether all outputs are left.
@@ -163,37 +161,32 @@ impl Forward {
     /// Reads an output to its end.
     async fn read(&self, mut output: OutputEstate, source: impl AsyncRead + Unpin) {
         let mut frozen = self.frozen.subscribe();
-        let mut reader = BufReader::with_capacity(READ_BYTES, source);
-        let mut text = std::mem::take(&mut output.unread);
+        let unread = std::io::Cursor::new(std::mem::take(&mut output.unread));
+        let mut lines = PrintedLines::new(unread.chain(source), LINE_BYTES_MAX);
         let of = output.of;
         loop {
             let line = tokio::select! {
                 biased;
-                () = stopped(&mut frozen) => {
-                    text.extend_from_slice(reader.buffer());
-                    return self.leave(output, text).await;
-                }
-                line = read_line(&mut reader, &mut text) => line,
+                () = stopped(&mut frozen) => return self.leave(output, lines.unread()).await,
+                line = lines.next() => line,
             };
             match line {
-                Ok(false) => break,
-                Ok(true) => {
+                Ok(None) => break,
+                Ok(Some(line)) => {
                     let printed = Printed {
                         at: Unix::now(),
                         process: output.process.clone(),
                         stream: output.stream,
-                        text: String::from_utf8_lossy(&text).into_owned(),
+                        text: String::from_utf8_lossy(&line.text).into_owned(),
+                        changes: line.changes,
                     };
                     tokio::select! {
                         biased;
                         () = self.push(of, printed) => {}
                         () = stopped(&mut frozen) => {
-                            text.push(b'\n');
-                            text.extend_from_slice(reader.buffer());
-                            return self.leave(output, text).await;
+                            return self.leave(output, again(line, lines.unread())).await;
                         }
                     }
-                    text.clear();
                 }
                 Err(error) => {
                     let (job, process) = (of.0, output.process);
@@ -244,9 +237,13 @@ impl Forward {
     }
 
     /// Waits until all that a try has printed here is kept, whose processes are gone; not for ever.
-    pub(crate) async fn flush(&self, of: Try) {
+    /// Gives the number of lines that are not.
+    pub(crate) async fn flush(&self, of: Try) -> u64 {
         self.until(|waiting, now| waiting.unsettled(of, now)).await;
-        self.waiting.lock().over(of);
+        let mut waiting = self.waiting.lock();
+        let unkept = waiting.unkept(of);
+        waiting.over(of);
+        unkept
     }
 
     /// Returns true where there is something to wait for of what a try has printed here, whose
@@ -320,29 +317,15 @@ async fn stopped(frozen: &mut watch::Receiver<bool>) {
     let _ = frozen.wait_for(|frozen| *frozen).await;
 }
 
-/// Reads one line without its end, cut when it is too long. Returns true if there was one.
-async fn read_line(
-    reader: &mut (impl AsyncBufReadExt + Unpin),
-    text: &mut Vec<u8>,
-) -> std::io::Result<bool> {
-    let mut any = false;
-    loop {
-        let buffer = reader.fill_buf().await?;
-        if buffer.is_empty() {
-            return Ok(any);
-        }
-        any = true;
-        let end = buffer.iter().position(|byte| *byte == b'\n');
-        let part = &buffer[..end.unwrap_or(buffer.len())];
-        let room = LINE_BYTES_MAX.saturating_sub(text.len());
-        text.extend_from_slice(&part[..part.len().min(room)]);
-        let used = end.map_or(part.len(), |end| end + 1);
-        reader.consume(used);
-        if end.is_some() {
-            if text.last() == Some(&b'\r') {
-                text.pop();
-            }
-            return Ok(true);
-        }
+/// What is to be read again: a line that nobody has taken, and what stands behind it.
+fn again(line: PrintedLine, unread: Vec<u8>) -> Vec<u8> {
+    // How a changing line stands is in what stands behind it, too.
+    if line.changes {
+        return unread;
     }
+    let end = line.end();
+    let mut text = line.text;
+    text.push(end);
+    text.extend(unread);
+    text
 }

@@ -63,8 +63,8 @@ pub struct JobSpec {
     /// Arguments of the executable.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `LANG`, `TZ`, `LD_LIBRARY_PATH` and
-    /// `CUDA_VISIBLE_DEVICES`.
+    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `TZ`,
+    /// `LD_LIBRARY_PATH` and `CUDA_VISIBLE_DEVICES`, and `PYTHONUNBUFFERED` is 1.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Those of a higher priority start first.
@@ -403,6 +403,9 @@ pub struct Job {
     /// The outcomes of earlier tries, the last ones.
     #[serde(default)]
     pub earlier: Vec<(Attempt, Outcome)>,
+    /// Lines of its output that no voter had kept when the try ended that printed them.
+    #[serde(default, skip_serializing_if = "no_lines")]
+    pub unkept_lines: u64,
 }
 
 /// An event in the life of a job.
@@ -437,6 +440,13 @@ pub enum Event {
         attempt: u32,
         /// Its outcome.
         outcome: Outcome,
+    },
+    /// The voters have not kept all that a try has printed, and its end waits for that no longer.
+    Unkept {
+        /// Which try.
+        attempt: u32,
+        /// The number of lines.
+        lines: u64,
     },
     /// Somebody wants it to end.
     Stop {
@@ -519,6 +529,7 @@ impl Job {
             has_run: false,
             quick_failures: 0,
             earlier: vec![],
+            unkept_lines: 0,
         }
     }
 
@@ -530,6 +541,16 @@ impl Job {
             | State::Running { attempt, .. }
             | State::Stopping { attempt, .. } => Some(attempt),
             State::Waiting { .. } | State::Ended { .. } => None,
+        }
+    }
+
+    /// The parts of nodes that the present try has to itself.
+    pub(crate) fn reserved_mut(&mut self) -> &mut [Reservation] {
+        match &mut self.state {
+            State::Staging { attempt }
+            | State::Running { attempt, .. }
+            | State::Stopping { attempt, .. } => &mut attempt.reserved,
+            State::Waiting { .. } | State::Ended { .. } => &mut [],
         }
     }
 
@@ -638,6 +659,10 @@ impl Job {
             Event::Over { attempt, outcome } => {
                 let own = self.own_attempt(attempt)?;
                 self.end_attempt(own, outcome, at);
+            }
+            Event::Unkept { attempt, lines } => {
+                self.own_attempt(attempt)?;
+                self.unkept_lines += lines;
             }
             Event::Stop { by, in_order } => match &mut self.state {
                 State::Waiting { .. } => {
@@ -755,6 +780,11 @@ impl Job {
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 const fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn no_lines(count: &u64) -> bool {
     *count == 0
 }
 

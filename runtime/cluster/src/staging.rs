@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use odeon::{Blob, System};
 use odeon_artifacts::{
-    AssembleError, Bundle, Digest, DiskError, Executable, GetError, Heat, Manifest, ManifestError,
-    Piece, Platform, PutError, Store, VerifyError,
+    AssembleError, Bundle, Digest, DiskError, Executable, Footprint, GetError, Heat, Manifest,
+    ManifestError, Piece, Platform, PutError, Store, VerifyError,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -254,13 +254,42 @@ impl Staging {
         Err(StagingError::Disk(why))
     }
 
-    /// Has the pieces of a bundle here for a while, without putting them together.
+    /// Has the pieces of a bundle here for a while, without putting them together. When the disk does
+    /// not take them, none stay.
     pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StagingError> {
         let bundle = self.bundle(digest, peers).await?;
         let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
         let until = moment() + UPLOAD_TIME;
         blocking(move || Ok(store.pin(&pinned, until)?)).await?;
-        self.fetch_missing(&bundle, &Heat::default(), peers).await
+        let mut kept = self.fetch_missing(&bundle, &Heat::default(), peers).await;
+        if matches!(kept, Err(StagingError::Disk(_))) {
+            self.collect(Footprint::default()).await;
+            kept = self.fetch_missing(&bundle, &Heat::default(), peers).await;
+        }
+        if matches!(kept, Err(StagingError::Disk(_))) {
+            let store = Arc::clone(&self.store);
+            blocking(move || Ok(store.unpin(&digest)?)).await?;
+            self.collect(Footprint::default()).await;
+        }
+        kept
+    }
+
+    /// Removes files that no job needs, until no more than this is left or all are.
+    pub(crate) async fn collect(&self, down_to: Footprint) {
+        let Some(live) = self.catalog.live_bundles().await else {
+            return;
+        };
+        let store = Arc::clone(&self.store);
+        let collected = tokio::task::spawn_blocking(move || {
+            let kept = store.bundles()?;
+            let live: Vec<_> = live.into_iter().filter(|it| kept.contains(it)).collect();
+            store.collect(&live, down_to, moment())
+        });
+        match collected.await {
+            Ok(Ok(freed)) => tracing::debug!(?freed, "files that no job needs were removed"),
+            Ok(Err(error)) => tracing::warn!(%error, "files of jobs cannot be removed"),
+            Err(error) => tracing::warn!(%error, "files of jobs cannot be removed"),
+        }
     }
 
     async fn bundle(&self, digest: Digest, peers: &[String]) -> Result<Bundle, StagingError> {

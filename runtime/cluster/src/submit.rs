@@ -85,22 +85,46 @@ impl Daemon {
         if bytes > most {
             return Err(SubmitError::TooLarge { bytes, most });
         }
-        let store = self.artifacts().clone();
-        blocking(move || {
-            store.pin(&bundle, moment() + UPLOAD_TIME)?;
-            Ok(store.missing(bundle.pieces())?)
-        })
-        .await
+        let offer = || {
+            let (store, bundle) = (self.artifacts().clone(), bundle.clone());
+            blocking(move || {
+                store.pin(&bundle, moment() + UPLOAD_TIME)?;
+                Ok(store.missing(bundle.pieces())?)
+            })
+        };
+        match offer().await {
+            Err(SubmitError::Disk(DiskError::DiskFull(_))) => {
+                self.make_room().await;
+                offer().await
+            }
+            offered => offered,
+        }
     }
 
-    /// Takes a piece of a bundle that was offered.
+    /// Takes a piece of a bundle that was offered. Where there is no room, files that no job needs make
+    /// some; an upload that has none all the same is given up, and its pieces are freed.
     ///
     /// # Errors
     /// It is not what its name says, or there is no room.
     #[odeon::boxed]
     pub async fn put(&self, digest: Digest, bytes: bytes::Bytes) -> Result<(), SubmitError> {
-        let store = self.artifacts().clone();
-        blocking(move || Ok(store.put(&digest, &bytes, moment()).map(drop)?)).await
+        let put = || {
+            let (store, bytes) = (self.artifacts().clone(), bytes.clone());
+            blocking(move || Ok(store.put(&digest, &bytes, moment()).map(drop)?))
+        };
+        let is_full = |put: &Result<(), SubmitError>| matches!(put, Err(SubmitError::Piece(error)) if error.is_full());
+        let first = put().await;
+        if !is_full(&first) {
+            return first;
+        }
+        self.make_room().await;
+        let again = put().await;
+        if is_full(&again) {
+            let store = self.artifacts().clone();
+            blocking(move || Ok(store.abandon(&digest)?)).await?;
+            self.make_room().await;
+        }
+        again
     }
 
     /// Takes a job in, whose files were offered and put. What is submitted again by the same person

@@ -372,6 +372,10 @@ impl Tables {
         let known = self.nodes.get_mut(&name);
         let present = known.as_ref().map(|row| row.spec.boot);
         let back = present == Some(boot);
+        let has_the_same = known.as_ref().is_some_and(|row| {
+            let (was, is) = (&row.spec, &spec);
+            (was.cpus, was.memory, &was.inventory) == (is.cpus, is.memory, &is.inventory)
+        });
         let (mut number, mut drained) = (None, false);
         if let Some(row) = known {
             if back && row.state == NodeState::Up {
@@ -407,6 +411,9 @@ impl Tables {
             let why = "it was started anew";
             self.end_attempts(&name, Some(boot), why);
         }
+        if let Some(before) = present.filter(|_| !back && has_the_same) {
+            self.reserve_again(&name, before, boot);
+        }
         let what = if back { "is back" } else { "is up" };
         self.note(name, what.to_owned());
         Ok(())
@@ -433,6 +440,17 @@ impl Tables {
         self.end_attempts(name, None, &what);
         self.note(name.to_owned(), what);
         Ok(())
+    }
+
+    /// What tries that go on elsewhere had reserved on a node is theirs again when that is started anew:
+    /// nobody else got any of it meanwhile.
+    fn reserve_again(&mut self, node: &str, before: u64, boot: u64) {
+        for job in self.jobs.values_mut() {
+            let reserved = job.reserved_mut().iter_mut();
+            for it in reserved.filter(|it| it.node == node && it.boot == before) {
+                it.boot = boot;
+            }
+        }
     }
 
     /// The tries that a node ran are over, except those of the life `alive`.
@@ -520,7 +538,7 @@ impl Tables {
             return Err(Refusal::new(RefusalKind::Unknown, why));
         };
         let owner = match &event {
-            Event::Started { .. } | Event::Over { .. } => {
+            Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. } => {
                 let attempt = job.attempt();
                 attempt.map(|attempt| Writer::Node(attempt.node.clone()))
             }
@@ -619,6 +637,10 @@ impl Tables {
         let reserves = |job: &Job| job.attempt().is_some_and(|it| !it.reserved.is_empty());
         let reserved = reserves(job);
         let conflict = |error| Refusal::new(RefusalKind::Conflict, error);
+        let unkept = match event {
+            Event::Unkept { lines, .. } => Some(lines),
+            _ => None,
+        };
         job.apply(event, now).map_err(conflict)?;
         let what = match &job.state {
             State::Waiting { why, .. } => format!("waits: {why}"),
@@ -634,7 +656,12 @@ impl Tables {
         let changes = reserved != reserves(job);
         let name = job.spec.hosts.as_ref();
         let name = name.map(|hosted| format!("{}/{}", job.spec.namespace, hosted.name));
-        if job.word() != before {
+        if let Some(lines) = unkept {
+            let what = format!(
+                "{lines} lines of its output are not kept: make room on the disks of the voters"
+            );
+            self.note(id.to_string(), what);
+        } else if job.word() != before {
             self.note(id.to_string(), what);
         }
         self.nodes_version += u64::from(changes);

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Actors that have failed for good, which stay to be seen. Enough for a bad night.
 pub const FAILED_MAX: usize = 2_000;
+/// The time for which one that has failed is a problem, when its process is over as well.
+pub const FAILED_FOR: Duration = Duration::from_secs(600);
 /// Actors that were stopped in order, which stay to be seen.
 pub const STOPPED_MAX: usize = 500;
 /// The longest time that one that was stopped stays.

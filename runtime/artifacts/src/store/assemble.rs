@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{ContentKind, Full, GetError, Store};
+use super::{ContentKind, FOLDERS, Full, GetError, Store, digests};
 use crate::disk::{self, Draft};
-use crate::{Bundle, BundleFile, Digest, DiskError, Piece};
+use crate::{Bundle, BundleFile, Digest, DiskError, Listing, Piece};
 
 /// A bundle in a folder, ready to be started.
 ///
@@ -184,6 +184,9 @@ impl Store {
         file: &BundleFile,
         place: &Path,
     ) -> Result<(), AssembleError> {
+        if file.listing.bytes() >= SHARED_BYTES_MIN && self.share_file(bundle, file, place)? {
+            return Ok(());
+        }
         let mut draft = Draft::create(self.drafts.path())?;
         let mut whole = blake3::Hasher::new();
         for piece in file.listing.pieces() {
@@ -209,6 +212,35 @@ impl Store {
         draft.sync(time())?;
         draft.place(place)?;
         Ok(())
+    }
+
+    /// Has a file be the same one on the disk as in another bundle that lies here. Returns false where
+    /// there is none, or it cannot be shared.
+    fn share_file(
+        &self,
+        bundle: &Bundle,
+        file: &BundleFile,
+        place: &Path,
+    ) -> Result<bool, DiskError> {
+        let folders = digests(&self.folder.join(FOLDERS))?;
+        for digest in folders.into_iter().filter(|it| *it != bundle.digest()) {
+            let Ok(other) = self.bundle(&digest) else {
+                continue;
+            };
+            let alike = other.files().filter(|(_, it)| *it == file);
+            for (path, _) in alike {
+                let there = self.assembled_path(&digest).join(path);
+                // It may have been damaged since, or go in this moment: then it is written anew.
+                let is_whole = Listing::of_file(&there)
+                    .is_ok_and(|listing| listing.digest() == file.listing.digest());
+                let permits = fs::symlink_metadata(&there)
+                    .is_ok_and(|found| found.permissions().mode() & 0o777 == mode(file));
+                if is_whole && permits && fs::hard_link(&there, place).is_ok() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// `damaged` cannot be used, and perhaps others.
@@ -245,6 +277,9 @@ impl Drop for Tree {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+/// Files of fewer bytes are written for each bundle: looking for them elsewhere costs more.
+const SHARED_BYTES_MIN: u64 = 1 << 20;
 
 /// A file that is not what it should be, and what is wrong with it.
 type Fault = (String, &'static str);

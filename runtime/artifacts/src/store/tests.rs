@@ -724,3 +724,54 @@ proptest! {
         prop_assert!(held.folder_bytes <= folders.max(down_to.folder_bytes));
     }
 }
+
+#[test]
+fn bundles_that_share_a_large_file_have_it_once_on_the_disk_and_damage_is_mended() {
+    use std::os::unix::fs::MetadataExt;
+
+    let (_folder, store) = store();
+    let gang = |seed| Program::new([("run", noise(1, 1_500_000)), ("x.py", noise(seed, 100))]);
+    let (a, b) = (gang(2), gang(3));
+    for program in [&a, &b] {
+        store.keep(&program.bundle).unwrap();
+        program.upload(&store, at(0));
+        program.expect_in(&store.assemble(&program.bundle, at(0)).unwrap());
+    }
+    let entry = |program: &Program| store.assembled_path(&program.digest()).join("run");
+    let inode = |program: &Program| fs::metadata(entry(program)).unwrap().ino();
+    assert_eq!(inode(&a), inode(&b));
+    // What damages one damages both, and each is written anew before it runs.
+    Damage::Flip.inflict(&entry(&a));
+    for program in [&a, &b] {
+        assert!(store.verify(&program.bundle).is_err());
+        program.expect_in(&store.assemble(&program.bundle, at(1)).unwrap());
+        store.verify(&program.bundle).unwrap();
+    }
+    expect_sound(&store, &[&a, &b]);
+    store.collect(&[b.digest()], NOTHING, at(2)).unwrap();
+    assert!(!entry(&a).exists());
+    expect_sound(&store, &[&b]);
+}
+
+#[test]
+fn an_upload_that_is_given_up_is_pinned_no_longer() {
+    let (_folder, store) = store();
+    let (whole, half) = (Program::of(1, 300_000), Program::of(2, 300_000));
+    whole.upload(&store, at(0));
+    for program in [&whole, &half] {
+        store.pin(&program.bundle, at(100)).unwrap();
+    }
+    let pieces = half.pieces();
+    let (first, bytes) = pieces[0];
+    store.put(&first.digest, bytes, at(0)).unwrap();
+    let last = pieces.last().unwrap().0;
+    assert!(last != first, "it has several pieces");
+    assert_eq!(store.abandon(&whole.pieces()[0].0.digest).unwrap(), 0);
+    assert_eq!(store.abandon(&last.digest).unwrap(), 1);
+    store.collect(&[], NOTHING, at(1)).unwrap();
+    assert_eq!(
+        store.missing(half.bundle.pieces()).unwrap().len(),
+        pieces.len()
+    );
+    assert_eq!(store.missing(whole.bundle.pieces()).unwrap(), []);
+}

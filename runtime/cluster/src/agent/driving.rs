@@ -19,14 +19,19 @@ const GRACE: Duration = Duration::from_secs(10);
 /// open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 /// Variables of the daemon that jobs see.
-const INHERITED: [&str; 6] = [
+const INHERITED: [&str; 8] = [
     "PATH",
     "HOME",
+    "USER",
+    "LOGNAME",
     "LANG",
     "TZ",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
 ];
+
+/// Variables of jobs that set them to nothing else: what a Python program prints is seen when it does.
+const DEFAULTS: [(&str, &str); 1] = [("PYTHONUNBUFFERED", "1")];
 
 impl Agent {
     pub(super) async fn run(
@@ -254,6 +259,9 @@ async fn follow(
 
 pub(super) fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
     let mut command = command.bare();
+    for (name, value) in DEFAULTS {
+        command = command.env(name, value);
+    }
     for name in INHERITED {
         if let Some(value) = std::env::var_os(name) {
             command = command.env(name, value);

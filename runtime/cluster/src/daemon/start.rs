@@ -173,7 +173,7 @@ impl Starting<'_> {
         tasks.spawn(voting.tend());
         tasks.spawn(forward.clone().run(archive.clone()));
         tasks.spawn(agent.clone().sweep());
-        tasks.spawn(collect(agent.clone(), catalog.clone(), config.artifacts));
+        tasks.spawn(collect(agent.staging().clone(), config.artifacts));
         observer::serve(system, &node.name).await?;
         let observer = Observer::new("cluster", VIEWERS_MAX);
         self.observe(&mut tasks, observer.clone());
@@ -447,27 +447,14 @@ async fn announce(catalog: &Catalog, presence: &Presence) -> Result<(), WriteErr
 }
 
 /// Removes files that no job needs, now and then.
-async fn collect(agent: Agent, catalog: Catalog, budget: Footprint) {
+async fn collect(staging: Staging, budget: Footprint) {
+    // Half of the room stays for what may be needed again.
+    let down_to = Footprint {
+        piece_bytes: budget.piece_bytes / 2,
+        folder_bytes: budget.folder_bytes / 2,
+    };
     loop {
         Clock::sleep(COLLECT_PAUSE).await;
-        let Some(live) = catalog.live_bundles().await else {
-            continue;
-        };
-        let store = Arc::clone(agent.staging().store());
-        // Half of the room stays for what may be needed again.
-        let down_to = Footprint {
-            piece_bytes: budget.piece_bytes / 2,
-            folder_bytes: budget.folder_bytes / 2,
-        };
-        let collected = tokio::task::spawn_blocking(move || {
-            let kept = store.bundles()?;
-            let live: Vec<_> = live.into_iter().filter(|it| kept.contains(it)).collect();
-            store.collect(&live, down_to, crate::staging::moment())
-        });
-        match collected.await {
-            Ok(Ok(freed)) => tracing::debug!(?freed, "files that no job needs were removed"),
-            Ok(Err(error)) => tracing::warn!(%error, "files of jobs cannot be removed"),
-            Err(error) => tracing::warn!(%error, "files of jobs cannot be removed"),
-        }
+        staging.collect(down_to).await;
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Printed {
     pub(crate) process: String,
     pub(crate) stream: Stream,
     pub(crate) text: String,
+    pub(crate) changes: bool,
 }
 
 /// The queues of lines, one for each try, which take turns.
@@ -60,6 +61,8 @@ struct Queue {
     ending: Option<Timestamp>,
     /// Set once nothing more of it begins here.
     over: bool,
+    /// Lines that have made room for others before anybody kept them.
+    dropped: u64,
 }
 
 /// The part of a queue that the next program of this process has to know.
@@ -163,6 +166,12 @@ impl Waiting {
         Some(queue.said.clone()).filter(|said| !said.is_empty())
     }
 
+    /// Lines of a try that no voter keeps: those that have made room, and those that still wait.
+    pub(crate) fn unkept(&self, of: Try) -> u64 {
+        let queue = self.queues.get(&of);
+        queue.map_or(0, |it| it.dropped + (it.lines.len() + it.leaving) as u64)
+    }
+
     /// No process of a try begins here any more.
     pub(crate) fn over(&mut self, of: Try) {
         if let Some(queue) = self.queues.get_mut(&of) {
@@ -200,6 +209,7 @@ impl Waiting {
                 return Err((printed, STALL_MAX.saturating_sub(waited)));
             }
             queue.pop();
+            queue.dropped += 1;
         }
         queue.at = printed.at.max(queue.at);
         if printed.process == DRIVER && printed.stream == Stream::Err && !printed.text.is_empty() {
@@ -214,6 +224,7 @@ impl Waiting {
             process: printed.process,
             stream: printed.stream,
             text: printed.text,
+            changes: printed.changes,
         });
         queue.bytes += bytes;
         queue.next += 1;

@@ -24,6 +24,9 @@ pub struct LogLine {
     pub stream: Stream,
     /// Without its end; what is no UTF-8 is replaced.
     pub text: String,
+    /// Set where this is how the line stood for a while: the process has written over it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
 }
 
 /// A source that numbers lines: a node in one of its lives, all that one try of a job prints there.

@@ -28,6 +28,7 @@ fn line(number: u64) -> LogLine {
         process: "driver".to_owned(),
         stream: Stream::Out,
         text: number.to_string(),
+        changes: false,
     }
 }
 

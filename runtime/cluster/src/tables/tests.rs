@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::job::JobSpec;
-use crate::resources::JobResources;
+use crate::resources::{Allotment, JobResources};
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
@@ -161,6 +161,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         1 => any::<bool>().prop_map(move |in_order| Event::Stop { by: by(), in_order }),
         1 => Just(Event::Retry { by: by() }),
         1 => Just(Event::Held { why: "no room".to_owned() }),
+        1 => (1u32..4, 1u64..9).prop_map(|(attempt, lines)| Event::Unkept { attempt, lines }),
     ];
     let fact = prop_oneof![
         6 => (name(), boot(), prop::option::of(boot())).prop_map(|(name, boot, follows)| {
@@ -208,7 +209,10 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
 }
 
 fn is_about_a_try(event: &Event) -> bool {
-    matches!(event, Event::Started { .. } | Event::Over { .. })
+    matches!(
+        event,
+        Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. }
+    )
 }
 
 fn commands() -> impl Strategy<Value = Vec<Command>> {
@@ -674,12 +678,13 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Over { .. } => 14,
             Event::Stop { .. } => 15,
             Event::Retry { .. } => 16,
+            Event::Unkept { .. } => 18,
         },
         Fact::VotersSet { .. } => 17,
     }
 }
 
-const FACT_KINDS: usize = 18;
+const FACT_KINDS: usize = 19;
 
 /// SEMANTICS 59.
 #[test]
@@ -695,6 +700,51 @@ fn commands_are_on_the_disk_as_they_were() {
     kinds.sort_unstable();
     kinds.dedup();
     assert_eq!(kinds, (0..FACT_KINDS).collect::<Vec<_>>());
+}
+
+/// SEMANTICS 57.
+#[test]
+fn what_a_try_had_on_a_lost_node_is_its_own_again_when_the_node_is_back() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    writes.up("b", 2).unwrap();
+    let one = Allotment {
+        cpu_milli: 1000,
+        ..Allotment::default()
+    };
+    let mut gang = spec("gang");
+    gang.resources = JobResources {
+        driver: one,
+        ranks: 1,
+        rank: one,
+    };
+    let job = writes.submit(gang);
+    let part = |node: &str, boot, rank| Reservation {
+        node: node.to_owned(),
+        boot,
+        rank,
+        allotment: one,
+        devices: vec![],
+    };
+    let event = Event::Assigned {
+        node: "a".to_owned(),
+        boot: 1,
+        reserved: vec![part("a", 1, None), part("b", 2, Some(0))],
+    };
+    writes.leader(Fact::Job { job, event }).unwrap();
+    let has = |writes: &Writes| writes.tables.reserved().len();
+    assert_eq!(has(&writes), 2);
+    writes.lost("b", 2).unwrap();
+    assert_eq!(has(&writes), 1);
+    writes.up("b", 3).unwrap();
+    assert_eq!(has(&writes), 2);
+    // One that comes with less has nothing of it.
+    writes.lost("b", 3).unwrap();
+    let mut less = node("b", 4);
+    (less.follows, less.cpus) = (Some(3), less.cpus - 1);
+    let up = Fact::NodeUp(less);
+    writes.by(Writer::Node("b".to_owned()), up).unwrap();
+    assert_eq!(has(&writes), 1);
 }
 
 /// Where the format changes, older snapshots are still to be read: give a new field a default. Then

@@ -6,6 +6,7 @@ use odeon_diagnosis::{Detector, Severity};
 
 use super::{ACTOR_FAILED, Finding, finding};
 use crate::actor::{Actor, State};
+use crate::bounds::FAILED_FOR;
 use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Subject;
@@ -15,18 +16,26 @@ use crate::event::Subject;
 pub(super) struct Failed;
 
 impl Detector<ClusterView> for Failed {
-    fn observe(&mut self, seen: &ClusterView, _: Date) -> Vec<Finding> {
-        failed(seen).collect()
+    fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
+        failed(seen, now).collect()
     }
 }
 
+/// Returns true where a failure is history: it is some time ago, and its process is over as well.
+fn is_past(seen: &ClusterView, row: &Actor, now: Date) -> bool {
+    let process = seen.process(row.view.process);
+    let is_over = process.is_none_or(|process| process.ended.is_some());
+    let ended = row.ended.as_ref().map(|ended| ended.at);
+    is_over && ended.is_some_and(|at| now.since(at) >= FAILED_FOR)
+}
+
 /// The failed, put together by type and what they say.
-fn failed(seen: &ClusterView) -> impl Iterator<Item = Finding> {
+fn failed(seen: &ClusterView, now: Date) -> impl Iterator<Item = Finding> {
     let mut groups: BTreeMap<(String, String), Vec<&Actor>> = BTreeMap::new();
     for row in seen
         .actors()
         .iter()
-        .filter(|row| row.state == State::Failed)
+        .filter(|row| row.state == State::Failed && !is_past(seen, row, now))
     {
         let why = row.ended.as_ref().map_or("", |ended| &ended.sentence);
         let key = (row.view.actor.clone(), why.to_owned());

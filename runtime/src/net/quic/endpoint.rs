@@ -16,6 +16,9 @@ use crate::base::limits::Limits;
 /// silence.
 const PAYLOAD_BYTES_MAX: u16 = 6500;
 
+/// The smallest that QUIC knows.
+const PAYLOAD_BYTES_MIN: u16 = 1200;
+
 /// The socket's buffers. With the usual 208 KiB a receiver overflows even on the loopback device.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
@@ -93,8 +96,14 @@ pub(super) fn transport(limits: &Limits, peer: SocketAddr) -> TransportConfig {
         .try_into()
         .unwrap_or(u32::MAX);
     let window = VarInt::from_u32(STREAM_WINDOW_BYTES);
+    let is_here = peer.ip().to_canonical().is_loopback();
+    let payload = if is_here {
+        payload_to(peer)
+    } else {
+        PAYLOAD_BYTES_MAX
+    };
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(PAYLOAD_BYTES_MAX);
+    discovery.upper_bound(payload);
     config
         .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
         .keep_alive_interval(Some(limits.heartbeat_interval))
@@ -106,11 +115,30 @@ pub(super) fn transport(limits: &Limits, peer: SocketAddr) -> TransportConfig {
         .send_window(u64::from(STREAM_WINDOW_BYTES * STREAMS_MAX))
         .datagram_receive_buffer_size(None)
         .mtu_discovery_config(Some(discovery));
-    if peer.ip().to_canonical().is_loopback() {
+    if is_here {
         // The path is known, and loss must not shrink it.
-        config
-            .initial_mtu(PAYLOAD_BYTES_MAX)
-            .min_mtu(PAYLOAD_BYTES_MAX);
+        config.initial_mtu(payload).min_mtu(payload);
     }
     config
+}
+
+/// The largest UDP payload on the way to an address of this machine: what its loopback device takes in
+/// one packet.
+fn payload_to(peer: SocketAddr) -> u16 {
+    let (any, headers): (IpAddr, u32) = match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 28),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 48),
+    };
+    let mtu = std::net::UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect(peer)?;
+        let mtu = match peer {
+            SocketAddr::V4(_) => rustix::net::sockopt::ip_mtu(&socket),
+            SocketAddr::V6(_) => rustix::net::sockopt::ipv6_mtu(&socket),
+        };
+        Ok(mtu?)
+    });
+    // Where the kernel does not tell, the usual loopback device takes the largest.
+    let payload = mtu.unwrap_or(u32::MAX).saturating_sub(headers);
+    let bounds = u32::from(PAYLOAD_BYTES_MIN)..=u32::from(PAYLOAD_BYTES_MAX);
+    payload.clamp(*bounds.start(), *bounds.end()) as u16
 }

@@ -134,6 +134,8 @@ impl Engine {
             Clock::sleep(self.limits.sweep_interval).await;
         }
         self.workers().exit_of(process).await;
+        // The end of a link gives its part of the account back, and this one may have had none.
+        self.blobs().unshare(process);
     }
 
     /// Goes on with processes that the program before this one has started, whose links are restored.

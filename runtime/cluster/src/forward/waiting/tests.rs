@@ -18,6 +18,7 @@ fn printed(bytes: usize) -> Printed {
         process: "driver".to_owned(),
         stream: Stream::Out,
         text: "x".repeat(bytes),
+        changes: false,
     }
 }
 
@@ -84,9 +85,13 @@ fn when_no_voter_is_there_for_long_the_oldest_lines_make_room() {
     assert_eq!(waits, (leaving + 10..total + 10).collect::<Vec<_>>());
     // One that has nothing to lose is not held up by it.
     waiting.push(OTHER, printed(1), at(30)).unwrap();
+    // Those that made room, those that wait and those under way are kept by nobody so far.
+    assert_eq!(waiting.unkept(TRY), total + 10);
     // A voter is there again: processes wait again.
     waiting.kept(at(31));
     assert!(waiting.push(TRY, printed(16 << 10), at(31)).is_err());
+    take_all(&mut waiting, at(31));
+    assert_eq!((waiting.unkept(TRY), waiting.unkept(OTHER)), (10, 0));
 }
 
 #[test]

@@ -18,6 +18,7 @@ fn line(sender: u64, number: u64, at: u64) -> LogLine {
         process: "driver".to_owned(),
         stream: Stream::Out,
         text: format!("{sender}:{number}"),
+        changes: false,
     }
 }
 

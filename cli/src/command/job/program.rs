@@ -1,0 +1,412 @@
+//! The program of a job: an executable that travels, a script, a name that its node looks up, or a
+//! gang of one of these; with the files that the words name.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::files;
+use super::{plain, this_program};
+use crate::args::{RankArgs, SubmitArgs};
+
+/// The job's executable, its name where it is not that of the file, the words that it is given, and
+/// the files that these name.
+#[derive(Debug)]
+pub(super) struct What {
+    pub(super) program: PathBuf,
+    pub(super) name: Option<String>,
+    pub(super) words: Vec<String>,
+    pub(super) files: Vec<(String, PathBuf)>,
+    /// What people should know of it.
+    pub(super) notes: Vec<String>,
+}
+
+/// A program as it is named, or this one, which runs a gang of it.
+pub(super) fn what(args: &SubmitArgs) -> Result<What> {
+    let here = std::env::current_dir().context("finding the current folder")?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    if let Some(ranks) = args.gang {
+        let gang = Line::read(&args.words, &here)?;
+        return Ok(What {
+            program: this_program()?,
+            name: gang.name(),
+            words: gang_words(ranks, &args.each, args.resources.gpus, &gang.words),
+            files: gang.files,
+            notes: gang.notes,
+        });
+    }
+    let (program, words) = args.words.split_first().context("no program to submit")?;
+    let script = match kind_of(Path::new(program), &here, &path)? {
+        Kind::Executable => {
+            return Ok(What {
+                program: PathBuf::from(program),
+                name: None,
+                words: words.to_vec(),
+                files: vec![],
+                notes: vec![],
+            });
+        }
+        Kind::LookedUp => {
+            let line = Line::read(&args.words, &here)?;
+            return Ok(What {
+                program: PathBuf::from(ENV),
+                name: line.name(),
+                words: line.words,
+                files: line.files,
+                notes: line.notes,
+            });
+        }
+        Kind::Script(interpreter) => interpreter,
+    };
+    let line = Line::read(words, &here)?;
+    let file = below(program).or_else(|| file_name(program));
+    let file = file.with_context(|| format!("`{program}` names no file"))?;
+    let mut files = line.files;
+    files.retain(|(known, _)| *known != file);
+    let own = [format!("./{file}")];
+    let name = Path::new(&file)
+        .file_name()
+        .map(|it| plain(&it.to_string_lossy()));
+    files.push((file, here.join(program)));
+    Ok(What {
+        program: PathBuf::from(ENV),
+        name,
+        words: script.into_iter().chain(own).chain(line.words).collect(),
+        files,
+        notes: line.notes,
+    })
+}
+
+/// What a job's program is here.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// A file that travels and is started.
+    Executable,
+    /// A file that its interpreter reads, which the node has; with what the interpreter is given.
+    Script(Vec<String>),
+    /// A name that the node looks up, or a path of an environment that it has.
+    LookedUp,
+}
+
+fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
+    let file = here.join(program);
+    if environment(&file).is_some() {
+        return Ok(Kind::LookedUp);
+    }
+    if file.is_file() {
+        let mut head = vec![];
+        let read = fs::File::open(&file).and_then(|it| it.take(HEAD_BYTES).read_to_end(&mut head));
+        read.with_context(|| file.display().to_string())?;
+        return Ok(match interpreter_of(&head) {
+            Some(interpreter) => Kind::Script(interpreter),
+            None => Kind::Executable,
+        });
+    }
+    let is_named = program.components().count() == 1 && !file.exists();
+    if !is_named {
+        return Ok(Kind::Executable);
+    }
+    let mut folders = path.split(':').filter(|part| !part.is_empty());
+    if folders.any(|folder| Path::new(folder).join(program).is_file()) {
+        return Ok(Kind::LookedUp);
+    }
+    bail!(
+        "there is no program `{}` in this folder or in PATH ({path})",
+        program.display()
+    )
+}
+
+/// The words of a script's first line: the interpreter, and its argument if there is one.
+fn interpreter_of(head: &[u8]) -> Option<Vec<String>> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let (interpreter, argument) = match line.trim().split_once(char::is_whitespace) {
+        Some((interpreter, argument)) => (interpreter, Some(argument.trim())),
+        None => (line.trim(), None),
+    };
+    (!interpreter.is_empty()).then(|| {
+        let words = std::iter::once(interpreter).chain(argument);
+        words.map(str::to_owned).collect()
+    })
+}
+
+/// A command line, and what of this folder it needs.
+#[derive(Debug, Default)]
+struct Line {
+    words: Vec<String>,
+    /// The module of Python that it names.
+    module: Option<String>,
+    files: Vec<(String, PathBuf)>,
+    notes: Vec<String>,
+}
+
+impl Line {
+    /// Files that the words name travel, and a package that `-m` names. An environment stays where it
+    /// is: it is no single file, so its nodes must have it in the same place.
+    fn read(words: &[String], here: &Path) -> Result<Self> {
+        let mut line = Self::default();
+        let mut rest = vec![];
+        for word in words {
+            let path = here.join(word);
+            match environment(&path).filter(|_| word.contains('/')) {
+                Some(environment) => {
+                    line.notes.push(format!(
+                        "`{word}` is of the environment {}, which is not sent: the job runs on nodes \
+                         that have it there",
+                        environment.display()
+                    ));
+                    line.words.push(path_of(&path));
+                }
+                None => {
+                    line.words.push(word.clone());
+                    rest.push(word.clone());
+                }
+            }
+        }
+        for file in named_files(&rest, |path| here.join(path).is_file()) {
+            let path = here.join(&file);
+            line.files.push((file, path));
+        }
+        let module = words.iter().skip_while(|word| *word != "-m").nth(1);
+        if let Some(module) = module.filter(|it| is_module(it)) {
+            line.files.extend(module_files(module, here)?);
+        }
+        line.module = module.filter(|it| is_module(it)).cloned();
+        Ok(line)
+    }
+
+    /// A name for the job: that of the first file that it names, or its program's.
+    fn name(&self) -> Option<String> {
+        let stem = match self.module.as_ref() {
+            Some(module) => module.clone(),
+            None => {
+                let named = self.files.first().map(|(name, _)| name);
+                let stem = Path::new(named.or(self.words.first())?).file_stem()?;
+                stem.to_string_lossy().into_owned()
+            }
+        };
+        Some(plain(&stem))
+    }
+}
+
+/// The environment of Python that a program belongs to.
+fn environment(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?.parent()?;
+    (program.is_file() && folder.join("pyvenv.cfg").is_file()).then_some(folder)
+}
+
+/// A path in full, whatever it is a link to: an environment knows its programs by where they are.
+fn path_of(path: &Path) -> String {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    full.display().to_string()
+}
+
+fn is_module(word: &str) -> bool {
+    let is_name = |part: &str| {
+        let mut letters = part.chars();
+        letters
+            .next()
+            .is_some_and(|it| it.is_alphabetic() || it == '_')
+            && letters.all(|it| it.is_alphanumeric() || it == '_')
+    };
+    word.split('.').all(is_name)
+}
+
+/// The files of a module of this folder: of a package all, of its outermost one.
+fn module_files(module: &str, here: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let outermost = module.split('.').next().unwrap_or(module);
+    let (folder, file) = (here.join(outermost), format!("{outermost}.py"));
+    if folder.is_dir() {
+        return files::of_folder(outermost, &folder);
+    }
+    let path = here.join(&file);
+    Ok(Vec::from_iter(path.is_file().then_some((file, path))))
+}
+
+/// A word for each package of this folder that a script imports and that does not travel.
+pub(super) fn unsent_packages(sent: &[(String, PathBuf)], here: &Path) -> Vec<String> {
+    let scripts = sent.iter().filter(|(name, _)| name.ends_with(".py"));
+    let mut notes: Vec<String> = vec![];
+    for (name, path) in scripts {
+        let Ok(text) = fs::read_to_string(path) else {
+            continue;
+        };
+        for module in text.lines().filter_map(imported) {
+            let package = here.join(module);
+            let goes = |(known, _): &&(String, PathBuf)| {
+                known
+                    .strip_prefix(module)
+                    .is_some_and(|it| it.starts_with('/'))
+            };
+            let is_package = package.join("__init__.py").is_file();
+            let note = format!("{name} imports `{module}`, which is not sent: add --file {module}");
+            if is_package && !sent.iter().any(|it| goes(&it)) && !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+/// The outermost module that a line of Python imports.
+fn imported(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let rest = line
+        .strip_prefix("import ")
+        .or_else(|| line.strip_prefix("from "))?;
+    let end = rest.find(|it: char| !it.is_alphanumeric() && it != '_');
+    Some(&rest[..end.unwrap_or(rest.len())]).filter(|it| !it.is_empty())
+}
+
+/// A path below the current folder, as a job is to find it there.
+pub(super) fn below(path: &str) -> Option<String> {
+    let parts: Option<Vec<_>> = Path::new(path)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            _ => None,
+        })
+        .collect();
+    let parts = parts.filter(|parts| !parts.is_empty())?;
+    Some(parts.join("/"))
+}
+
+/// The last name of a path.
+pub(super) fn file_name(path: &str) -> Option<String> {
+    let name = Path::new(path).file_name()?.to_str()?;
+    Some(name.to_owned())
+}
+
+/// The words that name files below the current folder, each once, as the job is to find them.
+fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String> {
+    let mut files: Vec<String> = vec![];
+    for word in words {
+        if let Some(name) = below(word)
+            && is_file(Path::new(word))
+            && !files.contains(&name)
+        {
+            files.push(name);
+        }
+    }
+    files
+}
+
+/// The words by which this program runs a gang.
+fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]) -> Vec<String> {
+    let mut words = vec!["gang".to_owned(), ranks.to_string()];
+    let mut say = |name: &str, value: Option<String>| {
+        words.extend(value.map(|value| format!("--{name}={value}")));
+    };
+    say("max-restarts", Some(each.max_restarts.to_string()));
+    let devices = each.devices_per_rank.or(gpus);
+    say("devices-per-rank", devices.map(|count| count.to_string()));
+    say("cpus", each.cpus.map(|cores| cores.to_string()));
+    // A power of two less is exact.
+    let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
+    say("memory", each.memory.map(kib));
+    say("device-memory", each.device_memory.map(kib));
+    say("grace", Some(each.grace.to_string()));
+    words.push("--".to_owned());
+    words.extend_from_slice(program);
+    words
+}
+
+/// The program of every Linux that looks another one up.
+const ENV: &str = "/usr/bin/env";
+/// Bytes at the beginning of a file that tell a script.
+const HEAD_BYTES: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn files_below_this_folder_are_found_among_the_words() {
+        let there = ["train.py", "./src/net.py", "/etc/passwd", "../up", "data"];
+        let is_file = |path: &Path| there.iter().any(|it| Path::new(it) == path);
+        let line = "python3 train.py ./src/net.py /etc/passwd ../up --x=data train.py data .";
+        let found = named_files(&words(line), is_file);
+        assert_eq!(found, ["train.py", "src/net.py", "data"]);
+    }
+
+    #[test]
+    fn a_program_is_a_file_a_script_or_a_name_that_is_looked_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        fs::write(here.join("start.sh"), "#!/bin/sh -e\necho\n").unwrap();
+        fs::write(here.join("own.py"), "#!/usr/bin/env python3\n").unwrap();
+        fs::write(here.join("program"), b"\x7fELF").unwrap();
+        fs::create_dir_all(here.join("venv/bin")).unwrap();
+        fs::write(here.join("venv/pyvenv.cfg"), "").unwrap();
+        fs::write(here.join("venv/bin/python"), b"\x7fELF").unwrap();
+        let check = |program: &str, expect: Kind| {
+            let kind = kind_of(Path::new(program), here, "/usr/bin:/bin").unwrap();
+            assert_eq!(kind, expect, "{program}");
+        };
+        check("start.sh", Kind::Script(words("/bin/sh -e")));
+        check("./own.py", Kind::Script(words("/usr/bin/env python3")));
+        check("program", Kind::Executable);
+        check("/bin/sh", Kind::Executable);
+        check("sh", Kind::LookedUp);
+        check("venv/bin/python", Kind::LookedUp);
+        let error = kind_of(Path::new("no-such-program"), here, "/bin").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("in this folder or in PATH (/bin)"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_environment_stays_and_a_module_travels() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        fs::create_dir_all(here.join("venv/bin")).unwrap();
+        fs::write(here.join("venv/pyvenv.cfg"), "").unwrap();
+        fs::write(here.join("venv/bin/python"), "").unwrap();
+        fs::create_dir_all(here.join("pkg/sub")).unwrap();
+        fs::write(here.join("pkg/__init__.py"), "").unwrap();
+        fs::write(here.join("pkg/sub/a.py"), "").unwrap();
+        fs::write(here.join("x.py"), "import pkg.sub\nfrom os import path\n").unwrap();
+        let line = Line::read(&words("venv/bin/python -m pkg.sub.a"), here).unwrap();
+        assert_eq!(
+            line.words[0],
+            here.join("venv/bin/python").display().to_string()
+        );
+        let sent: Vec<_> = line.files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(sent, ["pkg/__init__.py", "pkg/sub/a.py"]);
+        assert!(line.notes[0].contains("is not sent"), "{:?}", line.notes);
+        assert_eq!(line.name().unwrap(), "pkg.sub.a");
+        let mut sent = Line::read(&words("python3 x.py"), here).unwrap().files;
+        assert_eq!(
+            unsent_packages(&sent, here),
+            ["x.py imports `pkg`, which is not sent: add --file pkg"]
+        );
+        sent.extend(line.files);
+        assert_eq!(unsent_packages(&sent, here), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_gang_is_submitted_with_what_was_said_of_it() {
+        let each = RankArgs {
+            max_restarts: 2,
+            devices_per_rank: None,
+            cpus: Some(0.5),
+            memory: Some(3 << 29),
+            device_memory: Some((20 << 30) + 1),
+            grace: 5,
+        };
+        let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
+        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";
+        assert_eq!(line.join(" "), expect);
+    }
+}
