@@ -24,6 +24,7 @@ pub mod cost;
 pub mod environment;
 pub mod fetch;
 pub mod generate;
+pub mod json;
 pub mod model;
 pub mod objective;
 pub mod parallel;
