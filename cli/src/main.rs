@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => done(command::simulate::run(&args)),
         Command::Merge(args) => done(command::merge::run(&args)),
         Command::Ckpt(command) => done(command::ckpt::run(&command)),
+        Command::Data(command) => command::data::run(&command),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
         Command::Top(args) => command::top::run(&args),

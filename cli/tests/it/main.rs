@@ -9,6 +9,7 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod own_data;
 mod reservations;
 mod upgrade;
 mod voters;
