@@ -19,7 +19,7 @@ pub struct Examined {
     pub tokens: u64,
     /// Those of them that are learnt to be said.
     pub predicted: u64,
-    /// What is left out.
+    /// The account of what is left out.
     pub left_out: LeftOut,
     /// Why a run would end with it, if it would.
     pub refused: Option<String>,

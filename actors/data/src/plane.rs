@@ -204,7 +204,7 @@ pub enum PlaneError {
     Changed {
         /// The source.
         name: String,
-        /// How its files differ.
+        /// The difference between the files.
         what: String,
     },
     /// No loader can read a source.
@@ -234,7 +234,7 @@ pub struct DataPlane {
     scaler: Option<Scaler>,
     /// The first step that the scaler has not seen.
     seen: u64,
-    /// What was found of each source when it was opened.
+    /// The findings about each source when it was opened.
     found: Vec<Found>,
     /// As much was left out of each source when it was told last.
     told: Vec<u64>,

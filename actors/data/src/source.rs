@@ -92,6 +92,8 @@ struct Inner {
     spec: SourceSpec,
     opening: Opening,
     storage: Storage,
+    /// The folder that its files are below.
+    root: String,
     files: Files,
     captions: pictures::Listing,
     /// Files that were found and are not read.
@@ -187,6 +189,7 @@ impl Source {
             spool: Spool::new(cx.cache.join("plain"), cx.spool_bytes),
             opening: cx.clone(),
             storage,
+            root: String::new(),
             files: Files::default(),
             captions: pictures::Listing::default(),
             left_out: LeftOut::default(),

@@ -79,7 +79,7 @@ pub enum Report {
         source: String,
         /// Files of it of which nothing can be read, or not their ends.
         files: u64,
-        /// What is beside them and not of the source's format.
+        /// Things beside them that are not of the source's format.
         others: u64,
         /// Records that became no sample, of those that were read so far.
         records: u64,
@@ -94,7 +94,7 @@ pub enum Report {
         steps: u64,
         /// The source.
         source: String,
-        /// How its files differ.
+        /// The difference between the files.
         what: String,
     },
     /// A source has other loaders.

@@ -37,7 +37,7 @@ pub enum TaskError {
     File {
         /// The file.
         path: PathBuf,
-        /// What it is instead, and what to do.
+        /// The kind of file that it is, and what to do.
         detail: String,
     },
     /// A line of the data file does not hold a problem.

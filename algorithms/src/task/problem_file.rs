@@ -72,7 +72,7 @@ impl Lines {
     }
 }
 
-/// How a file is read.
+/// The way in which a file is read.
 pub(super) struct Reading<'a> {
     pub(super) path: &'a Path,
     pub(super) on_bad: OnBad,

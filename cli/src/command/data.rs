@@ -47,7 +47,7 @@ pub(crate) fn run(command: &DataCommand) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(odd)))
 }
 
-/// What is to be read, and with what.
+/// The sources to read, and the means to do it.
 struct Checked {
     sources: Vec<SourceSpec>,
     tokenizer: Tokenizer,

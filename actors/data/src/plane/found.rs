@@ -17,7 +17,7 @@ pub enum Changed {
     GoOn,
 }
 
-/// What is known of a source since it was opened.
+/// The findings about a source since it was opened.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) left_out: LeftOut,
@@ -41,7 +41,7 @@ impl DataPlane {
         &self.changes
     }
 
-    /// What was left out of each source of which something was, as far as sources were read.
+    /// The account of each source of which something was left out, as far as sources were read.
     ///
     /// # Errors
     /// The planner does not answer.
@@ -85,7 +85,7 @@ impl DataPlane {
     }
 }
 
-/// How the files of each source differ from those that the state was made with.
+/// Compares the files of each source with those that the state was made with.
 pub(super) fn changes<'a>(
     plan: &DataPlan,
     sources: impl Iterator<Item = (&'a String, &'a Found)>,

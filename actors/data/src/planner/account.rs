@@ -6,7 +6,7 @@ use crate::plan::{CellMeta, CellName, SourceShape};
 use crate::sample::SourceNumber;
 use crate::source::LeftOut;
 
-/// What was left out of the cells that a planner has heard of, each counted once.
+/// The account of what was left out of the cells that a planner has heard of, each counted once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     sources: Vec<LeftOut>,

@@ -58,7 +58,7 @@ impl fmt::Display for SkipReason {
 }
 
 impl Skipped {
-    /// What begins at a place of a file.
+    /// Names what begins at a place of a file.
     pub(crate) fn at(file: &str, offset: u64, reason: SkipReason) -> Self {
         Self {
             file: file.to_owned(),
@@ -109,7 +109,7 @@ pub enum SourceError {
     NoRecords {
         /// The path as given.
         path: String,
-        /// What the files have instead, the first of them with its name.
+        /// The content that the files have instead, the first of them with its name.
         why: String,
     },
     /// A file, or the place where it should be, could not be read. Try again when it can be reached.
@@ -146,7 +146,7 @@ pub enum SourceError {
     Pattern {
         /// The path as given.
         path: String,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// A record cannot be read, and the source does not skip bad ones.

@@ -20,6 +20,7 @@ use super::{
 impl Inner {
     /// Finds the files.
     pub(super) fn find(&mut self, path: &str) -> Result<(), SourceError> {
+        self.root = folder(path).to_owned();
         let format = &self.spec.format;
         let Found { files, others } = self.storage.list(path, &|name| takes(format, name))?;
         let mut listed = files;
@@ -140,9 +141,8 @@ impl Inner {
     /// A file as it is.
     pub(super) fn file_state(&self, file: u32) -> FileState {
         let (name, stamp) = (self.files.name(file), self.files.stamp(file));
-        let root = Pattern::new(&self.spec.path).root();
         let below = name
-            .strip_prefix(root)
+            .strip_prefix(&self.root)
             .map(|rest| rest.trim_start_matches('/'));
         let short = match below {
             None | Some("") => name.rsplit('/').next().unwrap_or(&name),
@@ -261,6 +261,14 @@ impl Inner {
             Ok(scanned)
         })
         .await
+    }
+}
+
+/// The folder that all files of a path are below; the path itself where that is one.
+fn folder(path: &str) -> &str {
+    match path.split_once('{') {
+        Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
+        None => Pattern::new(path).root(),
     }
 }
 

@@ -205,7 +205,7 @@ impl Cutter {
         self.records += 1;
     }
 
-    /// What comes up to here is in no block.
+    /// Leaves what comes up to here out of all blocks.
     pub(crate) fn pass(&mut self, from: u64, to: u64) {
         self.end(from);
         self.start = to;

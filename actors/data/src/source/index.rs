@@ -91,7 +91,7 @@ impl Files {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) blocks: Vec<Block>,
-    /// What of the files cannot be read.
+    /// The account of what of the files cannot be read.
     pub(crate) left_out: LeftOut,
     /// Of each file that is read as such: a hash of what is in it, as far as it was read.
     pub(crate) digests: Vec<Digest>,

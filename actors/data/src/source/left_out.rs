@@ -12,7 +12,7 @@ use super::fault::Skipped;
 pub struct LeftOut {
     /// Files of which nothing can be read, or not their ends.
     pub files: u64,
-    /// What is found beside and is not of the source's format, such as files of other names.
+    /// Things beside them that are not of the source's format, such as files of other names.
     pub others: u64,
     /// Records that became no sample.
     pub records: u64,

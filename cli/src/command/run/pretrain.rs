@@ -220,7 +220,7 @@ async fn follow(
 /// From an end that follows from another until that is told: both are under way then.
 const CAUSE: Duration = Duration::from_secs(1);
 
-/// What to do about a run that has failed.
+/// The advice about a run that has failed.
 fn advice(path: &Path, failure: &Failure) -> String {
     let saved = saved(path);
     let checkpoints = path.join(CHECKPOINT);
@@ -363,7 +363,7 @@ struct Display {
     shown: Timestamp,
 }
 
-/// How much was left out, in words.
+/// The counts of what was left out, in words.
 fn counted(files: u64, others: u64, records: u64) -> String {
     LeftOut {
         files,

@@ -28,7 +28,7 @@ struct Member {
     kind: Kind,
 }
 
-/// What a member is for a sample.
+/// The use of a member for a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     /// A part of one.

@@ -10,7 +10,7 @@ fn lines(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// What all cells of a source and its opening have left out, and how many samples there are.
+/// The number of samples, and the account of all cells of a source and of its opening.
 fn account(source: &Source) -> (usize, LeftOut) {
     let mut all = source.left_out().clone();
     let mut samples = 0;
@@ -563,6 +563,20 @@ fn files_are_known_again_by_what_is_in_them() {
     };
     let before = states(&lines(20));
     assert_eq!(before[0].name, "a.jsonl");
+    place.write("d/e/a.jsonl", lines(3));
+    for (path, names) in [
+        ("d", ["a.jsonl", "e/a.jsonl"]),
+        ("d/**/*.jsonl", ["a.jsonl", "e/a.jsonl"]),
+        ("d/{,e/}a.jsonl", ["a.jsonl", "e/a.jsonl"]),
+    ] {
+        let states = place
+            .open(&place.spec(path, jsonl()))
+            .unwrap()
+            .file_states();
+        let found: Vec<&str> = states.iter().map(|state| &state.name[..]).collect();
+        assert_eq!(found, names, "{path}");
+    }
+    fs::remove_dir_all(place.path("d/e")).unwrap();
     let grown = difference(&before, &states(&lines(21))).unwrap();
     assert!(grown.contains("a.jsonl grew from"), "{grown}");
     assert_eq!(difference(&before, &states(&lines(20))), None);
