@@ -510,8 +510,8 @@ pub(super) fn fits(
             None => String::new(),
         };
         let what = format!(
-            "context = {} is too small: the longest prompt of this task has {prompt} tokens{place}, and \
-             response_max = {}{read_by} come on top, so expected at least {needed}",
+            "context = {} is too small: the longest prompt of this task has {prompt} \
+             tokens{place}, and response_max = {}{read_by} come on top, so expected at least {needed}",
             model.context, rl.response_max
         );
         return blame("model", ["context"], what);
@@ -519,8 +519,8 @@ pub(super) fn fits(
     Ok(())
 }
 
-/// Tokens of the longest prompt, and its line where the problems are in a file: of all problems where they are few, else of many and with every
-/// number grown to its most digits.
+/// Tokens of the longest prompt, and its line where the problems are in a file: of all problems where
+/// they are few, else of many and with every number grown to its most digits.
 fn longest_prompt(
     spec: &TaskSpec,
     task: &dyn Task,

@@ -1,4 +1,4 @@
-//! What is found of the sources of a plane: what is left out of them, and what their files are.
+//! Findings about the sources of a plane: what is left out of them, and what their files are.
 
 use odeon::serde::{Deserialize, Serialize};
 

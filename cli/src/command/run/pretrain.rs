@@ -197,11 +197,7 @@ async fn follow(
     }
     match ended {
         Err(failure) => {
-            // Whoever was stopped with others does not know why: what ended them all comes after it.
-            if cause.is_none() {
-                cause = Clock::timeout(CAUSE, failed).await;
-            }
-            let failure = cause.unwrap_or(failure);
+            let failure = known_cause(cause, failed).await.unwrap_or(failure);
             let advice = advice(&folder.path, &failure);
             Err(folder.failed_with(&anyhow!("{failure}"), &advice))
         }
@@ -214,6 +210,18 @@ async fn follow(
             ));
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// The failure that ended the whole run, where it is known or is told at once: whoever was stopped with
+/// others does not know why, and what ended them all comes after it.
+async fn known_cause(
+    known: Option<Failure>,
+    failed: impl Future<Output = Failure>,
+) -> Option<Failure> {
+    match known {
+        Some(cause) => Some(cause),
+        None => Clock::timeout(CAUSE, failed).await,
     }
 }
 
@@ -465,11 +473,7 @@ impl Display {
                 first,
                 ..
             } => {
-                let counted = counted(*files, *others, *records);
-                let first_of_it = first.first().map(String::as_str).unwrap_or_default();
-                print::say(format!("{source}: {counted}; the first: {first_of_it}"));
-                self.left_out
-                    .insert(source.clone(), (counted, first.clone()));
+                self.tell_left_out(source, counted(*files, *others, *records), first);
             }
             Report::Changed { source, what, .. } => print::say(format!(
                 "{source} is not what it was when it was read: {what}; the run goes on as \
@@ -477,6 +481,13 @@ impl Display {
             )),
             _ => {}
         }
+    }
+
+    fn tell_left_out(&mut self, source: &str, counted: String, first: &[String]) {
+        let first_of_it = first.first().map(String::as_str).unwrap_or_default();
+        print::say(format!("{source}: {counted}; the first: {first_of_it}"));
+        self.left_out
+            .insert(source.to_owned(), (counted, first.to_vec()));
     }
 
     fn step(&mut self, step: &StepReport) {

@@ -1,4 +1,4 @@
-//! What becomes no sample is counted and told, whatever kind of damage it has.
+//! Tests that nothing is left out without a word, whatever kind of damage it has.
 
 use ::image::{ImageFormat, Rgb, RgbImage};
 
