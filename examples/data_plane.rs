@@ -11,7 +11,7 @@ use odeon::prelude::*;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_data::client::{DataClient, Next, Serve};
 use odeon_data::plan::{Budget, CostSpec, Method, Mixture, PlanSpec, Quadratic, Schedule};
-use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, Processes};
+use odeon_data::plane::{Changed, Constructors, DataPlan, DataPlane, Loaders, Processes};
 use odeon_data::source::{Fields, Format, SourceSpec};
 
 const STEPS: u64 = 6;
@@ -150,6 +150,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         planned_ahead: 4,
         patience: Duration::from_millis(50),
         processes: Processes::Own,
+        changed: Changed::Refuse,
     };
     let undisturbed = run(&system, plan.clone(), &BTreeMap::new()).await?;
     let victims = BTreeMap::from([(2, "loader-1"), (4, "constructor-0")]);

@@ -5,7 +5,8 @@
 //! checking is exact (integers, canonical decimals, rationals), never floating point.
 //!
 //! The two splits of a task share no problem, whatever the seeds: generated tasks assign a problem
-//! to a split by a hash of its content, and so does [`Maths`]; [`Gsm8k`] by its line. A third set, for
+//! to a split by a hash of its content, and so does [`Maths`]; [`Gsm8k`] by its line,
+//! but for a line whose question is one to train on. A third set, for
 //! choosing settings by, shares none with either when [`Aside::Choice`] asks for it.
 //!
 //! ```
@@ -26,6 +27,7 @@ mod gsm8k;
 pub mod maths;
 mod number;
 mod problem;
+mod problem_file;
 mod source;
 mod sums;
 mod verdict;
@@ -41,6 +43,7 @@ pub use self::{
     maths::{Maths, MathsConfig},
     number::{Decimal, last_number},
     problem::{Aside, Goal, Problem, PromptStyle, Split},
+    problem_file::{OnBad, ProblemsLeftOut},
     source::Task,
     sums::{Sums, SumsConfig, SumsForm},
     verdict::{Reason, Verdict},

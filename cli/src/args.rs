@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// List, show, check, cut anew and export checkpoints, in folders and on S3
     #[command(subcommand)]
     Ckpt(CkptCommand),
+    /// Read data through and tell what a run would have of it, and what is odd
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Download a model or data set by name and check that it is the published one
     Fetch(FetchArgs),
     /// List what runs: the actors of a run or of the cluster, and what each is at
@@ -336,6 +339,34 @@ pub(crate) struct GenerateArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) sampler: SamplerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Read every record of a source, or of all sources of a recipe
+    #[command(
+        after_help = "The exit code is 0 where everything is read, and 1 where something is odd: a file that cannot be \
+                      read to its end, a record that is left out, or a source that a run would end with."
+    )]
+    Check(DataCheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataCheckArgs {
+    /// A recipe with [[source]] (a file that ends with .toml), or data: a file, a folder, a pattern, s3://..
+    pub(crate) source: String,
+    /// The format of data, as a recipe has it, such as '{ jsonl = { text = "body" } }'; without, as the name ends
+    #[arg(long)]
+    pub(crate) format: Option<String>,
+    /// Show the tokens of the first records, and which of them are learnt
+    #[arg(long, value_name = "RECORDS")]
+    pub(crate) tokens: Option<usize>,
+    /// Where indices are kept, and what files unpack to; the recipe's, or models/cache
+    #[arg(long)]
+    pub(crate) cache: Option<PathBuf>,
+    /// One JSON object for each source
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A checkpoint.

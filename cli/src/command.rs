@@ -6,6 +6,7 @@ pub(crate) mod ckpt;
 pub(crate) mod cluster;
 pub(crate) mod curves;
 pub(crate) mod daemon;
+pub(crate) mod data;
 pub(crate) mod demo;
 pub(crate) mod devices;
 pub(crate) mod eval;

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Merge(args) => done(command::merge::run(&args)),
         Command::Model(ModelCommand::Check(args)) => command::model::check::run(&args),
         Command::Ckpt(command) => done(command::ckpt::run(&command)),
+        Command::Data(command) => command::data::run(&command),
         Command::Fetch(args) => done(command::fetch::run(&args)),
         Command::Ps(args) => done(command::ps::run(&args)),
         Command::Top(args) => command::top::run(&args),

@@ -37,7 +37,7 @@ use odeon_algorithms::workload::normal_quantile;
 use odeon_data::client;
 use odeon_data::corpus::{self, KERNEL_DOCS};
 use odeon_data::plan::{Ahead, Budget, MicrobatchSpec, MixedSource, Mixture, PlanSpec, Schedule};
-use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, Processes};
+use odeon_data::plane::{Changed, Constructors, DataPlan, DataPlane, Loaders, Processes};
 use odeon_data::sample::SourceNumber;
 use odeon_data::source::{
     Captions, Cell, Fields, Format, Images, Longer, Opening, Pictures, Source, SourceSpec,
@@ -307,6 +307,7 @@ fn plan(
         planned_ahead: 4,
         patience: Duration::from_millis(200),
         processes: Processes::Own,
+        changed: Changed::Refuse,
     }
 }
 

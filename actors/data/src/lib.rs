@@ -19,20 +19,22 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `sample`, `pack`, `pack/slice` | samples: names, what a plan sees of them, bytes; those of a micro-batch packed one after the other, and a part of each for context parallelism |
-//! | `source`, `source/*` | files as records in an order: how they are found and stored (`finding`, `pattern`, `storage`, `spool`), cut into blocks (`index`, `format/*`), read (`reading`), ordered (`order`, pure), and what goes wrong (`fault`) |
+//! | `source`, `source/*` | files as records in an order: how they are found and stored (`finding`, `pattern`, `storage`, `spool`), cut into blocks (`index`, `format/*`), read (`reading`), ordered (`order`, pure), what goes wrong (`fault`), what is left out (`left_out`), and what files were when they were read (`file_state`, pure) |
 //! | `transform`, `transform/*` | what a record becomes: tokens, patches. A function of source, epoch and record |
 //! | `corpus` | published corpora, pinned by checksum |
 //! | `plan`, `plan/*` | which samples a step has and who gets them; who reads how many sources, and when that changes. Pure |
 //! | `loader`, `loader/shelf` | loaders that read cells ahead of need and hand samples out, and those that stand in for them; the cells of one |
-//! | `planner`, `ledger` | the actor that has plans ready; what its next life has to know |
+//! | `planner`, `planner/account`, `ledger` | the actor that has plans ready; what was left out of the cells that it has heard of; what its next life has to know |
 //! | `constructor` | the actors that make batches of samples, near those who train on them |
 //! | `client` | the actor that brings a rank its batches: from a constructor, or from the rank that fetches for it |
+//! | `check` | reading sources through without actors: what a run would have of them |
 //! | `asking` | asking a loader, and its shadow when it is late |
-//! | `plane` | all of that as a graph |
+//! | `plane`, `plane/found` | all of that as a graph; what is found of its sources |
 
 #![forbid(unsafe_code)]
 
 mod asking;
+pub mod check;
 pub mod client;
 pub mod constructor;
 pub mod corpus;

@@ -28,7 +28,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use self::shelf::{Ended, Shelf};
 use crate::plan::{CellMeta, CellName};
 use crate::sample::{SampleId, SourceNumber};
-use crate::source::{Cell, SourceSpec};
+use crate::source::{Cell, FileState, LeftOut, SourceSpec};
 
 /// The arguments of a loader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,13 +80,17 @@ pub struct Survey {
 }
 
 /// See [`Survey`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]
 pub struct Surveyed {
     /// Cells of each pass over it.
     pub cells: u32,
     /// A hash of what is in it, as far as sizes and indices tell.
     pub identity: [u8; 32],
+    /// Files of it, and ends of files, that are not read.
+    pub left_out: LeftOut,
+    /// Its files as they are now.
+    pub files: Vec<FileState>,
 }
 
 /// Asks for the time and memory that a source takes, measured with its first cell.
@@ -279,12 +283,17 @@ impl ShadowLoader {
 }
 
 fn survey_of(shelf: &mut Shelf, survey: &Survey) -> Later<Result<Surveyed, LoadFault>> {
-    let open = shelf.open(survey.source);
+    let (open, fault) = (shelf.open(survey.source), shelf.fault_of());
+    let number = survey.source;
     Later::new(async move {
         let source = open.await?;
+        let checked = source.check_records();
+        checked.map_err(|error| fault(number, error.to_string()))?;
         Ok(Surveyed {
             cells: source.cells(),
             identity: source.identity(),
+            left_out: source.left_out().clone(),
+            files: source.file_states(),
         })
     })
 }
@@ -323,7 +332,7 @@ fn measured(shelf: &mut Shelf, measure: &Measure) -> Later<Result<Measured, Load
 fn described(name: CellName, cell: &Cell) -> CellMeta {
     let samples = cell.samples.iter().map(|(meta, _)| meta.clone());
     CellMeta {
-        skipped: cell.skipped.len() as u32,
+        left_out: cell.left_out(),
         ..CellMeta::of(name, samples.collect())
     }
 }

@@ -8,6 +8,8 @@
 //!  DataClient ..           with their ranks, which spawn them
 //! ```
 
+mod found;
+
 use odeon_mesh::Mesh;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +21,8 @@ use odeon::{
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
+pub use self::found::{Changed, SourceLeftOut};
+use self::found::{Found, changes};
 use crate::client::Supply;
 use crate::constructor::{ConstructorArgs, ConstructorCounts, CountBuilt, DataConstructor};
 use crate::ledger::{Committed, CountLedger, Ledger, LedgerCounts};
@@ -64,6 +68,8 @@ pub struct DataPlan {
     pub patience: Duration,
     /// The placing of actors in processes.
     pub processes: Processes,
+    /// The rule for files that are not what they were when `state` was made.
+    pub changed: Changed,
 }
 
 /// The loaders of a data plane.
@@ -189,6 +195,18 @@ pub enum PlaneError {
     /// The plan cannot be carried out with these sources and ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The files of a source are not those that the run has read so far.
+    #[error(
+        "source `{name}` is not what it was when it was read: {what}; put the old files back, begin \
+         anew with --fresh, or set `data.changed = \"go_on\"`, with which records may come twice or \
+         never"
+    )]
+    Changed {
+        /// The source.
+        name: String,
+        /// The difference between the files.
+        what: String,
+    },
     /// No loader can read a source.
     #[error(transparent)]
     Partition(#[from] PartitionError),
@@ -216,6 +234,11 @@ pub struct DataPlane {
     scaler: Option<Scaler>,
     /// The first step that the scaler has not seen.
     seen: u64,
+    /// The findings about each source when it was opened.
+    found: Vec<Found>,
+    /// As much was left out of each source when it was told last.
+    told: Vec<u64>,
+    changes: Vec<(String, String)>,
 }
 
 /// A source whose loaders have changed.
@@ -253,6 +276,7 @@ impl DataPlane {
     pub async fn start(system: &System, plan: DataPlan) -> Result<Self, PlaneError> {
         let always = Restart::Permanent;
         let surveyed = survey(system, &plan).await?;
+        let changes = changes(&plan, surveyed.iter().map(|it| (&it.shape.name, &it.found)))?;
         let identities = surveyed.iter().map(|it| it.identity).collect();
         let shapes: Vec<SourceShape> = surveyed.iter().map(|it| it.shape.clone()).collect();
         let args = plan.loader_args(identities);
@@ -314,6 +338,9 @@ impl DataPlane {
             roster,
             scaler,
             seen: step,
+            told: vec![0; surveyed.len()],
+            found: surveyed.into_iter().map(|it| it.found).collect(),
+            changes,
             plan,
             ledger,
             planner,
@@ -364,7 +391,13 @@ impl DataPlane {
     /// The step is durably done, or the planner does not answer.
     #[odeon::boxed]
     pub async fn state_before(&self, step: u64) -> Result<PlanState, PlaneError> {
-        self.planned(StateBefore { step }).await
+        let state: PlanState = self.planned(StateBefore { step }).await?;
+        let sources = self.plan.sources.iter().zip(&self.found);
+        let files = sources.map(|(source, found)| (source.name.clone(), found.files.clone()));
+        Ok(PlanState {
+            files: files.collect(),
+            ..state
+        })
     }
 
     /// Asks the planner, over its losses.
@@ -641,6 +674,7 @@ pub struct PlaneCounts {
 struct Surveyed {
     shape: SourceShape,
     identity: [u8; 32],
+    found: Found,
     /// Where loaders follow from it.
     measured: Option<Measured>,
 }
@@ -674,6 +708,10 @@ async fn survey(system: &System, plan: &DataPlan) -> Result<Vec<Surveyed>, Plane
                 cells: surveyed.cells,
             },
             identity: surveyed.identity,
+            found: Found {
+                left_out: surveyed.left_out,
+                files: surveyed.files,
+            },
             measured,
         })
     });

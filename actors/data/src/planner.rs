@@ -11,6 +11,8 @@
 //! anybody hears of a plan, the [`Ledger`] has what the planner knew before it; so a planner that is
 //! lost makes the same plans again, and nobody notices but by the time.
 
+mod account;
+
 use odeon_mesh::Mesh;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,6 +21,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Clock, Context, Failure, Later, Ref, Timestamp, actor, message};
 use tokio::sync::oneshot;
 
+use self::account::Account;
 use crate::asking::Holder;
 use crate::ledger::{Arranged, Arrangement, Ledger, Planned, Recall};
 use crate::loader::{Describe, Hold, ShadowLoader, SourceLoader};
@@ -26,6 +29,7 @@ use crate::plan::{
     Bucket, CellMeta, CellName, Dealing, EncoderShare, PlanSpec, PlanState, Planning, SourceShape,
     StepPlan, Waiting,
 };
+use crate::source::LeftOut;
 
 /// The arguments of a planner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -220,6 +224,11 @@ pub struct PlannerCounts {
     pub cells: u64,
 }
 
+/// Asks for what was left out of the cells that were described, by the numbers of their sources.
+#[message(reply = Vec<LeftOut>, name = "data.CountLeftOut")]
+#[derive(Clone, Debug)]
+pub struct CountLeftOut;
+
 /// A cell was described. A planner tells itself.
 #[message(name = "data.Described")]
 #[derive(Clone, Debug)]
@@ -268,6 +277,7 @@ pub struct Planner {
     pace: VecDeque<(Timestamp, u64)>,
     starved: Option<Timestamp>,
     counts: PlannerCounts,
+    account: Account,
     /// Why no more is planned.
     failed: Option<Failure>,
 }
@@ -302,6 +312,7 @@ impl Planner {
             pace: VecDeque::new(),
             starved: None,
             counts: PlannerCounts::default(),
+            account: Account::new(args.sources.len()),
             failed: None,
             args,
         };
@@ -347,6 +358,7 @@ impl Planner {
         match described.meta {
             Ok(meta) => {
                 self.counts.cells += 1;
+                self.account.hear(&meta);
                 self.known.insert(described.name);
                 if let Err(error) = self.planning.hear(meta) {
                     self.fail(Failure::error(error).fatal());
@@ -420,6 +432,11 @@ impl Planner {
         self.hold().await;
     }
 
+    #[handler(message = CountLeftOut)]
+    fn count_left_out(&mut self, _count: CountLeftOut) -> Vec<LeftOut> {
+        self.account.sources().to_vec()
+    }
+
     #[handler(message = CountPlanned)]
     fn count(&mut self, _count: CountPlanned) -> PlannerCounts {
         PlannerCounts {
@@ -444,8 +461,9 @@ impl Planner {
                     self.ended = Some(steps);
                     break;
                 }
-                Err(never) => {
-                    self.fail(Failure::error(never).fatal());
+                Err(Waiting::Barren(source)) => {
+                    let why = self.account.barren(source, &self.args.sources);
+                    self.fail(Failure::error(why).fatal());
                     break;
                 }
             };

@@ -15,9 +15,11 @@
 //! be read is skipped with a reason, or its cell fails, as the specification says.
 
 mod fault;
+mod file_state;
 mod finding;
 mod format;
 mod index;
+mod left_out;
 pub(crate) mod order;
 pub(crate) mod pattern;
 mod reading;
@@ -39,6 +41,8 @@ use tokio::{sync::Semaphore, task};
 pub(crate) use self::format::{Pixels, Raw};
 pub use self::{
     fault::{SkipReason, Skipped, SourceError},
+    file_state::{FileState, difference},
+    left_out::LeftOut,
     spec::{
         Captions, Compression, Csv, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad,
         Order, Part, Pictures, SourceSpec, Text, Webdataset,
@@ -88,8 +92,12 @@ struct Inner {
     spec: SourceSpec,
     opening: Opening,
     storage: Storage,
+    /// The folder that its files are below.
+    root: String,
     files: Files,
     captions: pictures::Listing,
+    /// Files that were found and are not read.
+    left_out: LeftOut,
     index: Index,
     cells: Cells,
     identity: blake3::Hash,
@@ -146,6 +154,18 @@ impl Opening {
     }
 }
 
+impl Cell {
+    /// The account of the records that became no sample.
+    #[must_use]
+    pub fn left_out(&self) -> LeftOut {
+        let mut account = LeftOut::default();
+        for skipped in &self.skipped {
+            account.record(skipped.clone());
+        }
+        account
+    }
+}
+
 impl Source {
     /// Finds the files of a source and learns where their records are.
     ///
@@ -169,8 +189,10 @@ impl Source {
             spool: Spool::new(cx.cache.join("plain"), cx.spool_bytes),
             opening: cx.clone(),
             storage,
+            root: String::new(),
             files: Files::default(),
             captions: pictures::Listing::default(),
+            left_out: LeftOut::default(),
             index: Index::default(),
             cells: Cells {
                 blocks: 0,
@@ -205,7 +227,7 @@ impl Source {
             }
         };
         if spec.on_bad == OnBad::Fail
-            && let Some(damage) = index.damages.first()
+            && let Some(damage) = index.left_out.first_bad()
         {
             return Err(SourceError::Damaged {
                 file: damage.file.clone(),
@@ -215,6 +237,7 @@ impl Source {
         }
         let own = Arc::get_mut(&mut inner).expect("whoever scanned is done");
         own.cells.blocks = index.blocks.len() as u32;
+        own.left_out.add(&index.left_out);
         own.index = index;
         own.identity = own.identify();
         Ok(Self { inner })
@@ -236,6 +259,14 @@ impl Source {
     #[must_use]
     pub fn cells(&self) -> u32 {
         self.inner.cells.count()
+    }
+
+    /// Checks that there is something to read.
+    ///
+    /// # Errors
+    /// [`SourceError::NoRecords`], with the reason and the first file that it is of.
+    pub fn check_records(&self) -> Result<(), SourceError> {
+        self.inner.check_records()
     }
 
     /// The records of an epoch.
@@ -262,10 +293,19 @@ impl Source {
         self.inner.files.count()
     }
 
-    /// From where on files cannot be read, which is as if the rest were not there.
+    /// The account of what opening it has found that is not read: files, the ends of files, and
+    /// records that are too long. What is wrong with a record is known when its cell is read.
     #[must_use]
-    pub fn damages(&self) -> &[Skipped] {
-        &self.inner.index.damages
+    pub fn left_out(&self) -> &LeftOut {
+        &self.inner.left_out
+    }
+
+    /// Its files as they are, by which who goes on with it later knows them again.
+    #[must_use]
+    pub fn file_states(&self) -> Vec<FileState> {
+        let inner = &self.inner;
+        let own = (0..inner.own_files()).map(|file| inner.file_state(file));
+        own.collect()
     }
 
     /// The same for all who would get the same samples from the same cells: of the specification, the

@@ -71,6 +71,32 @@ pub enum Report {
         /// Seconds for which the ranks stood still.
         blocked_seconds: f64,
     },
+    /// Something of a source was left out: it is told when it begins, and again when it is much more.
+    LeftOut {
+        /// Steps that were done then.
+        steps: u64,
+        /// The source.
+        source: String,
+        /// Files of it of which nothing can be read, or not their ends.
+        files: u64,
+        /// Things beside them that are not of the source's format.
+        others: u64,
+        /// Records that became no sample, of those that were read so far.
+        records: u64,
+        /// Those of them that cannot be read; the others have no text, or are too long.
+        bad: u64,
+        /// The first few, with file, place and reason.
+        first: Vec<String>,
+    },
+    /// The files of a source are not those that the run has read, and it goes on all the same.
+    Changed {
+        /// Steps that were done then.
+        steps: u64,
+        /// The source.
+        source: String,
+        /// The difference between the files.
+        what: String,
+    },
     /// A source has other loaders.
     Rescaled {
         /// Steps that were done then.

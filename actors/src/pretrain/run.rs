@@ -11,7 +11,7 @@ use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::plane::{DataPlan, DataPlane};
+use odeon_data::plane::{DataPlan, DataPlane, SourceLeftOut};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::Device;
@@ -108,16 +108,24 @@ const LOSSES_MAX: u32 = 3;
 pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
     let mut ranks = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
     let storage = storage(&plan.checkpoint)?;
+    let newest = newest(&storage, plan.train.optimizer).await?;
+    let goes_on = newest.as_ref().map_or(0, |(steps, _)| *steps);
     let data = DataPlan {
-        state: newest(&storage, plan.train.optimizer)
-            .await?
-            .map(|(_, state)| state),
+        state: newest.map(|(_, state)| state),
         mesh: mesh(ranks)?,
         ..plan.data.clone()
     };
     let mut plane = DataPlane::start(system, data)
         .await
         .map_err(Failure::error)?;
+    for (source, what) in plane.changes() {
+        // A run goes on when nobody listens.
+        let _ = desk.reports.send(Report::Changed {
+            steps: goes_on,
+            source: source.clone(),
+            what: what.clone(),
+        });
+    }
     let held_out = match &plan.held_out {
         Some(held_out) => {
             let data = DataPlan {
@@ -404,9 +412,12 @@ impl<'a> Life<'a> {
     /// All steps that are left.
     async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
         let plan = self.run.plan;
+        self.tell_left_out(false).await;
         self.evaluate().await?;
         while self.steps < plan.steps {
-            self.step().await?;
+            let stepped = self.step().await;
+            self.tell_left_out(stepped.is_err()).await;
+            stepped?;
             if self.steps.is_multiple_of(TEND_EVERY) {
                 self.tend().await?;
             }
@@ -420,6 +431,7 @@ impl<'a> Life<'a> {
             if *self.run.desk.halt.borrow() && self.steps < plan.steps {
                 self.save().await?;
                 self.settle().await?;
+                self.tell_left_out(true).await;
                 self.report(Report::Halted { steps: self.steps });
                 return Ok(End::Done);
             }
@@ -431,8 +443,24 @@ impl<'a> Life<'a> {
             }
         }
         self.settle().await?;
+        self.tell_left_out(true).await;
         self.report(Report::Finished { steps: self.steps });
         Ok(End::Done)
+    }
+
+    /// Says what was left out of sources, where it is much more than before or all is over.
+    async fn tell_left_out(&mut self, at_end: bool) {
+        for SourceLeftOut { source, left_out } in self.run.plane.left_out_news(at_end).await {
+            self.report(Report::LeftOut {
+                steps: self.steps,
+                source,
+                files: left_out.files,
+                others: left_out.others,
+                records: left_out.records,
+                bad: left_out.bad,
+                first: left_out.first.iter().map(ToString::to_string).collect(),
+            });
+        }
     }
 
     async fn step(&mut self) -> Result<(), Failure> {

@@ -440,7 +440,7 @@ fn check_task(spec: &TaskSpec) -> Result<(), Blame> {
         return Ok(());
     };
     let field = match &error {
-        TaskError::Read { .. } | TaskError::Line { .. } => "path",
+        TaskError::Read { .. } | TaskError::Line { .. } | TaskError::File { .. } => "path",
         TaskError::TooFewProblems { .. } => "train_count",
         _ => "",
     };
@@ -481,13 +481,14 @@ pub(super) fn fits(
         );
         return blame(table(&recipe.task), ["form", "style"], what);
     }
-    let prompt = match longest_prompt(&recipe.task, task.as_ref(), tokenizer, recipe.run.seed) {
-        Ok(tokens) => tokens,
-        Err(error) => {
-            let what = format!("the model cannot read this task's prompts: {error}");
-            return blame(table(&recipe.task), ["form", "style"], what);
-        }
-    };
+    let (prompt, line) =
+        match longest_prompt(&recipe.task, task.as_ref(), tokenizer, recipe.run.seed) {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                let what = format!("the model cannot read this task's prompts: {error}");
+                return blame(table(&recipe.task), ["form", "style"], what);
+            }
+        };
     // A reward model reads one or two replies, each with a token that ends it.
     let (read, read_by) = match (recipe.reward.is_learnt(), recipe.reward.kind) {
         (false, _) => (rl.response_max, ""),
@@ -501,9 +502,16 @@ pub(super) fn fits(
     };
     let needed = prompt + read;
     if model.context < needed {
+        let place = match line {
+            Some(line) => format!(
+                " (line {line} of its file; prompt_bytes_max with on_bad = \"skip\" leaves long ones \
+                 out)"
+            ),
+            None => String::new(),
+        };
         let what = format!(
-            "context = {} is too small: the longest prompt of this task has {prompt} tokens, and \
-             response_max = {}{read_by} come on top, so expected at least {needed}",
+            "context = {} is too small: the longest prompt of this task has {prompt} \
+             tokens{place}, and response_max = {}{read_by} come on top, so expected at least {needed}",
             model.context, rl.response_max
         );
         return blame("model", ["context"], what);
@@ -511,14 +519,14 @@ pub(super) fn fits(
     Ok(())
 }
 
-/// Tokens of the longest prompt: of all problems where they are few, else of many and with every
-/// number grown to its most digits.
+/// Tokens of the longest prompt, and its line where the problems are in a file: of all problems where
+/// they are few, else of many and with every number grown to its most digits.
 fn longest_prompt(
     spec: &TaskSpec,
     task: &dyn Task,
     tokenizer: &Tokenizer,
     seed: u64,
-) -> Result<usize, odeon_algorithms::tokenizer::TokenizerError> {
+) -> Result<(usize, Option<usize>), odeon_algorithms::tokenizer::TokenizerError> {
     // The longest problems that the settings allow; settings that leave no problems keep the rest.
     let longest = match spec.clone() {
         TaskSpec::Sums(mut sums) => {
@@ -533,7 +541,7 @@ fn longest_prompt(
         _ => None,
     };
     let digits = |number: u64| number.checked_ilog10().map_or(1, |more| more as usize + 1);
-    let mut most = 0;
+    let mut most = (0, None);
     for task in [Some(task), longest.as_deref()].into_iter().flatten() {
         for split in [Split::Train, Split::HeldOut] {
             let count = task.problem_count(split).unwrap_or(DRAWN);
@@ -548,7 +556,9 @@ fn longest_prompt(
                     tokens += numbers.iter().map(number).sum::<usize>();
                     tokens += grown(game.target_max.unsigned_abs(), target.unsigned_abs());
                 }
-                most = most.max(tokens);
+                if tokens > most.0 {
+                    most = (tokens, task.line(&problem));
+                }
             }
         }
     }

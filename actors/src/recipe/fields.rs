@@ -101,9 +101,13 @@ pub(super) const FIELDS: &[Field] = &[
     field("task.gsm8k", "train_count", Range::Whole(1, 1_000_000)),
     field("task.gsm8k", "format_reward", BELOW_ONE),
     field("task.gsm8k", "aside", ASIDE),
+    field("task.gsm8k", "on_bad", ON_BAD),
+    field("task.gsm8k", "prompt_bytes_max", PROMPT_BYTES),
     needed("task.maths", "path", Range::Text),
     field("task.maths", "format_reward", BELOW_ONE),
     field("task.maths", "aside", ASIDE),
+    field("task.maths", "on_bad", ON_BAD),
+    field("task.maths", "prompt_bytes_max", PROMPT_BYTES),
     needed("task.code", "path", Range::Text),
     field("task.code", "train_count", Range::Whole(1, 1_000_000)),
     field(
@@ -263,6 +267,8 @@ pub(super) const FIELDS: &[Field] = &[
 
 const FRACTION: Range = Range::Number(0.0, 1.0, Ends::High);
 const ASIDE: Range = Range::Word(&["held_out", "choice"]);
+const ON_BAD: Range = Range::Word(&["fail", "skip"]);
+const PROMPT_BYTES: Range = Range::Whole(1, 1_048_576);
 const BELOW_ONE: Range = Range::Number(0.0, 1.0, Ends::Low);
 const WEIGHT: Range = Range::Number(0.0, 100.0, Ends::Both);
 const CORES: Range = Range::Number(0.0, 1024.0, Ends::Both);

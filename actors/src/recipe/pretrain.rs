@@ -10,7 +10,7 @@ use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
 use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
-use odeon_data::plane::{Constructors, DataPlan, Loaders, Processes};
+use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_diagnosis::run::Watch;
 use odeon_gpu::Device;
@@ -164,6 +164,8 @@ pub struct DataSection {
     pub patience_ms: u64,
     /// Where indices are kept, and what files unpack to.
     pub cache: PathBuf,
+    /// The rule for a run that goes on, and whose files are not those that it has read so far.
+    pub changed: Changed,
 }
 
 impl Default for DataSection {
@@ -181,6 +183,7 @@ impl Default for DataSection {
             planned_ahead: 4,
             patience_ms: 200,
             cache: PathBuf::from("models/cache"),
+            changed: Changed::Refuse,
         }
     }
 }
@@ -527,6 +530,7 @@ impl PretrainRecipe {
             planned_ahead: section.planned_ahead,
             patience: Duration::from_millis(section.patience_ms),
             processes: Processes::Own,
+            changed: self.data.changed,
         })
     }
 }

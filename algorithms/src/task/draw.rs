@@ -55,7 +55,7 @@ pub(super) fn cut(
 }
 
 /// FNV-1a with a final avalanche, because the low bits are what is used.
-fn hash(key: &str) -> u64 {
+pub(super) fn hash(key: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in key.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -32,6 +32,14 @@ pub enum TaskError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// The data file is not one of problems.
+    #[error("{}: {detail}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kind of file that it is, and what to do.
+        detail: String,
+    },
     /// A line of the data file does not hold a problem.
     #[error("{}:{line}: {detail}", path.display())]
     Line {

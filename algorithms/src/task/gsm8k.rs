@@ -1,16 +1,22 @@
 //! Grade-school mathematics in words: GSM8K (Cobbe et al. 2021, arXiv 2110.14168).
 
-use std::path::PathBuf;
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rand::rngs::ChaCha8Rng;
 use rand::{SeedableRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
     draw,
     error::{TaskError, check_format_reward},
     number::{Decimal, first_number, last_number},
     problem::{Aside, Goal, Problem, PromptStyle, Split},
+    problem_file::{Lines, Numbered, OnBad, ProblemsLeftOut, Reading, fields, text},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -31,6 +37,12 @@ pub struct Gsm8kConfig {
     /// The problems that are set aside for evaluation.
     #[serde(default)]
     pub aside: Aside,
+    /// The rule for a line that holds no problem.
+    #[serde(default)]
+    pub on_bad: OnBad,
+    /// A line whose prompt has more bytes holds no problem; without, any length is one.
+    #[serde(default)]
+    pub prompt_bytes_max: Option<usize>,
 }
 
 /// Word problems read from a file, dealt in an order shuffled by the seed.
@@ -42,6 +54,17 @@ pub struct Gsm8k {
     config: Gsm8kConfig,
     train: Vec<Problem>,
     held_out: Vec<Problem>,
+    left_out: ProblemsLeftOut,
+    lines: Lines,
+    /// The order of the pass that was dealt from last.
+    order: Arc<Mutex<Order>>,
+}
+
+/// The order of a pass over a split.
+#[derive(Debug, Default)]
+struct Order {
+    of: Option<(u64, Split, u64)>,
+    places: Vec<u32>,
 }
 
 impl Gsm8kConfig {
@@ -54,6 +77,8 @@ impl Gsm8kConfig {
             train_count: default_train_count(),
             format_reward: 0.0,
             aside: Aside::HeldOut,
+            on_bad: OnBad::Fail,
+            prompt_bytes_max: None,
         }
     }
 }
@@ -65,33 +90,37 @@ impl Gsm8k {
     /// [`TaskError`] when the file cannot be read, a line is not a problem, or a split is empty.
     pub fn open(config: Gsm8kConfig) -> Result<Self, TaskError> {
         check_format_reward(NAME, config.format_reward)?;
-        let text = std::fs::read_to_string(&config.path).map_err(|source| TaskError::Read {
-            path: config.path.clone(),
-            source,
-        })?;
+        let reading = Reading {
+            path: &config.path,
+            on_bad: config.on_bad,
+            prompt_bytes_max: config.prompt_bytes_max,
+        };
+        let (rows, mut left_out) = reading.problems(parse_row, |problem| &problem.prompt)?;
+        let lines = Lines::of(&rows);
+        let mut asked = HashSet::new();
         let mut problems = Vec::new();
-        for (line, row) in text
-            .lines()
-            .enumerate()
-            .filter(|(_, row)| !row.trim().is_empty())
-        {
-            let split = if problems.len() < config.train_count {
-                Split::Train
+        for (nth, Numbered { line, problem }) in rows.into_iter().enumerate() {
+            if nth < config.train_count {
+                asked.insert(problem.prompt.clone());
+                problems.push(problem);
+            } else if asked.contains(&problem.prompt) {
+                let reason = "its question is one to train on, so it cannot be held out";
+                left_out.line(&config.path, line, reason);
             } else {
-                Split::HeldOut
-            };
-            let problem = parse_row(row, split).map_err(|detail| TaskError::Line {
-                path: config.path.clone(),
-                line: line + 1,
-                detail,
-            })?;
-            problems.push(problem);
+                problems.push(Problem {
+                    split: Split::HeldOut,
+                    ..problem
+                });
+            }
         }
         let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
             train,
             held_out,
+            left_out,
+            lines,
+            order: Arc::default(),
         })
     }
 
@@ -119,21 +148,37 @@ impl Task for Gsm8k {
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
         let problems = self.of(split);
         let count = problems.len() as u64;
-        // Every pass over the split has its own order.
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        rng.set_stream(index / count);
-        let mut order: Vec<u32> = (0..problems.len() as u32).collect();
-        order.shuffle(&mut rng);
-        let position = (index % count) as usize;
+        let pass = (seed, split, index / count);
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if order.of != Some(pass) {
+            // Every pass over the split has its own order.
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            rng.set_stream(index / count);
+            let mut places: Vec<u32> = (0..problems.len() as u32).collect();
+            places.shuffle(&mut rng);
+            *order = Order {
+                of: Some(pass),
+                places,
+            };
+        }
+        let position = order.places[(index % count) as usize];
         Problem {
             index,
-            ..problems[order[position] as usize].clone()
+            ..problems[position as usize].clone()
         }
+    }
+
+    fn left_out(&self) -> Option<&ProblemsLeftOut> {
+        Some(&self.left_out)
+    }
+
+    fn line(&self, problem: &Problem) -> Option<usize> {
+        self.lines.of_prompt(&problem.prompt)
     }
 
     fn reward(&self, problem: &Problem, response: &str) -> Verdict {
         let (given, form) = match response.rsplit_once(MARK) {
-            Some((_, tail)) => (first_number(tail), self.config.format_reward),
+            Some((_, tail)) => (given_number(tail), self.config.format_reward),
             None => (last_number(response), 0.0),
         };
         match given {
@@ -149,25 +194,30 @@ impl Task for Gsm8k {
     }
 }
 
-#[derive(Deserialize)]
-struct Row {
-    question: String,
-    answer: String,
+/// The number that follows the mark: that which its line is, or else the first in what follows.
+fn given_number(tail: &str) -> Option<Decimal> {
+    let line = tail.trim_start().lines().next().unwrap_or_default();
+    Decimal::written(line.trim()).or_else(|| first_number(tail))
 }
 
-fn parse_row(row: &str, split: Split) -> Result<Problem, String> {
-    let Row { question, answer } = serde_json::from_str(row).map_err(|e| e.to_string())?;
+fn parse_row(row: &Map<String, Value>) -> Result<Problem, String> {
+    let lacks = |field: &str| {
+        let fields = fields(row);
+        format!("there is no `{field}`: `question` and `answer` are read, and {fields}")
+    };
+    let question = text(row, "question")?.ok_or_else(|| lacks("question"))?;
+    let answer = text(row, "answer")?.ok_or_else(|| lacks("answer"))?;
     let (_, number) = answer
         .rsplit_once(MARK)
         .ok_or_else(|| format!("the answer has no `{MARK}`"))?;
-    let number = Decimal::parse(number.trim())
+    let number = Decimal::written(number.trim())
         .ok_or_else(|| format!("`{}` after `{MARK}` is no number", number.trim()))?;
     Ok(Problem {
-        split,
+        split: Split::Train,
         index: 0,
         prompt: format!("{question}\nThink step by step. End with a line `{MARK} <number>`."),
         answer: number.to_string(),
-        solution: without_annotations(&answer),
+        solution: without_annotations(answer),
         goal: Goal::Number(number),
     })
 }

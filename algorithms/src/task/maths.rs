@@ -92,6 +92,7 @@ use super::{
     draw,
     error::{TaskError, check_format_reward},
     problem::{Aside, Goal, Problem, PromptStyle, Split},
+    problem_file::{Lines, OnBad, ProblemsLeftOut, Reading},
     source::Task,
     verdict::{Reason, Verdict},
 };
@@ -141,6 +142,12 @@ pub struct MathsConfig {
     /// The problems that are set aside for evaluation.
     #[serde(default)]
     pub aside: Aside,
+    /// The rule for a line that holds no problem, or whose answer is not understood.
+    #[serde(default)]
+    pub on_bad: OnBad,
+    /// A line whose prompt has more bytes holds no problem; without, any length is one.
+    #[serde(default)]
+    pub prompt_bytes_max: Option<usize>,
 }
 
 /// Problems with an answer, read from a file and dealt in an order shuffled by the seed.
@@ -154,6 +161,8 @@ pub struct Maths {
     config: MathsConfig,
     train: Vec<Problem>,
     held_out: Vec<Problem>,
+    left_out: ProblemsLeftOut,
+    lines: Lines,
 }
 
 impl MathsConfig {
@@ -164,6 +173,8 @@ impl MathsConfig {
             path: path.into(),
             format_reward: 0.0,
             aside: Aside::HeldOut,
+            on_bad: OnBad::Fail,
+            prompt_bytes_max: None,
         }
     }
 }
@@ -176,12 +187,21 @@ impl Maths {
     /// understood, or a split is empty.
     pub fn open(config: MathsConfig) -> Result<Self, TaskError> {
         check_format_reward(NAME, config.format_reward)?;
-        let problems = rows::read(&config.path)?;
+        let reading = Reading {
+            path: &config.path,
+            on_bad: config.on_bad,
+            prompt_bytes_max: config.prompt_bytes_max,
+        };
+        let (rows, left_out) = reading.problems(rows::parse_row, |problem| &problem.prompt)?;
+        let lines = Lines::of(&rows);
+        let problems = rows.into_iter().map(|row| row.problem).collect();
         let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
             train,
             held_out,
+            left_out,
+            lines,
         })
     }
 
@@ -208,6 +228,14 @@ impl Task for Maths {
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
         draw::deal(self.of(split), seed, index)
+    }
+
+    fn left_out(&self) -> Option<&ProblemsLeftOut> {
+        Some(&self.left_out)
+    }
+
+    fn line(&self, problem: &Problem) -> Option<usize> {
+        self.lines.of_prompt(&problem.prompt)
     }
 
     fn reward(&self, problem: &Problem, response: &str) -> Verdict {

@@ -23,6 +23,65 @@ impl Decimal {
         (length == magnitude.len()).then(|| Self::canonical(negative, magnitude))
     }
 
+    /// Reads a number as answers of data sets have it: as [`Decimal::parse`] does, with a sign of
+    /// dollars before it or a full stop behind it, with an exponent (`1e3`), or as a fraction whose value
+    /// has an end (`1/2`).
+    #[must_use]
+    pub fn written(text: &str) -> Option<Self> {
+        let text = text.trim_end_matches('.').trim();
+        let (sign, rest) = match text.strip_prefix(['-', MINUS]) {
+            Some(rest) => ("-", rest),
+            None => ("", text),
+        };
+        let text = format!("{sign}{}", rest.trim_start_matches('$').trim_start());
+        if let Some(number) = Self::parse(&text) {
+            return Some(number);
+        }
+        if let Some((mantissa, exponent)) = text.split_once(['e', 'E']) {
+            let exponent: i32 = exponent.parse().ok()?;
+            return Self::parse(mantissa)?.shifted(exponent);
+        }
+        let (above, below) = text.split_once('/')?;
+        let above: i128 = above.trim().parse().ok()?;
+        Self::quotient(above, below.trim().parse().ok()?)
+    }
+
+    /// Its point moved to the right by so many places.
+    fn shifted(&self, places: i32) -> Option<Self> {
+        if places.unsigned_abs() > PLACES_MAX {
+            return None;
+        }
+        let negative = self.0.starts_with('-');
+        let (integer, fraction) = self.0.split_once('.').unwrap_or((&self.0, ""));
+        let digits = format!("{}{fraction}", integer.trim_start_matches('-'));
+        let point = digits.len() as i32 - fraction.len() as i32 + places;
+        let before = "0".repeat(usize::try_from(1 - point).unwrap_or(0));
+        let behind = "0".repeat(usize::try_from(point - digits.len() as i32).unwrap_or(0));
+        let digits = format!("{before}{digits}{behind}");
+        let (integer, fraction) = digits.split_at(point.max(1) as usize);
+        Some(Self::canonical(negative, &format!("{integer}.{fraction}")))
+    }
+
+    /// The quotient of two whole numbers, if its decimals have an end.
+    fn quotient(above: i128, below: i128) -> Option<Self> {
+        if below <= 0 {
+            return None;
+        }
+        let negative = above < 0;
+        let (above, below) = (above.unsigned_abs(), below.unsigned_abs());
+        let (whole, mut rest) = (above / below, above % below);
+        let mut fraction = String::new();
+        while rest != 0 {
+            if fraction.len() == PLACES_MAX as usize {
+                return None;
+            }
+            rest = rest.checked_mul(10)?;
+            fraction.push_str(&(rest / below).to_string());
+            rest %= below;
+        }
+        Some(Self::canonical(negative, &format!("{whole}.{fraction}")))
+    }
+
     /// The canonical text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -118,12 +177,37 @@ fn number_length(text: &str) -> Option<usize> {
     Some(end)
 }
 
+/// More places are no answer that anybody writes.
+const PLACES_MAX: u32 = 64;
+
 /// U+2212, which some models write for a minus sign.
 const MINUS: char = '\u{2212}';
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_are_read_as_data_sets_write_them() {
+        let check = |text: &str, expected: Option<&str>| {
+            let written = Decimal::written(text);
+            assert_eq!(written.as_ref().map(Decimal::as_str), expected, "{text}");
+        };
+        check("$18", Some("18"));
+        check("-$1,250.50", Some("-1250.5"));
+        check("72.", Some("72"));
+        check("1e3", Some("1000"));
+        check("1.5e-3", Some("0.0015"));
+        check("-12.5E1", Some("-125"));
+        check("1/2", Some("0.5"));
+        check("-6/4", Some("-1.5"));
+        check("1/3", None);
+        check("1/0", None);
+        check("1e999999999", None);
+        check("", None);
+        check("none", None);
+        check("18 dollars", None);
+    }
 
     #[test]
     fn the_last_number_of_a_text_is_read_by_value() {

@@ -5,6 +5,7 @@ use std::{fmt::Debug, ops::Range};
 use super::{
     code::Code,
     problem::{Problem, PromptStyle, Split},
+    problem_file::ProblemsLeftOut,
     verdict::Verdict,
 };
 
@@ -31,6 +32,16 @@ pub trait Task: Debug + Send + Sync {
     /// order: nobody learns to say them. See [`environment`](crate::environment).
     fn observed(&self, _problem: &Problem) -> Vec<Range<usize>> {
         vec![]
+    }
+
+    /// The lines of its file that are left out, where it has one.
+    fn left_out(&self) -> Option<&ProblemsLeftOut> {
+        None
+    }
+
+    /// The line of its file that a problem is on, where it has one.
+    fn line(&self, _problem: &Problem) -> Option<usize> {
+        None
     }
 
     /// The task as one whose replies have to be run to be judged, if it is one. Its

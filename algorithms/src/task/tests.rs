@@ -1,5 +1,6 @@
 //! Tests of the tasks.
 
+mod files;
 mod hacks;
 
 use std::{collections::HashSet, io::Write};

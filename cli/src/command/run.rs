@@ -1,6 +1,6 @@
 //! `odeon run`: a recipe from start, or from its checkpoint, to its end.
 
-mod folder;
+pub(crate) mod folder;
 mod line;
 mod metrics;
 mod notes;
@@ -79,6 +79,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         if let Some(mapping) = &mapping {
             print::line(mapping)?;
         }
+        tell_left_out(&recipe);
         return Ok(ExitCode::SUCCESS);
     }
     if !args.fresh
@@ -105,6 +106,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             "models are placed as is predicted to be fastest:\n{mapping}"
         ));
     }
+    tell_left_out(&recipe);
     let folder = RunFolder::take(&source, recipe.folder(), args.fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
     host(
@@ -118,6 +120,23 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             None => follow(&system, plan, &recipe, folder, pages).await,
         },
     )
+}
+
+/// Says which lines of the file of problems are left out.
+fn tell_left_out(recipe: &Recipe) {
+    // A task that cannot be built was refused before.
+    let Ok(task) = recipe.task.build() else {
+        return;
+    };
+    if let Some(left_out) = task.left_out().filter(|left_out| left_out.lines > 0) {
+        print::say(format!(
+            "{} lines of problems are left out:",
+            left_out.lines
+        ));
+        for line in &left_out.first {
+            print::say(format!("  {line}"));
+        }
+    }
 }
 
 /// The losses that a run goes on after. People kill the processes of a run to see it go on; a fault that

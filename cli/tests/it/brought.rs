@@ -183,3 +183,30 @@ fn texts_are_learnt_whole_and_replies_end_at_any_of_the_ends() {
     let mean = summed(folder.path(), "runs/ends", "response_mean") / 3.0;
     assert!((1.0..3.0).contains(&mean), "replies of {mean} tokens");
 }
+
+#[test]
+fn what_the_page_for_who_brings_a_model_shows_works() {
+    let folder = Folder::of("models", "chat-jinja-file");
+    let here = folder.path();
+    fs::create_dir(here.join("my-model")).unwrap();
+    for entry in fs::read_dir(here).unwrap().flatten() {
+        if entry.path().is_file() {
+            fs::rename(entry.path(), here.join("my-model").join(entry.file_name())).unwrap();
+        }
+    }
+    let page = crate::section("Models and tokenizers");
+    let block = page.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_odeon")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-e", "-c", block])
+        .current_dir(here)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("chat_template.jinja"), "{shown}");
+    assert!(shown.contains("The cat sat on the"), "{shown}");
+}

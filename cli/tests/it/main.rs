@@ -10,9 +10,17 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod own_data;
 mod programs;
 mod reservations;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]
 mod unpack;
 mod upgrade;
 mod voters;
+
+/// A section of the page for who brings something of their own.
+fn section(title: &str) -> &'static str {
+    let page = include_str!("../../../docs/bring-your-own.md");
+    let from = page.split(&format!("\n## {title}\n")).nth(1).unwrap();
+    from.split("\n## ").next().unwrap()
+}

@@ -462,7 +462,7 @@ fn what_the_page_for_who_brings_a_program_shows_works() {
     if !has_python() {
         return;
     }
-    let page = include_str!("../../../docs/bring-your-own.md");
+    let page = crate::section("Programs");
     let node = Node::up(&[]);
     let [train, step] = blocks(page, "python")[..2] else {
         panic!("the page has a script and a package");

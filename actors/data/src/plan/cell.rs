@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sample::{SampleId, SampleMeta, SourceNumber};
+use crate::source::LeftOut;
 
 /// A source as a plan sees it. Its number is its place among the sources that a plan is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
@@ -50,8 +51,8 @@ pub struct CellMeta {
     pub cell: u32,
     /// Its samples in their order, `nth` ascending.
     pub samples: Vec<SampleMeta>,
-    /// Records that became no sample.
-    pub skipped: u32,
+    /// The records that became no sample.
+    pub left_out: LeftOut,
 }
 
 impl CellMeta {
@@ -63,7 +64,7 @@ impl CellMeta {
             epoch: name.epoch,
             cell: name.cell,
             samples,
-            skipped: 0,
+            left_out: LeftOut::default(),
         }
     }
 

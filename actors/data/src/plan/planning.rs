@@ -1,7 +1,7 @@
 //! The state machine that draws steps and places them.
 
 use odeon_mesh::{Mesh, MeshError};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use thiserror::Error;
 
@@ -100,6 +100,7 @@ impl Planning {
             step: 0,
             sources: sources.iter().map(SourceState::first).collect(),
             contexts: vec![0; spec.contexts.len()],
+            files: BTreeMap::new(),
         };
         Self::at(spec, sources, mesh, state)
     }
@@ -269,6 +270,7 @@ impl Planning {
             step: self.step,
             sources: owed.map(|(reader, owed)| reader.state(*owed)).collect(),
             contexts: self.contexts.clone(),
+            files: BTreeMap::new(),
         };
         self.remember();
         Ok(plan)

@@ -1,8 +1,11 @@
 //! The state of planning, which a checkpoint keeps.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::sample::SampleMeta;
+use crate::source::FileState;
 
 /// All that the plans from a step on follow from, beside the spec and what cells have.
 ///
@@ -15,6 +18,10 @@ pub struct PlanState {
     pub sources: Vec<SourceState>,
     /// The debt to each context, in 2^-32 of a step.
     pub contexts: Vec<i64>,
+    /// The files of each source as they were when they were read, by its name. Planning has no use for
+    /// them; who goes on compares them with what is there then.
+    #[serde(default)]
+    pub files: BTreeMap<String, Vec<FileState>>,
 }
 
 /// The place that reading a source has reached.

@@ -27,6 +27,8 @@ pub enum SkipReason {
     Bad(String),
     /// It has no text.
     Empty,
+    /// It is not read as it is not of the source's format, and may well be meant so: why.
+    Other(String),
     /// It has more tokens than the context, and the source drops such.
     Longer {
         /// Its tokens.
@@ -46,11 +48,23 @@ impl SkipReason {
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bad(reason) => f.write_str(reason),
+            Self::Bad(reason) | Self::Other(reason) => f.write_str(reason),
             Self::Empty => f.write_str("it has no text"),
             Self::Longer { tokens } => {
                 write!(f, "its {tokens} tokens are more than the context")
             }
+        }
+    }
+}
+
+impl Skipped {
+    /// Names what begins at a place of a file.
+    pub(crate) fn at(file: &str, offset: u64, reason: SkipReason) -> Self {
+        Self {
+            file: file.to_owned(),
+            offset,
+            record: 0,
+            reason,
         }
     }
 }
@@ -81,10 +95,22 @@ pub enum SourceError {
         reason: String,
     },
     /// No file is where the source should be. Correct its path.
-    #[error("there is no file at {path}")]
+    #[error("there is no file at {path}{others}")]
     Nothing {
         /// The path as given.
         path: String,
+        /// The files that are there and not of the source's format, as a sentence; empty where there
+        /// is none.
+        others: String,
+    },
+    /// There are files, and no record in any of them. Correct the files, or how the source is
+    /// described.
+    #[error("there is nothing to read in {path}: {why}")]
+    NoRecords {
+        /// The path as given.
+        path: String,
+        /// The content that the files have instead, the first of them with its name.
+        why: String,
     },
     /// A file, or the place where it should be, could not be read. Try again when it can be reached.
     #[error("cannot read {file}: {source}")]
@@ -113,6 +139,14 @@ pub enum SourceError {
         /// Where in it.
         offset: u64,
         /// The damage, in words.
+        reason: String,
+    },
+    /// A pattern names more files than can be read.
+    #[error("{path}: {reason}")]
+    Pattern {
+        /// The path as given.
+        path: String,
+        /// The fault in it.
         reason: String,
     },
     /// A record cannot be read, and the source does not skip bad ones.

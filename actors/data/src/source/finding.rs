@@ -6,20 +6,29 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     Inner, blocking,
-    fault::SourceError,
+    fault::{SkipReason, Skipped, SourceError},
+    file_state::FileState,
     format::{Scanned, idx, pictures},
     index::{Files, Index},
+    left_out::LeftOut,
     pattern::Pattern,
     spec::{Captions, Document, Format, SourceSpec},
     spool::plain_name,
-    storage::{Listed, Stamp, Storage},
+    storage::{Found, Listed, Stamp, Storage},
 };
 
 impl Inner {
     /// Finds the files.
     pub(super) fn find(&mut self, path: &str) -> Result<(), SourceError> {
-        let mut listed = self.storage.list(path)?;
-        let exact = matches!(&listed[..], [one] if one.name == path);
+        self.root = folder(path).to_owned();
+        let format = &self.spec.format;
+        let Found { files, others } = self.storage.list(path, &|name| takes(format, name))?;
+        let mut listed = files;
+        for (name, reason) in others {
+            let reason = SkipReason::Other(reason);
+            let name = self.storage.shown(&name);
+            self.left_out.file(Skipped::at(&name, 0, reason));
+        }
         match &self.spec.format {
             Format::Images(images) => {
                 let captions = images.captions.clone();
@@ -29,26 +38,31 @@ impl Inner {
                 let (storage, labels) = Storage::of(&idx.labels, &self.spec.storage)?;
                 listed.truncate(1);
                 if !listed.is_empty() {
-                    listed.extend(storage.list(&labels)?.into_iter().take(1));
+                    let found = storage.list(&labels, &|_| true)?;
+                    listed.extend(found.files.into_iter().take(1));
                     if listed.len() < 2 {
                         return Err(SourceError::Nothing {
                             path: idx.labels.clone(),
+                            others: String::new(),
                         });
                     }
                 }
             }
-            _ if exact => {}
-            format => {
-                let mut files = Vec::with_capacity(listed.len());
-                let plain = Pattern::new(path).is_plain();
-                listed.retain(|file| !plain || takes(format, &file.name));
-                files.append(&mut listed);
-                listed = files;
-            }
+            _ => {}
         }
         if listed.is_empty() {
             return Err(SourceError::Nothing {
                 path: self.spec.path.clone(),
+                others: match self.left_out.first.first() {
+                    None => String::new(),
+                    Some(first) => format!(
+                        " of the format {}, but others, of which the first is {} ({}); formats are csv, \
+                         jsonl, parquet, text, webdataset, images and idx",
+                        self.spec.format.name(),
+                        first.file,
+                        first.reason
+                    ),
+                },
             });
         }
         self.files = Files::new(&listed);
@@ -65,6 +79,15 @@ impl Inner {
         let (mut pictures, others): (Vec<Listed>, Vec<Listed>) = listed
             .into_iter()
             .partition(|file| pictures::is_picture(&file.name));
+        for other in others
+            .iter()
+            .filter(|file| pictures::is_other_picture(&file.name))
+        {
+            let reason = "it is not read: pictures are PNG, JPEG and WebP";
+            let reason = SkipReason::Other(reason.to_owned());
+            let name = self.storage.shown(&other.name);
+            self.left_out.file(Skipped::at(&name, 0, reason));
+        }
         match captions {
             Captions::Beside(ending) => {
                 let stem = |name: &str| {
@@ -94,9 +117,10 @@ impl Inner {
                 caption,
             } => {
                 let (storage, name) = Storage::of(list, &self.spec.storage)?;
-                let stamp = storage
-                    .stat(&name)?
-                    .ok_or_else(|| SourceError::Nothing { path: list.clone() })?;
+                let stamp = storage.stat(&name)?.ok_or_else(|| SourceError::Nothing {
+                    path: list.clone(),
+                    others: String::new(),
+                })?;
                 let bytes = storage.read(&name, stamp, 0..stamp.size)?;
                 let skip = Pattern::new(path).root().len();
                 self.captions =
@@ -112,6 +136,29 @@ impl Inner {
             }
         }
         Ok(pictures)
+    }
+
+    /// A file as it is.
+    pub(super) fn file_state(&self, file: u32) -> FileState {
+        let (name, stamp) = (self.files.name(file), self.files.stamp(file));
+        let below = name
+            .strip_prefix(&self.root)
+            .map(|rest| rest.trim_start_matches('/'));
+        let short = match below {
+            None | Some("") => name.rsplit('/').next().unwrap_or(&name),
+            Some(below) => below,
+        };
+        let digest = match (self.index.digests.get(file as usize), &self.storage) {
+            (Some(digest), _) => hex(digest),
+            // The tag that a bucket gives to what is in it.
+            (None, Storage::Objects { .. }) => hex(&stamp.version.to_le_bytes()),
+            (None, Storage::Disk) => String::new(),
+        };
+        FileState {
+            name: short.to_owned(),
+            size: stamp.size,
+            digest,
+        }
     }
 
     /// Number of the files that are read as such, and not with others.
@@ -157,8 +204,8 @@ impl Inner {
             hasher.update(&self.files.stamp(file).size.to_le_bytes());
         }
         let blocks = Index {
-            blocks: self.index.blocks.clone(),
-            damages: vec![],
+            left_out: LeftOut::default(),
+            ..self.index.clone()
         };
         hasher.update(&blocks.encode());
         hasher.finalize()
@@ -175,7 +222,7 @@ impl Inner {
             let sizes = (0..inner.own_files()).map(|file| inner.files.stamp(file).size);
             return Ok(Index {
                 blocks: pictures::blocks(sizes, inner.spec.block_bytes),
-                damages: vec![],
+                ..Index::default()
             });
         }
         let scanned: Vec<Scanned> = stream::iter(0..inner.own_files())
@@ -186,7 +233,8 @@ impl Inner {
         let mut index = Index::default();
         for file in scanned {
             index.blocks.extend(file.blocks);
-            index.damages.extend(file.damage);
+            index.left_out.add(&file.left_out);
+            index.digests.push(file.digest);
         }
         index.blocks.shrink_to_fit();
         Ok(index)
@@ -207,12 +255,25 @@ impl Inner {
             }?;
             // What a compressed file lacks is said of it, and not that its text ends too early.
             if let Some((offset, reason)) = cut {
-                scanned.broken(content.shown, offset, reason);
+                scanned.left_out = LeftOut::default();
+                scanned.broken(&content.shown, offset, reason);
             }
             Ok(scanned)
         })
         .await
     }
+}
+
+/// The folder that all files of a path are below; the path itself where that is one.
+fn folder(path: &str) -> &str {
+    match path.split_once('{') {
+        Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
+        None => Pattern::new(path).root(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns true where a file of a folder is of a format, as its name says.
@@ -221,6 +282,7 @@ fn takes(format: &Format, name: &str) -> bool {
     let endings = match (format.of_files(), format) {
         (Some(format), _) => format.endings().into_iter().map(str::to_owned).collect(),
         (None, Format::Text(text)) => text.suffixes.clone(),
+        // Pictures are chosen with what is said of them.
         (None, _) => vec![],
     };
     endings.is_empty() || endings.iter().any(|ending| name.ends_with(ending))

@@ -5,6 +5,7 @@
 //! anything. One whose files are read each for itself is a [`FileFormat`], all in a file of its own.
 
 pub(super) mod csv;
+pub(super) mod foreign;
 pub(super) mod idx;
 pub(super) mod json;
 pub(super) mod lines;
@@ -17,6 +18,8 @@ use std::borrow::Cow;
 
 use super::{
     fault::{SkipReason, Skipped, SourceError},
+    index::Digest,
+    left_out::LeftOut,
     spec::{Document, Format},
     storage::Content,
 };
@@ -53,6 +56,19 @@ pub(crate) trait Records: Send {
 }
 
 impl Format {
+    /// The name by which a recipe calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Csv(_) => "csv",
+            Self::Jsonl(_) => "jsonl",
+            Self::Parquet(_) => "parquet",
+            Self::Text(_) => "text",
+            Self::Webdataset(_) => "webdataset",
+            Self::Images(_) => "images",
+            Self::Idx(_) => "idx",
+        }
+    }
+
     /// The format, where its files are read each for itself.
     pub(crate) fn of_files(&self) -> Option<Box<dyn FileFormat + '_>> {
         Some(match self {
@@ -84,7 +100,9 @@ pub(crate) struct Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
     pub(crate) blocks: Vec<Block>,
-    pub(crate) damage: Option<Skipped>,
+    pub(crate) left_out: LeftOut,
+    /// Of what is in the file, as far as it was read to find that.
+    pub(crate) digest: Digest,
 }
 
 /// A record as its file has it.
@@ -132,14 +150,23 @@ impl<'a> Raw<'a> {
 }
 
 impl Scanned {
+    /// Of a file that is not of its source's format.
+    pub(crate) fn of_another_kind(content: &Content, reason: impl Into<String>) -> Self {
+        let mut scanned = Self::default();
+        scanned.broken(&content.shown, 0, reason);
+        scanned
+    }
+
     /// That a file cannot be read from a place on.
-    pub(crate) fn broken(&mut self, file: String, offset: u64, reason: impl Into<String>) {
-        self.damage = Some(Skipped {
-            file,
-            offset,
-            record: 0,
-            reason: SkipReason::Bad(reason.into()),
-        });
+    pub(crate) fn broken(&mut self, file: &str, offset: u64, reason: impl Into<String>) {
+        let reason = SkipReason::Bad(reason.into());
+        self.left_out.file(Skipped::at(file, offset, reason));
+    }
+
+    /// That a record of a file cannot be read, and what follows can.
+    pub(crate) fn bad(&mut self, file: &str, offset: u64, reason: impl Into<String>) {
+        let reason = SkipReason::Bad(reason.into());
+        self.left_out.record(Skipped::at(file, offset, reason));
     }
 }
 
@@ -167,6 +194,21 @@ impl Cutter {
     /// There is one more record.
     pub(crate) fn record(&mut self) {
         self.records += 1;
+    }
+
+    /// There is one more record, which begins here: what lies before it and is of none is no part of a
+    /// block where it is large.
+    pub(crate) fn record_at(&mut self, at: u64) {
+        if self.records == 0 && at.saturating_sub(self.start) >= self.block_bytes {
+            self.start = at;
+        }
+        self.records += 1;
+    }
+
+    /// Leaves what comes up to here out of all blocks.
+    pub(crate) fn pass(&mut self, from: u64, to: u64) {
+        self.end(from);
+        self.start = to;
     }
 
     /// A block may end here.

@@ -4,8 +4,8 @@
 use std::{fs, io::Write, path::Path};
 
 use super::{
-    fault::Skipped,
     format::Block,
+    left_out::LeftOut,
     storage::{Listed, Stamp},
 };
 
@@ -87,13 +87,18 @@ impl Files {
     }
 }
 
-/// Blocks and damages of files.
+/// The blocks of files, what of them is left out, and what they have in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) blocks: Vec<Block>,
-    /// From where on files cannot be read.
-    pub(crate) damages: Vec<Skipped>,
+    /// The account of what of the files cannot be read.
+    pub(crate) left_out: LeftOut,
+    /// Of each file that is read as such: a hash of what is in it, as far as it was read.
+    pub(crate) digests: Vec<Digest>,
 }
+
+/// A hash of what is in a file.
+pub(crate) type Digest = [u8; 16];
 
 impl Index {
     /// Reads the index that was kept under a key; none if there is none, or a damaged one.
@@ -117,12 +122,10 @@ impl Index {
     }
 
     pub(crate) fn memory(&self, files: &Files) -> usize {
-        let damages: usize = self
-            .damages
-            .iter()
-            .map(|damage| damage.file.capacity() + 128)
-            .sum();
-        files.memory() + self.blocks.capacity() * size_of::<Block>() + damages
+        let told = self.left_out.first.iter();
+        let told: usize = told.map(|damage| damage.file.capacity() + 128).sum();
+        let digests = self.digests.capacity() * size_of::<Digest>();
+        files.memory() + self.blocks.capacity() * size_of::<Block>() + digests + told
     }
 
     /// The blocks as bytes.
@@ -135,8 +138,10 @@ impl Index {
                 out.extend(number.to_le_bytes());
             }
         }
-        let damages = serde_json::to_vec(&self.damages).expect("strings and numbers are JSON");
-        out.extend_from_slice(&damages);
+        out.extend((self.digests.len() as u32).to_le_bytes());
+        out.extend(self.digests.as_flattened());
+        let left_out = serde_json::to_vec(&self.left_out).expect("strings and numbers are JSON");
+        out.extend_from_slice(&left_out);
         let hash = blake3::hash(&out);
         out.extend_from_slice(hash.as_bytes());
         out
@@ -150,7 +155,10 @@ impl Index {
         let body = body.strip_prefix(MAGIC)?;
         let (count, body) = body.split_first_chunk()?;
         let blocks = u32::from_le_bytes(*count) as usize * ENCODED_BLOCK;
-        let (blocks, damages) = body.split_at_checked(blocks)?;
+        let (blocks, body) = body.split_at_checked(blocks)?;
+        let (count, body) = body.split_first_chunk()?;
+        let digests = u32::from_le_bytes(*count) as usize * size_of::<Digest>();
+        let (digests, left_out) = body.split_at_checked(digests)?;
         let block = |bytes: &[u8; ENCODED_BLOCK]| {
             let number = |at: usize| {
                 u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -165,7 +173,8 @@ impl Index {
         };
         Some(Self {
             blocks: blocks.as_chunks().0.iter().map(block).collect(),
-            damages: serde_json::from_slice(damages).ok()?,
+            left_out: serde_json::from_slice(left_out).ok()?,
+            digests: digests.as_chunks().0.to_vec(),
         })
     }
 }
@@ -174,13 +183,13 @@ fn path(folder: &Path, key: &blake3::Hash) -> std::path::PathBuf {
     folder.join(format!("{}.index", &key.to_hex()[..32]))
 }
 
-const MAGIC: &[u8] = b"odeon index 1\n";
+const MAGIC: &[u8] = b"odeon index 2\n";
 const ENCODED_BLOCK: usize = 24;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::fault::SkipReason;
+    use crate::source::fault::{SkipReason, Skipped};
 
     #[test]
     fn files_have_their_names_and_stamps() {
@@ -219,12 +228,12 @@ mod tests {
                     records: n + 4,
                 })
                 .collect(),
-            damages: vec![Skipped {
-                file: "a".into(),
-                offset: 7,
-                record: 0,
-                reason: SkipReason::Bad("cut off".into()),
-            }],
+            left_out: LeftOut {
+                files: 1,
+                first: vec![Skipped::at("a", 7, SkipReason::Bad("cut off".into()))],
+                ..LeftOut::default()
+            },
+            digests: vec![[3; 16], [4; 16]],
         };
         let bytes = index.encode();
         assert_eq!(Index::decode(&bytes).unwrap(), index);

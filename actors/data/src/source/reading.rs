@@ -211,6 +211,32 @@ impl Inner {
         })
     }
 
+    /// Refuses a source that has no record to read, with the reason.
+    pub(super) fn check_records(&self) -> Result<(), SourceError> {
+        let count = |count: u32, one: &str| match count {
+            1 => format!("1 {one}"),
+            count => format!("{count} {one}s"),
+        };
+        let why = match (self.cells.blocks, self.left_out.first_bad()) {
+            (0, Some(first)) => first.to_string(),
+            (0, None) => {
+                let first = self.storage.shown(&self.files.name(0));
+                let files = count(self.own_files(), "file");
+                format!("{files} without a record, of which the first is {first}")
+            }
+            (blocks, _) if self.cells.count() == 0 => format!(
+                "its {} are too few to hold one out of {:?}: make `block_bytes` smaller",
+                count(blocks, "block"),
+                self.spec.part
+            ),
+            _ => return Ok(()),
+        };
+        Err(SourceError::NoRecords {
+            path: self.spec.path.clone(),
+            why,
+        })
+    }
+
     /// Makes samples of what was read. Pure.
     fn decode(&self, epoch: u32, block: u32, fetched: &Fetched) -> Result<Made, SourceError> {
         let transform = Transform::new(
@@ -295,8 +321,7 @@ impl Inner {
             .flat_map(|made| &made.skipped)
             .filter(|skipped| skipped.reason.is_bad());
         let count = bad.clone().count() as u32;
-        let allowed = (f64::from(records) * self.spec.bad_part) as u32;
-        if count > allowed.max(self.spec.bad_records)
+        if count > self.spec.bad_allowed(records)
             && let Some(first) = bad.clone().next()
         {
             return Err(SourceError::TooManyBad {

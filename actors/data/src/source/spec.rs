@@ -388,6 +388,13 @@ impl SourceSpec {
         }
     }
 
+    /// The most of so many records of a cell that may be bad.
+    #[must_use]
+    pub fn bad_allowed(&self, records: u32) -> u32 {
+        let part = (f64::from(records) * self.bad_part) as u32;
+        part.max(self.bad_records)
+    }
+
     /// Returns true where its samples have pictures.
     #[must_use]
     pub fn has_pictures(&self) -> bool {

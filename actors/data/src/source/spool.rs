@@ -2,9 +2,11 @@
 
 use std::{
     fs, io,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
 };
+
+use flate2::bufread::GzDecoder;
 
 use super::{
     fault::SourceError,
@@ -19,6 +21,70 @@ pub(crate) struct Spool {
     folder: PathBuf,
     bytes_max: u64,
 }
+
+/// The members of a gzip file, one after the other, and the zeros that fill the rest of a tape.
+struct Gzip<R> {
+    member: Option<GzDecoder<BufReader<R>>>,
+}
+
+impl<R: Read> Gzip<R> {
+    fn new(from: R) -> Self {
+        Self {
+            member: Some(GzDecoder::new(BufReader::with_capacity(1 << 16, from))),
+        }
+    }
+
+    /// Goes on to the next member, if there is one.
+    fn go_on(&mut self) -> io::Result<()> {
+        let Some(member) = self.member.take() else {
+            return Ok(());
+        };
+        let mut rest = member.into_inner();
+        let mut zeros = 0;
+        let next = loop {
+            let bytes = rest.fill_buf()?;
+            match bytes.iter().position(|&byte| byte != 0) {
+                Some(at) => {
+                    zeros += at;
+                    rest.consume(at);
+                    break rest.fill_buf()?.first().copied();
+                }
+                None if bytes.is_empty() => break None,
+                None => {
+                    let all = bytes.len();
+                    zeros += all;
+                    rest.consume(all);
+                }
+            }
+        };
+        match next {
+            None => Ok(()),
+            Some(GZIP_BEGIN) if zeros == 0 => {
+                self.member = Some(GzDecoder::new(rest));
+                Ok(())
+            }
+            Some(_) => Err(io::Error::other("what follows its end is not gzip")),
+        }
+    }
+}
+
+impl<R: Read> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            match member.read(buffer)? {
+                0 if !buffer.is_empty() => self.go_on()?,
+                count => return Ok(count),
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The first byte of a member.
+const GZIP_BEGIN: u8 = 0x1f;
+
+/// `zstd --long=31` makes no larger windows: two gigabytes, of which only what is used is taken.
+const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
 /// A decompressed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +143,11 @@ impl Spool {
         fs::create_dir_all(&self.folder).map_err(refused)?;
         let mut partial = tempfile::NamedTempFile::new_in(&self.folder).map_err(refused)?;
         let mut reader: Box<dyn Read + '_> = match compression {
-            Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(&mut windows)),
+            Compression::Gzip => Box::new(Gzip::new(&mut windows)),
             Compression::Zstd => {
-                Box::new(zstd::stream::read::Decoder::new(&mut windows).map_err(refused)?)
+                let mut zstd = zstd::stream::read::Decoder::new(&mut windows).map_err(refused)?;
+                zstd.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(refused)?;
+                Box::new(zstd)
             }
             Compression::Auto | Compression::None => Box::new(&mut windows),
         };

@@ -1,12 +1,12 @@
 //! Where files are: on a disk or in a bucket. Calls block; they are made on threads that may.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, Once},
     time::UNIX_EPOCH,
@@ -20,7 +20,11 @@ use object_store::{
 };
 use tokio::runtime::Handle;
 
-use super::{fault::SourceError, pattern::Pattern};
+use super::{
+    fault::SourceError,
+    index::Digest,
+    pattern::{Pattern, braces},
+};
 
 /// A place with files.
 #[derive(Clone, Debug)]
@@ -44,6 +48,15 @@ pub(crate) struct Listed {
     /// Its path, or its name in the bucket.
     pub(crate) name: String,
     pub(crate) stamp: Stamp,
+}
+
+/// The files that a path names.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Those that are read, sorted.
+    pub(crate) files: Vec<Listed>,
+    /// Those below a folder that are not, and folders that were not looked into: name and reason.
+    pub(crate) others: Vec<(String, String)>,
 }
 
 /// The stamp by which a file is known again.
@@ -111,22 +124,68 @@ impl Storage {
         }
     }
 
-    /// The files that a path names, sorted: itself, those below it, or those that match it.
-    pub(crate) fn list(&self, path: &str) -> Result<Vec<Listed>, SourceError> {
-        let pattern = Pattern::new(path);
-        let root = pattern.root();
-        if !pattern.is_plain() {
-            let mut files = self.below(root)?;
-            files.retain(|file| pattern.matches(&file.name));
-            return Ok(files);
+    /// The files that a path names: itself, those below it of which `takes` finds that their names are
+    /// of the format, or those that match it.
+    pub(crate) fn list(
+        &self,
+        path: &str,
+        takes: &dyn Fn(&str) -> bool,
+    ) -> Result<Found, SourceError> {
+        let mut found = Found::default();
+        if self.named(path, &mut found)? {
+            return Ok(found);
         }
-        match self.stat(root)? {
-            Some(stamp) => Ok(vec![Listed {
-                name: root.to_owned(),
-                stamp,
-            }]),
-            None => self.below(root),
+        let all = braces(path).map_err(|reason| SourceError::Pattern {
+            path: path.to_owned(),
+            reason,
+        })?;
+        let each = all.len() > 1;
+        for path in &all {
+            let pattern = Pattern::new(path);
+            if !pattern.is_plain() {
+                let below = self.below(pattern.root())?;
+                let matching = below.files.into_iter();
+                found
+                    .files
+                    .extend(matching.filter(|file| pattern.matches(&file.name)));
+                found.others.extend(below.others);
+                continue;
+            }
+            if each && self.named(path, &mut found)? {
+                continue;
+            }
+            let below = self.below(pattern.root())?;
+            if each && below.files.is_empty() {
+                return Err(SourceError::Nothing {
+                    path: path.clone(),
+                    others: String::new(),
+                });
+            }
+            found.others.extend(below.others);
+            for file in below.files {
+                match takes(&file.name) {
+                    true => found.files.push(file),
+                    false => {
+                        let reason = "it is not read: its name is not one of the format's";
+                        found.others.push((file.name, reason.to_owned()));
+                    }
+                }
+            }
         }
+        found.files.sort_by(|a, b| a.name.cmp(&b.name));
+        found.files.dedup_by(|a, b| a.name == b.name);
+        Ok(found)
+    }
+
+    /// Finds the file of this very name.
+    fn named(&self, path: &str, found: &mut Found) -> Result<bool, SourceError> {
+        let name = path.trim_end_matches('/');
+        let Some(stamp) = self.stat(name)? else {
+            return Ok(false);
+        };
+        let name = name.to_owned();
+        found.files.push(Listed { name, stamp });
+        Ok(true)
     }
 
     /// The stamp of a file now; none if there is no such file.
@@ -230,13 +289,13 @@ impl Storage {
     }
 
     /// All files below a folder, sorted; those whose names or folders begin with a dot are left out.
-    fn below(&self, root: &str) -> Result<Vec<Listed>, SourceError> {
-        let mut files = match self {
+    fn below(&self, root: &str) -> Result<Found, SourceError> {
+        let mut found = match self {
             Self::Disk => {
-                let mut files = Vec::new();
-                walk(Path::new(root), &mut files)
+                let mut walk = Walk::default();
+                walk.folder(Path::new(root))
                     .map_err(|(path, error)| self.refused(&path.to_string_lossy(), error))?;
-                files
+                walk.found
             }
             Self::Objects { store, handle, .. } => {
                 let prefix = self.location(root)?;
@@ -249,11 +308,14 @@ impl Storage {
                     name: meta.location.into(),
                 };
                 let shown = |file: &Listed| !file.name.split('/').any(|name| name.starts_with('.'));
-                all.into_iter().map(listed).filter(shown).collect()
+                Found {
+                    files: all.into_iter().map(listed).filter(shown).collect(),
+                    others: vec![],
+                }
             }
         };
-        files.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(files)
+        found.files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
     }
 
     fn location(&self, name: &str) -> Result<ObjectPath, SourceError> {
@@ -299,6 +361,8 @@ impl Content {
 #[derive(Debug)]
 pub(crate) struct Windows<'a> {
     content: &'a Content,
+    /// Of all that was read, and where.
+    hasher: blake3::Hasher,
     at: u64,
     window: Bytes,
     begin: u64,
@@ -308,6 +372,7 @@ impl<'a> Windows<'a> {
     pub(crate) fn new(content: &'a Content) -> Self {
         Self {
             content,
+            hasher: blake3::Hasher::new(),
             at: 0,
             window: Bytes::new(),
             begin: 0,
@@ -323,9 +388,24 @@ impl<'a> Windows<'a> {
     pub(crate) fn next(&mut self) -> Result<Bytes, SourceError> {
         let end = self.content.len().min(self.at.saturating_add(WINDOW));
         let window = self.content.part(self.at.min(end)..end)?;
+        if !window.is_empty() {
+            self.hasher.update(&self.at.to_le_bytes());
+            self.hasher.update(&window);
+        }
         self.at = end;
         Ok(window)
     }
+
+    /// A hash of what was read, and where that is in the file.
+    pub(crate) fn digest(&self) -> Digest {
+        digest(&self.hasher)
+    }
+}
+
+/// A hash of as many bytes as tell files apart.
+pub(crate) fn digest(hasher: &blake3::Hasher) -> Digest {
+    let hash = hasher.finalize();
+    *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
 }
 
 impl Read for Windows<'_> {
@@ -373,42 +453,71 @@ fn read_file(name: &str, range: Range<u64>) -> io::Result<(Stamp, Bytes)> {
     Ok((stamp, bytes.into()))
 }
 
-fn walk(folder: &Path, files: &mut Vec<Listed>) -> Result<(), (PathBuf, io::Error)> {
-    let refused = |error| (folder.to_owned(), error);
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(refused(error)),
-    };
-    for entry in entries {
-        let path = entry.map_err(refused)?.path();
-        let hidden = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if hidden {
-            continue;
+/// A walk through folders, of which each is looked into once, however many links lead to it.
+#[derive(Default)]
+struct Walk {
+    found: Found,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+        let refused = |error| (folder.to_owned(), error);
+        match fs::metadata(folder) {
+            Ok(own) => self.seen.insert((own.dev(), own.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(refused(error)),
+        };
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(folder).map_err(refused)? {
+            paths.push(entry.map_err(refused)?.path());
         }
-        // Follows links, of which one may lead nowhere.
-        let Ok(metadata) = fs::metadata(&path) else {
-            continue;
+        // The order of a folder is its file system's.
+        paths.sort();
+        let linked = |path: &Path| path.symlink_metadata().is_ok_and(|it| it.is_symlink());
+        // A folder is where it stands before it is where a link says.
+        paths.sort_by_key(|path| linked(path) && path.is_dir());
+        for path in paths {
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if !hidden {
+                self.entry(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: PathBuf) -> Result<(), (PathBuf, io::Error)> {
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                let reason = format!("it is not read: {error}");
+                let name = path.to_string_lossy().into_owned();
+                self.found.others.push((name, reason));
+                return Ok(());
+            }
         };
         if metadata.is_dir() {
-            let link = fs::symlink_metadata(&path).is_ok_and(|link| link.is_symlink());
-            // A linked folder may lead back to where it is.
-            if !link {
-                walk(&path, files)?;
+            if self.seen.contains(&(metadata.dev(), metadata.ino())) {
+                let reason = "it leads to a folder that is read already".to_owned();
+                let name = path.to_string_lossy().into_owned();
+                self.found.others.push((name, reason));
+                return Ok(());
             }
-        } else if metadata.is_file() {
+            return self.folder(&path);
+        }
+        if metadata.is_file() {
             let stamp = stamp(&metadata);
             let name = path.into_os_string().into_string();
             let name = name.map_err(|name| {
                 let reason = "the name of a file is not UTF-8";
                 (PathBuf::from(name), io::Error::other(reason))
             })?;
-            files.push(Listed { name, stamp });
+            self.found.files.push(Listed { name, stamp });
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn stamp(metadata: &fs::Metadata) -> Stamp {

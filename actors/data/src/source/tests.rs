@@ -20,6 +20,8 @@ use super::*;
 use crate::sample::{Sample, SampleId};
 
 mod csv;
+mod left_out;
+mod mutated;
 
 /// A folder with files, and one for what is kept.
 pub(super) struct Place {
@@ -469,7 +471,7 @@ fn items_of_idx_files_are_samples() {
     let source = place.open(&spec).unwrap();
     assert_eq!(source.records(), 3);
     assert!(
-        source.damages()[0]
+        source.left_out().first[0]
             .to_string()
             .contains("ends after 3 of 5 pictures")
     );
@@ -519,7 +521,7 @@ fn a_compressed_file_that_is_cut_off_is_said_so_and_read_up_to_there() {
         let path = place.write(name, &whole[..whole.len() * 3 / 4]);
         let spec = place.spec(name, jsonl());
         let source = place.open(&spec).unwrap();
-        let damage = source.damages()[0].to_string();
+        let damage = source.left_out().first[0].to_string();
         assert!(damage.starts_with(&path), "{damage}");
         assert!(
             damage.contains("bytes were decompressed before"),

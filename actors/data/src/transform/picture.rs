@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-use image::{DynamicImage, ImageReader, Limits, RgbImage, imageops};
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage, imageops};
 use thiserror::Error;
 
 use crate::{
@@ -28,6 +28,14 @@ pub enum PictureError {
     /// It has no pixels.
     #[error("the picture has no pixels")]
     Empty,
+    /// It has more pixels than are decoded, however few bytes it has.
+    #[error("the picture has {width} x {height} pixels, more than the 67 million that are decoded")]
+    Large {
+        /// Its width.
+        width: u32,
+        /// Its height.
+        height: u32,
+    },
 }
 
 /// Rows and columns of visual tokens of a picture that has these sides in pixels: what is nearest to
@@ -106,10 +114,21 @@ fn rgb(pixels: &Pixels<'_>) -> Result<RgbImage, PictureError> {
             let reader = reader
                 .with_guessed_format()
                 .map_err(|error| undecodable(&error))?;
-            let picture = reader.decode().map_err(|error| undecodable(&error))?;
-            if picture.width() == 0 || picture.height() == 0 {
+            let mut decoder = reader.into_decoder().map_err(|error| undecodable(&error))?;
+            let (width, height) = decoder.dimensions();
+            if width == 0 || height == 0 {
                 return Err(PictureError::Empty);
             }
+            if u64::from(width) * u64::from(height) > PIXELS_MAX {
+                return Err(PictureError::Large { width, height });
+            }
+            if is_cut_off(bytes) {
+                return Err(PictureError::Undecodable("it is cut off".to_owned()));
+            }
+            let turned = decoder.orientation().map_err(|error| undecodable(&error))?;
+            let decoded = DynamicImage::from_decoder(decoder);
+            let mut picture = decoded.map_err(|error| undecodable(&error))?;
+            picture.apply_orientation(turned);
             Ok(opaque(picture))
         }
         &Pixels::Plain {
@@ -128,6 +147,31 @@ fn rgb(pixels: &Pixels<'_>) -> Result<RgbImage, PictureError> {
                 .ok_or(PictureError::Empty)
         }
     }
+}
+
+/// Returns true for a JPEG without its end, of which a decoder gives what there is.
+fn is_cut_off(bytes: &[u8]) -> bool {
+    let Some(mut rest) = bytes.strip_prefix(b"\xff\xd8") else {
+        return false;
+    };
+    // Up to the first scan, which no bytes of a picture within the picture's notes are behind.
+    while let [0xff, marker, length @ ..] = rest {
+        if *marker == 0xda {
+            return memchr::memmem::find(rest, b"\xff\xd9").is_none();
+        }
+        let skip = match (marker, length) {
+            (0xff, _) => 1,
+            (0x01 | 0xd0..=0xd8, _) => 2,
+            (_, [high, low, ..]) => 2 + usize::from(u16::from_be_bytes([*high, *low])),
+            _ => return true,
+        };
+        match rest.get(skip..) {
+            Some(behind) => rest = behind,
+            None => return true,
+        }
+    }
+    // Its decoder says what is wrong with it.
+    false
 }
 
 fn opaque(picture: DynamicImage) -> RgbImage {
@@ -199,7 +243,9 @@ fn patches(picture: &RgbImage, patch: usize) -> Bytes {
     out.into()
 }
 
-const SIDE_MAX: u32 = 1 << 15;
+/// As much as the largest picture that any setting asks for, and less than memory for one of many.
+const PIXELS_MAX: u64 = 1 << 26;
+const SIDE_MAX: u32 = 1 << 20;
 const DECODED_BYTES_MAX: u64 = 256 << 20;
 
 #[cfg(test)]

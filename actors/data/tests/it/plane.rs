@@ -22,7 +22,9 @@ use odeon_data::plan::{
     Ahead, AtEnd, Budget, CellName, MicrobatchSpec, MixedSource, Mixture, PlanSpec, ScalingSpec,
     Schedule, Slice,
 };
-use odeon_data::plane::{Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes};
+use odeon_data::plane::{
+    Changed, Constructors, DataPlan, DataPlane, Loaders, PlaneCounts, Processes,
+};
 use odeon_data::planner::{Dealt, PartOf};
 use odeon_data::sample::SampleId;
 use odeon_data::source::{Fields, Format, OnBad, SourceSpec};
@@ -106,6 +108,7 @@ fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
         planned_ahead: 4,
         patience: Duration::from_millis(100),
         processes,
+        changed: Changed::Refuse,
     }
 }
 

@@ -62,6 +62,11 @@ impl RunFolder {
                 "its checkpoint cannot be read: restore that from a copy, or begin anew with --fresh"
             }
         };
+        self.failed_with(error, advice)
+    }
+
+    /// The same, with this advice.
+    pub(super) fn failed_with(&self, error: &anyhow::Error, advice: &str) -> anyhow::Error {
         let place = self.path.display();
         anyhow!("the run in {place} failed: {error:#}; {advice}")
     }

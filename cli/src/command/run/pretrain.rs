@@ -12,6 +12,8 @@ use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport, watch as watch_after};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
+use odeon_data::check::steps;
+use odeon_data::source::{LeftOut, Opening};
 use odeon_otel::Settings;
 use tokio::sync::{mpsc, watch};
 
@@ -22,6 +24,7 @@ use super::notes::Notes;
 use super::{LOOK, Signals, Standalone, host, line, tell};
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
+use crate::waiter::Waiter;
 
 pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode> {
     let recipe = source.pretrain_recipe()?;
@@ -49,6 +52,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         model::tell(&described);
     }
     if args.check {
+        check_data(&plan)?;
         print::line(format!(
             "{}: {} steps from {} sources on {} ranks",
             recipe.run.name,
@@ -85,6 +89,22 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         folder,
         async |system, folder, pages| follow(&system, &plan, folder, pages).await,
     )
+}
+
+/// Checks that there are data for all steps.
+fn check_data(plan: &PretrainPlan) -> Result<()> {
+    let opening = Opening::new(plan.tokenizer.clone(), &plan.data.cache);
+    let runtime = Waiter::with_threads()?;
+    let held_out = plan.held_out.iter().map(|it| (&it.data, 1));
+    for (data, wanted) in [(&plan.data, plan.steps)].into_iter().chain(held_out) {
+        if let Some(steps) = runtime.block_on(steps(data, &opening, wanted))? {
+            bail!(
+                "the sources end after {steps} of {wanted} steps: let them repeat (leave out \
+                 `epochs`), make steps smaller, or ask for fewer steps"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A run that has a checkpoint goes on only with what that was made with.
@@ -147,6 +167,7 @@ async fn follow(
     let mut failed = std::pin::pin!(system.failed());
     let mut looking = tokio::time::interval(LOOK);
     let mut asked = None;
+    let mut cause = None;
     let ended: Result<u64, Failure> = loop {
         tokio::select! {
             biased;
@@ -156,7 +177,10 @@ async fn follow(
             }
             Some(report) = news.recv() => book.hear(&report)?,
             ended = &mut run => break ended,
-            failure = &mut failed => break Err(failure),
+            failure = &mut failed => {
+                cause = Some(failure.clone());
+                break Err(failure);
+            }
             code = signals.asked() => {
                 if asked.is_some() {
                     return Ok(stopped(code, &folder.path));
@@ -177,7 +201,11 @@ async fn follow(
         book.hear(&report)?;
     }
     match ended {
-        Err(failure) => Err(folder.failed(&anyhow!("{failure}"))),
+        Err(failure) => {
+            let failure = known_cause(cause, failed).await.unwrap_or(failure);
+            let advice = advice(&folder.path, &failure);
+            Err(folder.failed_with(&anyhow!("{failure}"), &advice))
+        }
         Ok(steps) if steps < plan.steps => Ok(stopped(asked.unwrap_or_default(), &folder.path)),
         Ok(_) => {
             book.display.table()?;
@@ -190,16 +218,46 @@ async fn follow(
     }
 }
 
+/// The failure that ended the whole run, where it is known or is told at once: whoever was stopped with
+/// others does not know why, and what ended them all comes after it.
+async fn known_cause(
+    known: Option<Failure>,
+    failed: impl Future<Output = Failure>,
+) -> Option<Failure> {
+    match known {
+        Some(cause) => Some(cause),
+        None => Clock::timeout(CAUSE, failed).await,
+    }
+}
+
+/// From an end that follows from another until that is told: both are under way then.
+const CAUSE: Duration = Duration::from_secs(1);
+
+/// The advice about a run that has failed.
+fn advice(path: &Path, failure: &Failure) -> String {
+    let saved = saved(path);
+    let checkpoints = path.join(CHECKPOINT);
+    let is_of_a_checkpoint = failure
+        .to_string()
+        .contains(&*checkpoints.to_string_lossy());
+    match saved[..] {
+        [] => {
+            "it has no checkpoint yet, so running it again, once that is mended, begins anew".into()
+        }
+        [.., before, last] if is_of_a_checkpoint => format!(
+            "remove the folder of the checkpoint of step {last}, and running it again goes on from that of \
+             step {before} (`odeon ckpt verify {} --step {before}` reads it through)",
+            checkpoints.display()
+        ),
+        [.., last] => format!(
+            "once that is mended, running it again goes on from its checkpoint of step {last}"
+        ),
+    }
+}
+
 /// Says where a run that was stopped goes on.
 fn stopped(code: u8, path: &Path) -> ExitCode {
-    let saved = lines::<Report>(path)
-        .into_iter()
-        .rev()
-        .find_map(|report| match report {
-            Report::Saved { steps, .. } => Some(steps),
-            _ => None,
-        });
-    match saved {
+    match saved(path).last() {
         Some(steps) => print::say(format!(
             "stopped, with a checkpoint of step {steps}; run it again to continue"
         )),
@@ -207,6 +265,16 @@ fn stopped(code: u8, path: &Path) -> ExitCode {
     }
     print::hush();
     ExitCode::from(code)
+}
+
+/// The steps of the checkpoints that the run has told of.
+fn saved(path: &Path) -> Vec<u64> {
+    let reports = lines::<Report>(path).into_iter();
+    let saved = reports.filter_map(|report| match report {
+        Report::Saved { steps, .. } => Some(steps),
+        _ => None,
+    });
+    saved.collect()
 }
 
 /// Everything that is written down of a run, and shown.
@@ -235,6 +303,22 @@ impl Book {
                 for (stage, seconds) in stages {
                     let number = told("checkpoint.stage_s", *seconds);
                     number.with("stage", stage.clone()).record();
+                }
+            }
+            Report::LeftOut {
+                steps,
+                source,
+                files,
+                records,
+                ..
+            } => {
+                for (name, count) in [
+                    ("data.files_left_out", files),
+                    ("data.records_left_out", records),
+                ] {
+                    let number = telemetry::gauge(name, *count as f64);
+                    let number = number.with("source", source.clone());
+                    number.with("step", *steps).record();
                 }
             }
             Report::Rescaled {
@@ -287,7 +371,20 @@ struct Display {
     by_source: BTreeMap<String, (u64, u64)>,
     rated: Vec<(u64, f64, BTreeMap<String, f64>)>,
     last: Option<StepReport>,
+    /// By source: how much, and the first of it.
+    left_out: BTreeMap<String, (String, Vec<String>)>,
     shown: Timestamp,
+}
+
+/// The counts of what was left out, in words.
+fn counted(files: u64, others: u64, records: u64) -> String {
+    LeftOut {
+        files,
+        others,
+        records,
+        ..LeftOut::default()
+    }
+    .to_string()
 }
 
 /// Between two lines.
@@ -305,6 +402,7 @@ impl Display {
             by_source: BTreeMap::new(),
             rated: vec![],
             last: None,
+            left_out: BTreeMap::new(),
             shown: Clock::now(),
         }
     }
@@ -372,8 +470,29 @@ impl Display {
                 print::say(format!("step {steps}: {source} has {loaders} from now on"));
             }
             Report::Finding { step, why, .. } => print::say(format!("step {step}: {why}")),
+            Report::LeftOut {
+                source,
+                files,
+                others,
+                records,
+                first,
+                ..
+            } => {
+                self.tell_left_out(source, counted(*files, *others, *records), first);
+            }
+            Report::Changed { source, what, .. } => print::say(format!(
+                "{source} is not what it was when it was read: {what}; the run goes on as \
+                 `data.changed` says, and records may come twice or never"
+            )),
             _ => {}
         }
+    }
+
+    fn tell_left_out(&mut self, source: &str, counted: String, first: &[String]) {
+        let first_of_it = first.first().map(String::as_str).unwrap_or_default();
+        print::say(format!("{source}: {counted}; the first: {first_of_it}"));
+        self.left_out
+            .insert(source.to_owned(), (counted, first.to_vec()));
     }
 
     fn step(&mut self, step: &StepReport) {
@@ -424,6 +543,12 @@ impl Display {
             print::line(format!(
                 "{name:<12} {share:.1} % of the tokens, {samples} samples"
             ))?;
+        }
+        for (name, (counted, first)) in &self.left_out {
+            print::line(format!("{name:<12} {counted}:"))?;
+            for skipped in first {
+                print::line(format!("  {skipped}"))?;
+            }
         }
         if let (Some((_, first, before)), Some((_, end, after))) =
             (self.rated.first(), self.rated.last())

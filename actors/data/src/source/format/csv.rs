@@ -1,13 +1,20 @@
 //! Tables of text: a record a row, with quotes as RFC 4180 has them; comma, tab or another sign
 //! between fields.
 
-use std::io::Read;
+use std::{
+    cell::Cell,
+    io::{self, Read},
+    rc::Rc,
+};
 
 use bytes::Bytes;
 use csv::{ByteRecord, ReaderBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::{At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, utf8};
+use super::{
+    At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, foreign::foreign,
+    utf8,
+};
 use crate::source::{
     fault::SourceError,
     spec::Fields,
@@ -144,6 +151,29 @@ impl Columns {
     }
 }
 
+/// Bytes up to a bound: so that a quote that is never closed does not bring all of a file into memory.
+struct Bounded<R> {
+    from: R,
+    at: u64,
+    bound: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at > self.bound.get() {
+            return Err(io::Error::other(
+                "a row is longer than 64 MiB: a quote may be open",
+            ));
+        }
+        let count = self.from.read(buffer)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// As much of a file may be read before a row is made of it.
+const READ_AHEAD: u64 = 1 << 20;
+
 /// A row that no table has, behind the end of a file: it comes by itself, unless a quote is open.
 const END: &[u8] = b"\n\x04\n";
 
@@ -167,18 +197,28 @@ impl FileFormat for &Csv {
     }
 
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        if let Some(reason) = foreign(content)? {
+            return Ok(Scanned::of_another_kind(content, reason));
+        }
         let mut scanned = Scanned::default();
         let mut cutter = Cutter::new(file, block_bytes);
-        let mut reader = self.reader(Windows::new(content).chain(END));
+        let bound = Rc::new(Cell::new(0));
+        let bounded = Bounded {
+            from: Windows::new(content).chain(END),
+            at: 0,
+            bound: Rc::clone(&bound),
+        };
+        let mut reader = self.reader(bounded);
         let (mut row, mut begin, mut header) = (ByteRecord::new(), 0, self.header);
         let mut whole = false;
         loop {
+            bound.set(begin + RECORD_BYTES_MAX + READ_AHEAD);
             match reader.read_byte_record(&mut row) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => match SourceError::damaged(error.into(), &content.shown, begin) {
                     SourceError::Damaged { offset, reason, .. } => {
-                        scanned.broken(content.shown.clone(), offset, reason);
+                        scanned.broken(&content.shown, offset, reason);
                         break;
                     }
                     other => return Err(other),
@@ -190,13 +230,13 @@ impl FileFormat for &Csv {
             }
             let end = reader.position().byte().min(content.len());
             if end - begin > RECORD_BYTES_MAX {
-                scanned.broken(content.shown.clone(), begin, "a row is longer than 64 MiB");
+                scanned.broken(&content.shown, begin, "a row is longer than 64 MiB");
                 break;
             }
             if header {
                 header = false;
                 if let Err(reason) = Columns::named(&row, &self.fields()) {
-                    scanned.broken(content.shown.clone(), 0, reason);
+                    scanned.broken(&content.shown, 0, reason);
                     return Ok(scanned);
                 }
                 cutter.end(end);
@@ -209,8 +249,8 @@ impl FileFormat for &Csv {
             }
             begin = end;
         }
-        if !whole && scanned.damage.is_none() {
-            scanned.broken(content.shown.clone(), begin, "a quote is not closed");
+        if !whole && scanned.left_out.is_empty() {
+            scanned.broken(&content.shown, begin, "a quote is not closed");
         }
         cutter.end(begin);
         scanned.blocks = cutter.blocks();
@@ -219,6 +259,7 @@ impl FileFormat for &Csv {
         for block in &mut scanned.blocks {
             block.part = first as u32;
         }
+        scanned.digest = reader.get_ref().from.get_ref().0.digest();
         Ok(scanned)
     }
 

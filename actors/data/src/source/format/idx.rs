@@ -70,7 +70,7 @@ pub(crate) fn scan(
     let header = match Header::read(pictures)? {
         Ok(header) => header,
         Err(reason) => {
-            scanned.broken(pictures.shown.clone(), 0, reason);
+            scanned.broken(&pictures.shown, 0, reason);
             return Ok(scanned);
         }
     };
@@ -80,11 +80,8 @@ pub(crate) fn scan(
             u64::from(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
         }
         _ => {
-            scanned.broken(
-                labels.shown.clone(),
-                0,
-                "it does not begin as a file of classes does",
-            );
+            let reason = "it does not begin as a file of classes does";
+            scanned.broken(&labels.shown, 0, reason);
             return Ok(scanned);
         }
     };
@@ -92,10 +89,10 @@ pub(crate) fn scan(
     let (said, there) = (u64::from(header.items), pictured.min(labels.len() - 8));
     if pictured < said {
         let reason = format!("it ends after {pictured} of {said} pictures");
-        scanned.broken(pictures.shown.clone(), pictures.len(), reason);
+        scanned.broken(&pictures.shown, pictures.len(), reason);
     } else if labelled.min(labels.len() - 8) < said {
         let reason = format!("it has classes for {labelled} of {said} pictures, or ends before");
-        scanned.broken(labels.shown.clone(), labels.len(), reason);
+        scanned.broken(&labels.shown, labels.len(), reason);
     }
     let each = (block_bytes / header.item()).clamp(1, u64::from(u32::MAX));
     let mut start = 0;

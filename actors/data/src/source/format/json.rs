@@ -2,12 +2,13 @@
 
 use std::{borrow::Cow, fmt};
 
+use odeon_algorithms::json;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use bytes::Bytes;
 
-use super::{Block, Emit, FileFormat, Raw, Records, Scanned, lines};
-use crate::source::{fault::SourceError, spec::Fields, storage::Content};
+use super::{Block, Emit, FileFormat, Raw, Records, Scanned, foreign::foreign, lines};
+use crate::source::{fault::SourceError, spec::Fields, spool::plain_name, storage::Content};
 
 /// A JSON object a line.
 pub(crate) struct Lines<'f>(pub(crate) &'f Fields);
@@ -33,6 +34,18 @@ impl FileFormat for Lines<'_> {
     }
 
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        if let Some(reason) = foreign(content)?
+            .map(str::to_owned)
+            .or_else(|| other(content))
+        {
+            return Ok(Scanned::of_another_kind(content, reason));
+        }
+        let begin = content.part(0..content.len().min(BEGIN))?;
+        if begin.trim_ascii_start().first() == Some(&b'[') {
+            let reason = "it is a JSON array and not an object a line: write its items as lines, as \
+                          with `jq -c '.[]'`";
+            return Ok(Scanned::of_another_kind(content, reason));
+        }
         lines::scan(content, lines::Splitting::LINE, file, block_bytes)
     }
 
@@ -53,6 +66,18 @@ impl Records for Objects {
     }
 }
 
+/// Says of which other format a file is, as its name says.
+fn other(content: &Content) -> Option<String> {
+    let name = plain_name(&content.shown);
+    let formats = "formats are csv, jsonl, parquet, text, webdataset, images and idx";
+    [".csv", ".tsv", ".parquet", ".arrow", ".tar", ".bz2", ".xz"]
+        .into_iter()
+        .find(|ending| name.ends_with(ending))
+        .map(|ending| {
+            format!("its name ends with `{ending}`, so it is no lines of JSON; {formats}")
+        })
+}
+
 /// The record that a line is.
 pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, String> {
     let (first, response, _) = fields.names();
@@ -69,8 +94,39 @@ pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, Str
     })
 }
 
-/// The strings at these paths of a JSON object.
+/// The strings at these paths of a JSON object; numbers as they are written.
 pub(crate) fn strings<'a, const N: usize>(
+    line: &'a [u8],
+    paths: [&str; N],
+) -> Result<[Cow<'a, str>; N], String> {
+    match strict(line, paths) {
+        Ok(found) => Ok(found),
+        Err(error) => match json::tolerated(line) {
+            // What Python writes for numbers that are none, and numbers that 64 bits do not hold.
+            Some(line) => strict(&line, paths).map(|found| found.map(owned)),
+            None => Err(explained(error, line)),
+        },
+    }
+}
+
+fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
+/// An error of a line, with what such a line often is.
+fn explained(error: String, line: &[u8]) -> String {
+    let returns = line.iter().filter(|&&byte| byte == b'\r').count();
+    match returns {
+        0 => error,
+        _ if line.trim_ascii_end().contains(&b'\r') => {
+            format!("{error}; its lines seem to end with CR alone, and LF is what ends one")
+        }
+        _ => error,
+    }
+}
+
+/// The strings at these paths of a JSON object, as it is.
+fn strict<'a, const N: usize>(
     json: &'a [u8],
     paths: [&str; N],
 ) -> Result<[Cow<'a, str>; N], String> {
@@ -173,10 +229,14 @@ impl<'a> Visitor<'a> for Text {
         Ok(Cow::Owned(number.to_string()))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(number.to_string()))
+    fn visit_f64<E: Error>(self, _number: f64) -> Result<Self::Value, E> {
+        // It may not come back as it is written.
+        Err(E::custom("a number that is not whole"))
     }
 }
+
+/// As much of a file tells whether it is an array.
+const BEGIN: u64 = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -209,6 +269,25 @@ mod tests {
             ["n.a", "b"],
             Ok(["x", "-1.5"]),
         );
+        check(
+            r#"{"a": 12345678901234567890123, "b": 1.10, "c": [1e400, NaN]}"#,
+            ["a", "b"],
+            Ok(["12345678901234567890123", "1.10"]),
+        );
+        check(
+            r#"{"c": -Infinity, "a": "NaN \" 1.5", "d": "\\", "b": 1e400}"#,
+            ["a", "b"],
+            Ok(["NaN \" 1.5", "1e400"]),
+        );
+        check(r#"{"a": NaN, "b": ""}"#, ["a", "b"], Err("null"));
+        check(r#"{"a": "x", "b": 1.2.3}"#, ["a", "b"], Err("JSON"));
+        check(r#"{"a": "x", "b": nan}"#, ["a", "b"], Err("JSON"));
+        check(
+            r#"{"a": "x", "a": "y", "b": 1}"#,
+            ["a", "b"],
+            Ok(["y", "1"]),
+        );
+        check("{\"a\": 1}\r{\"a\": 2}\r", ["a", "a"], Err("CR alone"));
         check(r#"{"a": "x"}"#, ["a", "b"], Err("no field `b`"));
         check(r#"{"a": null, "b": ""}"#, ["a", "b"], Err("null"));
         check(r#"{"a": "x", "b": ["y"]}"#, ["a", "b"], Err("sequence"));

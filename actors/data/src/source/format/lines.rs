@@ -6,8 +6,8 @@ use bytes::Bytes;
 use memchr::memchr_iter;
 
 use super::{
-    At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, json, tagged,
-    utf8,
+    At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, foreign::foreign,
+    json, tagged, utf8,
 };
 use crate::source::{
     fault::SourceError,
@@ -42,6 +42,9 @@ impl FileFormat for Documents<'_> {
     }
 
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
+        if let Some(reason) = foreign(content)? {
+            return Ok(Scanned::of_another_kind(content, reason));
+        }
         let splitting = Splitting::of(&self.0.document).unwrap_or(Splitting::LINE);
         scan(content, splitting, file, block_bytes)
     }
@@ -123,9 +126,9 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Takes the line that begins at a place; gives the document of which it shows the end.
-    fn line(&mut self, line: &[u8], at: u64) -> Option<Found> {
-        let end = at + line.len() as u64;
+    /// Takes the line that begins at a place, or the begin of one that ends further behind; gives the
+    /// document of which it shows the end.
+    fn line(&mut self, line: &[u8], at: u64, end: u64) -> Option<Found> {
         let text = line.trim_ascii_end();
         let blank = text.is_empty();
         let ends_before = match self.splitting {
@@ -139,7 +142,9 @@ impl<'a> Splitter<'a> {
         let before = if ends_before { self.end() } else { None };
         if !blank && (!ends_before || headed) {
             let start = self.open.as_ref().map_or(at, |open| open.start);
-            self.open = Some(start..at + text.len() as u64);
+            let whole = at + line.len() as u64 == end;
+            let text_end = if whole { at + text.len() as u64 } else { end };
+            self.open = Some(start..text_end);
             self.lines += 1;
         }
         if self.splitting == Splitting::Lines(self.lines) {
@@ -170,8 +175,19 @@ pub(crate) fn scan(
     let mut splitter = Splitter::new(splitting);
     let mut cutter = Cutter::new(file, block_bytes);
     let mut scanned = Scanned::default();
-    // What is not a whole line yet, and where it begins.
-    let (mut rest, mut at) = (Vec::new(), 0_u64);
+    let mut take = |found: &Found, cutter: &mut Cutter| {
+        let document = &found.document;
+        if document.end - document.start > RECORD_BYTES_MAX {
+            let reason = "it is longer than 64 MiB, which is no document";
+            scanned.bad(&content.shown, document.start, reason);
+            cutter.pass(document.start, found.next);
+        } else {
+            cutter.record_at(document.start);
+            cutter.may_end(found.next);
+        }
+    };
+    // What is not a whole line yet, where it begins, and what of it was let go.
+    let (mut rest, mut at, mut gone) = (Vec::new(), 0_u64, 0_u64);
     loop {
         let window = windows.next()?;
         if window.is_empty() {
@@ -181,33 +197,36 @@ pub(crate) fn scan(
         rest.extend_from_slice(&window);
         for newline in memchr_iter(b'\n', &rest[known..]) {
             let end = known + newline + 1;
-            let found = splitter.line(&rest[start..end], at + start as u64);
-            start = end;
+            let line = &rest[start..end];
+            let line_end = at + line.len() as u64 + std::mem::take(&mut gone);
+            let found = splitter.line(line, at, line_end);
+            (start, at) = (end, line_end);
             if let Some(found) = found {
-                cutter.record();
-                cutter.may_end(found.next);
+                take(&found, &mut cutter);
             }
         }
         rest.drain(..start);
-        at += start as u64;
-        let begin = splitter.open.as_ref().map_or(at, |open| open.start);
-        if windows.at() - begin > RECORD_BYTES_MAX {
-            cutter.end(begin);
-            scanned.broken(
-                content.shown.clone(),
-                begin,
-                "a document is longer than 64 MiB",
-            );
-            scanned.blocks = cutter.blocks();
-            return Ok(scanned);
+        // Nobody reads so long a line; it is kept as far as it takes to know that it is not blank.
+        if rest.len() as u64 > RECORD_BYTES_MAX {
+            rest[0] = b'x';
+            gone += (rest.len() - HEAD) as u64;
+            rest.truncate(HEAD);
         }
     }
-    let last = splitter.line(&rest, at).map(|found| found.document);
-    for _ in last.into_iter().chain(splitter.end()) {
-        cutter.record();
+    let end = content.len();
+    let last = splitter.line(&rest, at, end);
+    let open = splitter.end().map(|document| Found {
+        document,
+        next: end,
+    });
+    let mut last_end = end;
+    for found in last.into_iter().chain(open) {
+        take(&found, &mut cutter);
+        last_end = found.document.end;
     }
-    cutter.end(content.len());
+    cutter.end(last_end);
     scanned.blocks = cutter.blocks();
+    scanned.digest = windows.digest();
     Ok(scanned)
 }
 
@@ -221,7 +240,8 @@ fn documents(bytes: &[u8], start: u64, splitting: Splitting<'_>, mut each: impl 
     let mut begin = 0;
     let ends = memchr_iter(b'\n', bytes).map(|newline| newline + 1);
     for end in ends.chain([bytes.len()]) {
-        if let Some(found) = splitter.line(&bytes[begin..end], start + begin as u64) {
+        let (at, line_end) = (start + begin as u64, start + end as u64);
+        if let Some(found) = splitter.line(&bytes[begin..end], at, line_end) {
             take(found.document);
         }
         begin = end;
@@ -265,6 +285,9 @@ fn text_records(
         emit(at, text(document, markup));
     });
 }
+
+/// As much of a line that is too long is kept.
+const HEAD: usize = 64;
 
 /// A document's text.
 pub(crate) fn text(document: &[u8], markup: Markup) -> Result<Raw<'_>, String> {

@@ -1,9 +1,16 @@
 //! Rows of Parquet files, of which only the columns are read that are wanted.
 
-use std::{borrow::Cow, io::Cursor, ops::Range, sync::Arc};
+use std::{
+    borrow::Cow,
+    io::Cursor,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parquet::{
+    basic::Type as Physical,
     column::reader::{ColumnReader, get_column_reader},
     data_type::ByteArray,
     errors::ParquetError,
@@ -15,8 +22,13 @@ use parquet::{
     schema::types::SchemaDescriptor,
 };
 
-use super::{At, Block, Emit, FileFormat, Pixels, Raw, Records, Scanned};
-use crate::source::{fault::SourceError, spec::Fields, storage::Content};
+use super::{At, Block, Emit, FileFormat, Pixels, Raw, Records, Scanned, foreign::foreign};
+use crate::source::{
+    fault::SourceError,
+    index::Digest,
+    spec::Fields,
+    storage::{Content, digest},
+};
 
 /// Rows of Parquet files.
 pub(crate) struct Columnar<'f>(pub(crate) &'f Fields);
@@ -78,21 +90,17 @@ impl Columns {
         let column = |name: &str| {
             let mut columns = schema.columns().iter();
             let at = columns.position(|column| column.path().string() == name);
-            let at = at.ok_or_else(|| {
-                let all = schema.columns().iter().map(|column| column.path().string());
-                format!(
-                    "it has no column `{name}`, but {}",
-                    all.collect::<Vec<_>>().join(", ")
-                )
-            })?;
+            let at = at.ok_or_else(|| absent(schema, name))?;
             let column = schema.column(at);
-            if column.physical_type() != parquet::basic::Type::BYTE_ARRAY {
-                return Err(format!("its column `{name}` is not of text or bytes"));
-            }
             if column.max_rep_level() > 0 {
                 return Err(format!("its column `{name}` has lists of them"));
             }
-            Ok(at)
+            match column.physical_type() {
+                Physical::BYTE_ARRAY => Ok(at),
+                other => Err(format!(
+                    "its column `{name}` is of {other} and not of text or bytes"
+                )),
+            }
         };
         let (first, response, image) = fields.names();
         Ok(Self {
@@ -106,6 +114,27 @@ impl Columns {
         [Some(self.first), self.response, self.image]
             .into_iter()
             .flatten()
+    }
+}
+
+/// Why a column cannot be read that is not there as such.
+fn absent(schema: &SchemaDescriptor, name: &str) -> String {
+    let columns = schema.columns().iter();
+    let paths: Vec<(String, bool)> = columns
+        .map(|column| (column.path().string(), column.max_rep_level() > 0))
+        .collect();
+    let below = |(path, _): &&(String, bool)| {
+        path.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    let all = paths.iter().map(|(path, _)| path.as_str());
+    let all = all.collect::<Vec<_>>().join(", ");
+    match paths.iter().find(below) {
+        Some((_, true)) => format!("its column `{name}` is a list; its columns are {all}"),
+        Some((_, false)) => {
+            format!("its column `{name}` has fields of its own; its columns are {all}")
+        }
+        None => format!("it has no column `{name}`, but {all}"),
     }
 }
 
@@ -150,11 +179,21 @@ impl ChunkReader for Chunks {
     }
 }
 
-/// The metadata at the end of a file.
-fn metadata(content: &Content) -> Result<Result<ParquetMetaData, String>, SourceError> {
+/// The metadata at the end of a file, and a hash of it.
+fn metadata(content: &Content) -> Result<Result<(ParquetMetaData, Digest), String>, SourceError> {
     let len = content.len();
+    if len == 0 {
+        return Ok(Err("it has no bytes".into()));
+    }
     if len < 12 {
         return Ok(Err("it is too short for a Parquet file".into()));
+    }
+    let begin = content.part(0..4)?;
+    if begin != b"PAR1"[..] {
+        return Ok(Err(match foreign(content)? {
+            Some(kind) => format!("it is no Parquet file: {kind}"),
+            None => "it does not begin as a Parquet file does".into(),
+        }));
     }
     // Most footers are in what is read first.
     let mut tail = content.part(len.saturating_sub(FOOTER_GUESS)..len)?;
@@ -175,7 +214,11 @@ fn metadata(content: &Content) -> Result<Result<ParquetMetaData, String>, Source
         tail = content.part(len - footer - 8..len)?;
     }
     let end = tail.len() - 8;
-    let read = ParquetMetaDataReader::decode_metadata(&tail[end - footer as usize..end]);
+    let footer = &tail[end - footer as usize..end];
+    let read = ParquetMetaDataReader::decode_metadata(footer);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(footer);
+    let read = read.map(|metadata| (metadata, digest(&hasher)));
     Ok(read.map_err(|error| format!("its footer cannot be read: {error}")))
 }
 
@@ -205,14 +248,17 @@ fn scan(
 ) -> Result<Scanned, SourceError> {
     let mut scanned = Scanned::default();
     let metadata = metadata(content)?;
-    let columns = metadata.and_then(|metadata| {
+    let columns = metadata.and_then(|(metadata, digest)| {
         let columns = Columns::of(metadata.file_metadata().schema_descr(), fields)?;
-        Ok((metadata, columns))
+        Ok((metadata, digest, columns))
     });
     let (metadata, columns) = match columns {
-        Ok(both) => both,
+        Ok((metadata, digest, columns)) => {
+            scanned.digest = digest;
+            (metadata, columns)
+        }
         Err(reason) => {
-            scanned.broken(content.shown.clone(), content.len(), reason);
+            scanned.broken(&content.shown, content.len(), reason);
             return Ok(scanned);
         }
     };
@@ -225,7 +271,7 @@ fn scan(
         let rows = match checked.and(rows) {
             Ok(rows) => rows,
             Err(reason) => {
-                scanned.broken(content.shown.clone(), u64::from(part), reason);
+                scanned.broken(&content.shown, u64::from(part), reason);
                 return Ok(scanned);
             }
         };
@@ -261,7 +307,7 @@ fn fetch(block: &Block, content: &Content, fields: &Fields) -> Result<Rows, Sour
         offset: u64::from(block.part),
         reason,
     };
-    let metadata = metadata(content)?.map_err(damaged)?;
+    let (metadata, _) = metadata(content)?.map_err(damaged)?;
     let columns = Columns::of(metadata.file_metadata().schema_descr(), fields).map_err(damaged)?;
     let group = block.part as usize;
     if group >= metadata.num_row_groups() {
@@ -346,7 +392,13 @@ fn records(rows: &Rows, emit: Emit<'_>) {
             .transpose()?;
         Ok::<_, ParquetError>((first, response, image))
     };
-    let (first, response, image) = match columns() {
+    // The decoder panics with some pages whose bytes are damaged, and has nothing that others see.
+    let columns = catch_unwind(AssertUnwindSafe(columns));
+    let columns = match columns {
+        Ok(columns) => columns.map_err(|error| error.to_string()),
+        Err(_) => Err("its pages are damaged".to_owned()),
+    };
+    let (first, response, image) = match columns {
         Ok(columns) => columns,
         Err(error) => {
             // One damaged page takes its block with it.

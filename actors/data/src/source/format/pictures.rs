@@ -99,6 +99,15 @@ fn pairs(bytes: &[u8], image: &str, caption: &str) -> Result<HashMap<String, Str
     }
 }
 
+/// Returns true where a file is a picture of a kind that is not read, as its name says.
+pub(crate) fn is_other_picture(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let endings = [
+        ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".svg", ".jp2", ".jfif",
+    ];
+    endings.iter().any(|ending| lower.ends_with(ending))
+}
+
 /// Returns true where a file is a picture, as its name says.
 pub(crate) fn is_picture(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();

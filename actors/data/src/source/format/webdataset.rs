@@ -9,13 +9,13 @@ use bytes::Bytes;
 use tar::{Archive, EntryType};
 
 use super::{
-    At, Block, Cutter, Emit, FileFormat, Pixels, RECORD_BYTES_MAX, Raw, Records, Scanned, json,
-    utf8,
+    At, Block, Cutter, Emit, FileFormat, Pixels, RECORD_BYTES_MAX, Raw, Records, Scanned,
+    foreign::foreign, json, utf8,
 };
 use crate::source::{
-    fault::SourceError,
+    fault::{SkipReason, Skipped, SourceError},
     spec::Webdataset,
-    storage::{Content, Windows},
+    storage::{Content, Windows, digest},
 };
 
 /// A member: its name, and where its bytes are.
@@ -25,7 +25,46 @@ struct Member {
     end: u64,
     /// Where the next one begins.
     next: u64,
-    regular: bool,
+    kind: Kind,
+}
+
+/// The use of a member for a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A part of one.
+    Part,
+    /// Nothing: a folder, or what an archiver noted about the member behind it.
+    Note,
+    /// A file that an archiver has added beside each, as macOS and programs that do not know pax do.
+    Beside,
+    /// A part that is not in the archive as such: how it is there.
+    Elsewhere(String),
+}
+
+impl Kind {
+    fn of(entry: EntryType, path: &[u8], target: Option<&[u8]>) -> Self {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let mut folders = path.split(|&byte| byte == b'/');
+        let beside = name.starts_with(b"._") || folders.any(|it| it.starts_with(b"PaxHeaders"));
+        let to = || String::from_utf8_lossy(target.unwrap_or_default()).into_owned();
+        match entry {
+            _ if beside => Self::Beside,
+            EntryType::Regular | EntryType::Continuous => Self::Part,
+            EntryType::Link => Self::Elsewhere(format!("it is a hard link to {}", to())),
+            EntryType::Symlink => Self::Elsewhere(format!("it is a link to {}", to())),
+            EntryType::Fifo | EntryType::Char | EntryType::Block => {
+                Self::Elsewhere("it is a device".to_owned())
+            }
+            _ => Self::Note,
+        }
+    }
+}
+
+/// An archive that goes on behind the end of one, as those do that were put one behind the other.
+fn archive<R: Read + Seek>(from: R) -> Archive<R> {
+    let mut archive = Archive::new(from);
+    archive.set_ignore_zeros(true);
+    archive
 }
 
 /// The members of an archive, until the first that cannot be read.
@@ -43,18 +82,19 @@ fn members<R: Read + Seek>(
                 "a member has holes, which is not supported",
             ));
         }
+        let path = entry.path_bytes().into_owned();
+        let kind = Kind::of(kind, &path, entry.link_name_bytes().as_deref());
         let end = start.checked_add(entry.size()).filter(|&end| end <= len);
         let end = end.ok_or_else(|| {
-            let path = entry.path_bytes();
             let path = String::from_utf8_lossy(&path);
             std::io::Error::other(format!("it ends inside of its member {path}"))
         })?;
         each(Member {
-            path: entry.path_bytes().into_owned(),
+            path,
             start,
             end,
             next: end.next_multiple_of(512).min(len),
-            regular: matches!(kind, EntryType::Regular | EntryType::Continuous),
+            kind,
         });
     }
     Ok(())
@@ -125,26 +165,60 @@ impl Records for Members {
 fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
     let mut cutter = Cutter::new(file, block_bytes);
     let mut scanned = Scanned::default();
-    let mut archive = Archive::new(Windows::new(content));
+    if let Some(reason) = foreign(content)? {
+        return Ok(Scanned::of_another_kind(content, reason));
+    }
+    let mut archive = archive(Windows::new(content));
     let (mut open, mut begin, mut at, mut large) = (None::<Vec<u8>>, 0, 0, None);
+    // The endings of the sample under way.
+    let mut endings: Vec<Vec<u8>> = Vec::new();
+    let (mut hasher, mut beside) = (blake3::Hasher::new(), None::<(u64, u64)>);
     let read = members(&mut archive, content.len(), |member| {
-        if member.regular {
-            let (name, _) = key(&member.path);
-            if open.as_deref() != Some(name) {
-                cutter.may_end(at);
-                cutter.record();
-                (open, begin) = (Some(name.to_vec()), at);
+        hasher.update(&member.path);
+        hasher.update(&member.start.to_le_bytes());
+        hasher.update(&member.end.to_le_bytes());
+        let named = || String::from_utf8_lossy(&member.path).into_owned();
+        match &member.kind {
+            Kind::Part => {
+                let (name, ending) = key(&member.path);
+                if open.as_deref() != Some(name) {
+                    cutter.may_end(at);
+                    cutter.record();
+                    (open, begin) = (Some(name.to_vec()), at);
+                    endings.clear();
+                }
+                if endings.iter().any(|known| known == ending) {
+                    let reason = format!("{} is there twice, of which the first is read", named());
+                    scanned.bad(&content.shown, at, reason);
+                } else {
+                    endings.push(ending.to_vec());
+                }
+                if member.next - begin > RECORD_BYTES_MAX {
+                    large.get_or_insert(begin);
+                }
             }
-            if member.next - begin > RECORD_BYTES_MAX {
-                large.get_or_insert(begin);
+            Kind::Beside => beside.get_or_insert((at, 0)).1 += 1,
+            Kind::Elsewhere(how) => {
+                let reason = format!("{} is not read: {how}", named());
+                scanned.bad(&content.shown, at, reason);
             }
+            Kind::Note => {}
         }
         at = member.next;
     });
+    if let Some((first, count)) = beside {
+        let reason = SkipReason::Other(format!(
+            "{count} members are not read that an archiver has added (`._NAME`, `PaxHeaders`)"
+        ));
+        scanned
+            .left_out
+            .file(Skipped::at(&content.shown, first, reason));
+    }
+    scanned.digest = digest(&hasher);
     if let Err(error) = read {
         match SourceError::damaged(error, &content.shown, at) {
             SourceError::Damaged { offset, reason, .. } => {
-                scanned.broken(content.shown.clone(), offset, reason);
+                scanned.broken(&content.shown, offset, reason);
             }
             other => return Err(other),
         }
@@ -164,9 +238,9 @@ fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, Sourc
 /// The records of a block that begins at a place of its file.
 fn records(bytes: &[u8], start: u64, file: u32, options: &Webdataset, emit: Emit<'_>) {
     let mut all: Vec<Member> = Vec::new();
-    let mut archive = Archive::new(Cursor::new(bytes));
+    let mut archive = archive(Cursor::new(bytes));
     let read = members(&mut archive, bytes.len() as u64, |member| {
-        if member.regular {
+        if member.kind == Kind::Part {
             all.push(member);
         }
     });
@@ -206,11 +280,41 @@ fn part<'e, 'b>(
     })
 }
 
+/// The endings that a sample has, the first few of them.
+fn endings(sample: &[Member]) -> String {
+    let all = sample.iter().map(|member| key(&member.path).1);
+    let all: Vec<_> = all
+        .take(ENDINGS_TOLD)
+        .map(String::from_utf8_lossy)
+        .collect();
+    let more = sample.len().saturating_sub(ENDINGS_TOLD);
+    let told = list(all.iter().map(AsRef::as_ref));
+    match more {
+        0 => told,
+        more => format!("{told} and {more} more"),
+    }
+}
+
+fn list<'a>(endings: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<String> = endings.map(|ending| format!("`.{ending}`")).collect();
+    all.join(", ")
+}
+
+/// Endings that are told where none is the right one.
+const ENDINGS_TOLD: usize = 4;
+
 /// The record that a sample's members make.
 fn raw<'a>(bytes: &'a [u8], sample: &[Member], options: &Webdataset) -> Result<Raw<'a>, String> {
     let name = || String::from_utf8_lossy(key(&sample[0].path).0).into_owned();
-    let (ending, text) = part(bytes, sample, &options.text)
-        .ok_or_else(|| format!("{} has no member with text", name()))?;
+    let (ending, text) = part(bytes, sample, &options.text).ok_or_else(|| {
+        format!(
+            "{} has no member with text: a name goes up to its first dot, and its endings are {}, of \
+             which {} are read",
+            name(),
+            endings(sample),
+            list(options.text.iter().map(String::as_str))
+        )
+    })?;
     let text = if ending.rsplit('.').next() == Some("json") {
         let [text] = json::strings(text, [&options.field])?;
         text
@@ -220,8 +324,13 @@ fn raw<'a>(bytes: &'a [u8], sample: &[Member], options: &Webdataset) -> Result<R
     let picture = if options.image.is_empty() {
         None
     } else {
-        let (_, picture) = part(bytes, sample, &options.image)
-            .ok_or_else(|| format!("{} has no member with a picture", name()))?;
+        let (_, picture) = part(bytes, sample, &options.image).ok_or_else(|| {
+            format!(
+                "{} has no member with a picture: its endings are {}",
+                name(),
+                endings(sample)
+            )
+        })?;
         Some(Pixels::Encoded(Cow::Borrowed(picture)))
     };
     Ok(Raw {

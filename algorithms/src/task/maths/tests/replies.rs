@@ -206,10 +206,11 @@ fn a_file_is_split_by_the_text_of_its_problems() {
 #[test]
 fn rows_may_name_their_fields_in_several_ways() {
     let check = |row: &str, answer: &str, solution: &str| {
-        let problem = rows::parse_row(row).unwrap();
-        assert_eq!(problem.answer, answer, "{row}");
-        assert_eq!(problem.solution, solution, "{row}");
-        assert!(problem.prompt.starts_with("Q\n"), "{row}");
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(row).unwrap();
+        let problem = rows::parse_row(&row).unwrap();
+        assert_eq!(problem.answer, answer, "{row:?}");
+        assert_eq!(problem.solution, solution, "{row:?}");
+        assert!(problem.prompt.starts_with("Q\n"), "{row:?}");
     };
     let alone = r"The answer is \boxed{5}.";
     check(r#"{"problem": "Q", "answer": "5"}"#, "5", alone);

@@ -1,0 +1,96 @@
+//! Files as they were when they were read, so that who goes on later knows if they are others. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A file as it was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+pub struct FileState {
+    /// Its name, from the path of its source on.
+    pub name: String,
+    /// Its bytes, as they are stored.
+    pub size: u64,
+    /// A hash of what is in it: of all of it for lines and tables of text, of its members for a tar
+    /// file, of its footer for Parquet. Empty where files are read whole, one record each.
+    pub digest: String,
+}
+
+/// Says how the files of a source differ from those that were read, if they do: the first of each kind
+/// of difference by its name.
+#[must_use]
+pub fn difference(before: &[FileState], now: &[FileState]) -> Option<String> {
+    let names = |files: &[FileState]| -> BTreeMap<String, FileState> {
+        let all = files.iter();
+        all.map(|file| (file.name.clone(), file.clone())).collect()
+    };
+    let (old, new) = (names(before), names(now));
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    let come = new.keys().filter(|name| !old.contains_key(*name));
+    let both = |(name, old): (&String, &FileState)| Some((old.clone(), new.get(name)?.clone()));
+    let other = old.iter().filter_map(both).filter(|(old, new)| old != new);
+    let other: Vec<(FileState, FileState)> = other.collect();
+    let mut said = Vec::new();
+    if let Some((old, new)) = other.first() {
+        let how = match new.size.cmp(&old.size) {
+            std::cmp::Ordering::Greater => {
+                format!("grew from {} to {} bytes", old.size, new.size)
+            }
+            std::cmp::Ordering::Less => {
+                format!("shrank from {} to {} bytes", old.size, new.size)
+            }
+            std::cmp::Ordering::Equal => "has the same size and other content".to_owned(),
+        };
+        said.push(format!("{} {how}{}", old.name, more(other.len(), "file")));
+    }
+    for (names, what) in [
+        (gone.collect::<Vec<_>>(), "is gone"),
+        (come.collect(), "is new"),
+    ] {
+        if let Some(first) = names.first() {
+            said.push(format!("{first} {what}{}", more(names.len(), "file")));
+        }
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+fn more(all: usize, one: &str) -> String {
+    match all {
+        0 | 1 => String::new(),
+        2 => format!(" (and 1 {one} more)"),
+        all => format!(" (and {} {one}s more)", all - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_the_first_file_of_each_kind() {
+        let file = |name: &str, size, digest: &str| FileState {
+            name: name.to_owned(),
+            size,
+            digest: digest.to_owned(),
+        };
+        let before = [file("a", 5, "x"), file("b", 7, "y")];
+        let check = |now: &[FileState], expect: Option<&str>| {
+            assert_eq!(difference(&before, now).as_deref(), expect);
+        };
+        check(&before, None);
+        check(&[file("b", 7, "y"), file("a", 5, "x")], None);
+        check(
+            &[file("a", 5, "x"), file("b", 9, "z")],
+            Some("b grew from 7 to 9 bytes"),
+        );
+        check(
+            &[file("a", 5, "z"), file("b", 7, "y")],
+            Some("a has the same size and other content"),
+        );
+        check(
+            &[file("a", 4, "z"), file("b", 6, "y"), file("0", 1, "")],
+            Some("a shrank from 5 to 4 bytes (and 1 file more); 0 is new"),
+        );
+        check(&[], Some("a is gone (and 1 file more)"));
+    }
+}

@@ -1,0 +1,317 @@
+//! Data as people bring them: read right, or refused with the file and the reason.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A folder with data and runs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn odeon(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_odeon"));
+        command.args(args).current_dir(self.path());
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs so many steps of one sample each on `data`, with a checkpoint every ten.
+    fn run(&self, steps: u32, more: &str) -> Output {
+        self.write("recipe.toml", recipe(steps, more));
+        self.odeon(&["run", "--no-ui", "recipe.toml"])
+    }
+
+    fn reports(&self, kind: &str) -> Vec<Value> {
+        let text =
+            fs::read_to_string(self.path().join("runs/own/metrics.jsonl")).unwrap_or_default();
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter_map(|line| line.get(kind).cloned()).collect()
+    }
+}
+
+fn recipe(steps: u32, more: &str) -> String {
+    format!(
+        r#"
+[run]
+name = "own"
+[model]
+hidden = 8
+layers = 1
+heads = 2
+kv_heads = 1
+ffn = 8
+context = 128
+[pretrain]
+steps = {steps}
+checkpoint_every = 10
+[plan]
+step = {{ samples = 1 }}
+[plan.mixture.sources.own]
+weight = {{ constant = 1.0 }}
+epochs = 1
+[data]
+cache = "cache"
+{more}
+[[source]]
+name = "own"
+path = "data"
+format = {{ jsonl = {{ text = "text" }} }}
+order = "kept"
+context = 128
+block_bytes = 100
+"#
+    )
+}
+
+fn lines(from: usize, end: usize) -> String {
+    let line = |n| format!("{{\"text\": \"line {n:04}\"}}\n");
+    (from..end).map(line).collect()
+}
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn last_line(output: &Output) -> String {
+    let (_, err) = text(output);
+    err.lines().next_back().unwrap_or_default().to_owned()
+}
+
+/// The blocks of a page of one language, one after the other.
+fn blocks(page: &str, language: &str) -> String {
+    let mut blocks = String::new();
+    let mut rest = page;
+    while let Some((_, behind)) = rest.split_once(&format!("```{language}\n")) {
+        let (block, behind) = behind.split_once("```").unwrap();
+        blocks.push_str(block);
+        rest = behind;
+    }
+    blocks
+}
+
+#[test]
+fn the_example_of_the_page_about_ones_own_data_runs_as_it_stands() {
+    let page = crate::section("Data");
+    let place = Place::new();
+    place.write("notes.toml", blocks(page, "toml"));
+    let binary = PathBuf::from(env!("CARGO_BIN_EXE_odeon"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", binary.parent().unwrap().display());
+    let output = Command::new("bash")
+        .args(["-e", "-u", "-c", &blocks(page, "sh")])
+        .current_dir(place.path())
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (out, err) = text(&output);
+    assert!(output.status.success(), "{out}{err}");
+    assert!(out.contains("lines: 2 records in 1 file"), "{out}");
+    assert!(out.contains("steps        4"), "{out}");
+}
+
+#[test]
+fn what_a_run_leaves_out_is_told_on_the_terminal_in_its_metrics_and_at_its_end() {
+    let place = Place::new();
+    place.write(
+        "data/a.jsonl",
+        lines(0, 5) + "plain words\n" + &lines(5, 20),
+    );
+    place.write("data/b.jsonl.gz", lines(0, 5));
+    let output = place.run(20, "");
+    let (out, err) = text(&output);
+    assert!(output.status.success(), "{out}{err}");
+    for told in [&out, &err] {
+        assert!(
+            told.contains("1 record left out, 1 file not read whole"),
+            "{told}"
+        );
+    }
+    assert!(err.contains("b.jsonl.gz"), "{err}");
+    assert!(out.contains("a.jsonl, at 110, record"), "{out}");
+    let left_out = place.reports("LeftOut");
+    let last = left_out.last().unwrap();
+    assert_eq!((&last["records"], &last["files"]), (&1.into(), &1.into()));
+    assert!(last["first"].to_string().contains("a.jsonl"), "{last}");
+}
+
+#[test]
+fn a_run_that_ends_because_of_its_data_says_the_file_and_the_reason_last() {
+    for (name, bytes, reason) in [
+        ("a.jsonl", lines(0, 9).replace('\n', "\r"), "CR alone"),
+        ("a.jsonl", "plain words\n".repeat(50), "not JSON"),
+        (
+            "a.jsonl",
+            format!("[{}]", lines(0, 9).trim_end().replace('\n', ",")),
+            "array",
+        ),
+        ("a.jsonl.gz", lines(0, 9), "gzip"),
+        ("a.jsonl", String::new(), "without a record"),
+    ] {
+        let place = Place::new();
+        place.write(&format!("data/{name}"), bytes);
+        let output = place.run(5, "");
+        let last = last_line(&output);
+        assert!(!output.status.success());
+        assert!(
+            last.contains(name) && last.contains(reason),
+            "{name}: {last}"
+        );
+    }
+    let place = Place::new();
+    place.write("data/a.csv", "text\na\n");
+    let last = last_line(&place.run(5, ""));
+    assert!(
+        last.contains("a.csv") && last.contains("formats are"),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_run_whose_data_are_too_few_is_told_so_by_its_check() {
+    let place = Place::new();
+    place.write("data/a.jsonl", lines(0, 20));
+    place.write("recipe.toml", recipe(20, ""));
+    let output = place.odeon(&["run", "--check", "recipe.toml"]);
+    assert!(output.status.success(), "{}", text(&output).1);
+    place.write("recipe.toml", recipe(21, ""));
+    let output = place.odeon(&["run", "--check", "recipe.toml"]);
+    let last = last_line(&output);
+    assert!(
+        !output.status.success() && last.contains("after 20 of 21 steps"),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_run_goes_on_with_the_files_that_it_has_read_and_with_no_others() {
+    type Change = (&'static str, fn(&Place), &'static str);
+    let changes: [Change; 4] = [
+        (
+            "grown",
+            |place| place.write("data/b.jsonl", lines(0, 60)),
+            "b.jsonl grew from",
+        ),
+        (
+            "reordered",
+            |place| {
+                let text = lines(0, 30);
+                let mut all: Vec<&str> = text.lines().collect();
+                all.reverse();
+                place.write("data/b.jsonl", all.join("\n") + "\n");
+            },
+            "b.jsonl has the same size and other content",
+        ),
+        (
+            "joined",
+            |place| place.write("data/a.jsonl", lines(30, 40)),
+            "a.jsonl is new",
+        ),
+        (
+            "gone",
+            |place| {
+                fs::remove_file(place.path().join("data/b.jsonl")).unwrap();
+                place.write("data/c.jsonl", lines(0, 30));
+            },
+            "b.jsonl is gone",
+        ),
+    ];
+    for (name, change, what) in changes {
+        let place = Place::new();
+        place.write("data/b.jsonl", lines(0, 30));
+        assert!(place.run(10, "").status.success(), "{name}");
+        change(&place);
+        let output = place.run(20, "");
+        let last = last_line(&output);
+        assert!(!output.status.success(), "{name}");
+        assert!(
+            last.contains("source `own`") && last.contains(what),
+            "{name}: {last}"
+        );
+        // Whoever wants it all the same is told.
+        let output = place.run(20, "changed = \"go_on\"");
+        let (out, err) = text(&output);
+        assert!(output.status.success(), "{name}: {out}{err}");
+        assert!(err.contains(what), "{name}: {err}");
+        assert_eq!(place.reports("Changed").len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_exactly_where_its_files_were_written_again_as_they_were() {
+    let place = Place::new();
+    place.write("data/b.jsonl", lines(0, 30));
+    assert!(place.run(10, "").status.success());
+    place.write("data/b.jsonl", lines(0, 30));
+    let output = place.run(30, "");
+    assert!(output.status.success(), "{}", text(&output).1);
+    let steps = place.reports("Step");
+    let digests: std::collections::BTreeSet<String> = steps
+        .iter()
+        .map(|step| step["digest"].to_string())
+        .collect();
+    assert_eq!((steps.len(), digests.len()), (30, 30));
+}
+
+#[test]
+fn data_are_checked_with_counts_places_and_an_exit_code() {
+    let place = Place::new();
+    place.write("good.jsonl", lines(0, 20));
+    place.write("odd.jsonl", lines(0, 20) + "plain words\n");
+    let output = place.odeon(&["data", "check", "good.jsonl", "--cache", "cache"]);
+    let (out, err) = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(out.contains("20 records in 1 file, 20 samples"), "{out}");
+    let output = place.odeon(&["data", "check", "odd.jsonl", "--cache", "cache", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&found["records"], &found["samples"]),
+        (&21.into(), &20.into())
+    );
+    let first = &found["left_out"]["first"][0];
+    assert_eq!(
+        (&first["offset"], &first["record"]),
+        (&440.into(), &20.into())
+    );
+    let output = place.odeon(&["data", "check", "nothing.jsonl", "--cache", "cache"]);
+    let (out, _) = text(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out.contains("no file at nothing.jsonl"), "{out}");
+    let format = "{ jsonl = { prompt = \"q\", response = \"a\" } }";
+    place.write("pairs.jsonl", "{\"q\": \"2+2=\", \"a\": \"4\"}\n");
+    let args = [
+        "data",
+        "check",
+        "pairs.jsonl",
+        "--format",
+        format,
+        "--tokens",
+        "1",
+    ];
+    let output = place.odeon(&args);
+    let (out, err) = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(
+        out.contains("read   \"2+2=\"") && out.contains("learnt \"4\""),
+        "{out}"
+    );
+}
