@@ -7,16 +7,16 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What there is.
-pub struct Brought {
+pub(crate) struct Brought {
     /// Of each file of a folder the first byte, and how many.
-    pub folders: BTreeMap<String, BTreeMap<String, [usize; 2]>>,
+    pub(crate) folders: BTreeMap<String, BTreeMap<String, [usize; 2]>>,
     /// The cases of the line, by kind.
-    pub cases: Value,
+    pub(crate) cases: Value,
     bytes: Vec<u8>,
 }
 
 /// All of it.
-pub static BROUGHT: LazyLock<Brought> = LazyLock::new(|| {
+pub(crate) static BROUGHT: LazyLock<Brought> = LazyLock::new(|| {
     let packed = include_bytes!("brought.zst");
     let mut decoder = zstd::Decoder::new(&packed[..]).unwrap();
     decoder.window_log_max(27).unwrap();
@@ -33,11 +33,11 @@ pub static BROUGHT: LazyLock<Brought> = LazyLock::new(|| {
 });
 
 /// A folder with its files on the disk.
-pub struct Folder(TempDir);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
     /// Unpacks one, of the kind `models` or `tokenizers`.
-    pub fn of(kind: &str, name: &str) -> Self {
+    pub(crate) fn of(kind: &str, name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (file, [at, length]) in &BROUGHT.folders[&format!("{kind}/{name}")] {
             let bytes = &BROUGHT.bytes[*at..at + length];
@@ -47,7 +47,7 @@ impl Folder {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }

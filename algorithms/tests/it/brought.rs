@@ -260,7 +260,11 @@ impl Chance {
         let mut bytes = bytes.to_vec();
         for _ in 0..=self.below(3) {
             // Descriptions stand at the beginning of most files.
-            let reach = if self.below(2) == 0 { 2_048 } else { usize::MAX };
+            let reach = if self.below(2) == 0 {
+                2_048
+            } else {
+                usize::MAX
+            };
             let at = self.below(bytes.len().min(reach));
             match self.below(6) {
                 0 => bytes.truncate(at),
