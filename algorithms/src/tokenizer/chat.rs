@@ -167,7 +167,10 @@ fn compile(text: String) -> Result<Environment<'static>, Error> {
     environment.add_function("raise_exception", |text: String| -> Result<(), Error> {
         Err(Error::new(ErrorKind::InvalidOperation, text))
     });
-    environment.add_filter("tojson", to_json);
+    environment.add_filter(
+        "tojson",
+        |value: &Value, arguments: minijinja::value::Kwargs| to_json(value, &arguments),
+    );
     // Prompts of no template come near it; one that counts for ever ends.
     environment.set_fuel(Some(FUEL));
     environment.add_template_owned(NAME, text)?;
@@ -186,7 +189,7 @@ fn told(error: &Error) -> String {
 }
 
 /// Python's `json.dumps` without escapes for other alphabets: separators with a space behind them.
-fn to_json(value: &Value, arguments: minijinja::value::Kwargs) -> Result<Value, Error> {
+fn to_json(value: &Value, arguments: &minijinja::value::Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     arguments.assert_all_used()?;
     let failed =

@@ -336,7 +336,7 @@ fn optional(
 ) -> Result<Map<String, Value>, TokenizerError> {
     files
         .get(name)
-        .map_or(Ok(Map::new()), |text| object(name, text))
+        .map_or_else(|| Ok(Map::new()), |text| object(name, text))
 }
 
 fn object(name: &str, text: &str) -> Result<Map<String, Value>, TokenizerError> {

@@ -33,8 +33,8 @@ pub(super) fn spec(gguf: &Gguf) -> Result<SubwordSpec, TokenizerError> {
         return Err(description("a token occurs twice".into()));
     }
     let kind = match gguf.string("tokenizer.ggml.model") {
-        Some("gpt2") => byte_level(gguf, vocabulary)?,
-        Some("llama") => sentence_piece(gguf, &tokens, vocabulary)?,
+        Some("gpt2") => byte_level(gguf, &vocabulary)?,
+        Some("llama") => sentence_piece(gguf, &tokens, &vocabulary)?,
         Some(other) => {
             return Err(description(format!(
                 "its kind is {other:?}; of GGUF files, gpt2 (byte-level BPE) and llama \
@@ -144,7 +144,7 @@ fn around(before: Option<(&str, usize)>, after: Option<(&str, usize)>) -> Value 
 }
 
 /// Byte-level byte-pair encoding.
-fn byte_level(gguf: &Gguf, vocabulary: Map<String, Value>) -> Result<Kind, TokenizerError> {
+fn byte_level(gguf: &Gguf, vocabulary: &Map<String, Value>) -> Result<Kind, TokenizerError> {
     let merges = gguf.strings("tokenizer.ggml.merges");
     let merges: Option<Vec<(&str, &str)>> = merges
         .ok_or_else(|| absent("tokenizer.ggml.merges"))?
@@ -205,7 +205,7 @@ fn byte_level(gguf: &Gguf, vocabulary: Map<String, Value>) -> Result<Kind, Token
 fn sentence_piece(
     gguf: &Gguf,
     tokens: &[&str],
-    vocabulary: Map<String, Value>,
+    vocabulary: &Map<String, Value>,
 ) -> Result<Kind, TokenizerError> {
     let scores = match gguf.metadata().get("tokenizer.ggml.scores") {
         Some(GgufValue::Array(scores)) if scores.len() == tokens.len() => scores,

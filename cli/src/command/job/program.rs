@@ -184,7 +184,7 @@ impl Line {
             Some(module) => module.clone(),
             None => {
                 let named = self.files.first().map(|(name, _)| name);
-                let stem = Path::new(named.or(self.words.first())?).file_stem()?;
+                let stem = Path::new(named.or_else(|| self.words.first())?).file_stem()?;
                 stem.to_string_lossy().into_owned()
             }
         };
