@@ -489,7 +489,9 @@ pub(crate) fn load(
     tell(&described);
     let tokenizer = described.tokenizer;
     let loaded = read_model(&path).map_err(fail)?;
-    let longest = loaded.fields.longest();
+    // Positions that are stretched may end; others go on, if worse and worse.
+    let longest = loaded.fields.rope_scaling.longest();
+    let longest = longest.unwrap_or(usize::MAX);
     let model = loaded
         .into_model(Cpu::new(threads))
         .with_context(|| format!("{} cannot be run", path.display()))?;

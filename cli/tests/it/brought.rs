@@ -173,7 +173,7 @@ fn texts_are_learnt_whole_and_replies_end_at_any_of_the_ends() {
             ffn = 32
             context = 64
             [pretrain]
-            steps = 100
+            steps = 2
             lr = 1e-3
             [processes]
             ranks = 1
