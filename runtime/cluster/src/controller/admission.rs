@@ -166,9 +166,12 @@ impl<'a> Room<'a> {
         let Ok(plan) = solve(&self.view, &demands) else {
             return None;
         };
+        let is_over = self.ends_before(job, first);
         match solve(&first.spare, &demands) {
+            // The promise has its places again by then, and others may have them.
+            Ok(spare) if is_over => Some(self.grant_until(job, &spare)),
             Ok(spare) => Some(self.grant(job, &spare)),
-            Err(_) if self.ends_before(job, first) => Some(self.grant_until(job, &plan)),
+            Err(_) if is_over => Some(self.grant_until(job, &plan)),
             Err(_) => None,
         }
     }
