@@ -34,7 +34,7 @@ pub enum StoredType {
     Bf16,
 }
 
-/// Writes a directory that [`load_directory`] and Hugging Face's libraries read: `config.json`,
+/// Writes a directory that [`load_directory`](super::load_directory) and Hugging Face's libraries read: `config.json`,
 /// `model.safetensors`, the tokenizer's files if one is given, and `SHA256SUMS`.
 ///
 /// All or nothing: files are written to a temporary directory beside the target, flushed to the
