@@ -34,8 +34,8 @@ pub enum StoredType {
     Bf16,
 }
 
-/// Writes a directory that [`load_directory`](super::load_directory) and Hugging Face's libraries read: `config.json`,
-/// `model.safetensors`, the tokenizer's files if one is given, and `SHA256SUMS`.
+/// Writes a directory that [`load_directory`](super::load_directory) and Hugging Face's libraries
+/// read: `config.json`, `model.safetensors`, the tokenizer's files if one is given, and `SHA256SUMS`.
 ///
 /// All or nothing: files are written to a temporary directory beside the target, flushed to the
 /// disk, and renamed.
