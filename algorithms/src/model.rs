@@ -24,7 +24,7 @@ use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
 pub use block::{LayerBlock, Mlp, Moe};
-pub use config::{ConfigError, ModelConfig, Window};
+pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};

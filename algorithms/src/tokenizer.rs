@@ -305,7 +305,7 @@ impl Tokenizer {
         self.ends()[0]
     }
 
-    /// What is odd in the tokenizer's files, and what is made of it.
+    /// Oddities of the tokenizer's files, and what is made of it.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         match &self.kind {

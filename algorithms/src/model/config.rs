@@ -40,7 +40,7 @@ pub struct ModelConfig {
     /// The way in which positions are stretched.
     pub rope_scaling: RopeScaling,
     /// The layers that see the last tokens alone, where there are some.
-    pub window: Option<Window>,
+    pub window: Option<AttentionWindow>,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
     /// True when the output head is the embedding table.
@@ -59,7 +59,7 @@ pub struct ModelConfig {
 
 /// The layers whose rows see the last tokens alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct AttentionWindow {
     /// Tokens that a row sees, its own among them.
     pub tokens: NonZeroU32,
     /// The first of these layers; those behind it are such, too.
@@ -127,7 +127,7 @@ pub enum ConfigError {
     Beside(&'static str),
     /// The back-end's attention has no windows.
     #[error("model: layers with a window of {0} tokens are computed on the processor alone")]
-    Window(NonZeroU32),
+    AttentionWindow(NonZeroU32),
     /// The scaling of positions means nothing.
     #[error("model: {0}")]
     Scaling(String),
@@ -193,7 +193,9 @@ impl ModelConfig {
     pub fn check_on(&self, backend: &impl Backend) -> Result<(), ConfigError> {
         self.check()?;
         match self.window {
-            Some(window) if !backend.sees_windows() => Err(ConfigError::Window(window.tokens)),
+            Some(window) if !backend.sees_windows() => {
+                Err(ConfigError::AttentionWindow(window.tokens))
+            }
             _ => Ok(()),
         }
     }

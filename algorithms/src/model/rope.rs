@@ -79,7 +79,7 @@ pub struct Yarn {
     pub fast: f64,
     /// Turns below which it is divided.
     pub slow: f64,
-    /// Whether the ramp begins and ends at whole pairs.
+    /// True where the ramp begins and ends at whole pairs.
     pub truncate: bool,
     /// Factor on queries and keys.
     pub magnitude: f64,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::model::block::Widths;
-use crate::model::{LayerBlock, RopeScaling, VisionConfig, Window};
+use crate::model::{AttentionWindow, LayerBlock, RopeScaling, VisionConfig};
 use crate::setting::Chosen;
 use crate::tokenizer::Tokenizer;
 
@@ -56,7 +56,7 @@ pub struct ModelFields {
     pub rope_scaling: RopeScaling,
     /// The layers that see the last tokens alone, where there are some.
     #[serde(default)]
-    pub window: Option<Window>,
+    pub window: Option<AttentionWindow>,
     /// True when queries, keys and values have a bias.
     #[serde(default)]
     pub qkv_bias: bool,
@@ -420,7 +420,7 @@ fn window(
     family: Family,
     mixture: bool,
     layers: usize,
-) -> Result<Option<Window>, String> {
+) -> Result<Option<AttentionWindow>, String> {
     let qwen = matches!(family, Family::Qwen2 | Family::Qwen3);
     let used = match family {
         _ if mixture => true,
@@ -457,7 +457,7 @@ fn window(
             first
         }
     };
-    Ok((from_layer < layers).then_some(Window { tokens, from_layer }))
+    Ok((from_layer < layers).then_some(AttentionWindow { tokens, from_layer }))
 }
 
 /// Bounds what is allocated for a file before its tensors are seen.

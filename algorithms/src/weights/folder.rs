@@ -154,7 +154,7 @@ impl ModelFolder {
         &self.stored
     }
 
-    /// What is odd and does not keep the model from being used.
+    /// Oddities that do not keep the model from being used.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

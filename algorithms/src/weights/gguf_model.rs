@@ -8,7 +8,7 @@ use super::{
     gguf::{Gguf, GgufValue},
     loaded::{LoadedModel, LoadedTensor, finite},
 };
-use crate::model::{LayerBlock, RopeScaling, Window, Yarn};
+use crate::model::{AttentionWindow, LayerBlock, RopeScaling, Yarn};
 
 /// Loads the model of a GGUF file and decodes all its tensors to `f32`.
 ///
@@ -225,10 +225,10 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    fn window(&self) -> Result<Option<Window>, String> {
+    fn window(&self) -> Result<Option<AttentionWindow>, String> {
         let tokens = self.number("attention.sliding_window")?.unwrap_or(0);
         let tokens = u32::try_from(tokens).ok().and_then(NonZeroU32::new);
-        Ok(tokens.map(|tokens| Window {
+        Ok(tokens.map(|tokens| AttentionWindow {
             tokens,
             from_layer: 0,
         }))

@@ -9,7 +9,7 @@ use odeon_algorithms::weights::{Gguf, ModelFields, ModelFolder, gguf_fields};
 
 use super::{is_gguf, read_tokenizer, stored::StoredModel};
 
-/// What the files of a model and of its tokenizer say, without a look at the numbers.
+/// The descriptions of a model and of its tokenizer, without a look at the numbers.
 #[derive(Clone, Debug)]
 pub struct ModelDescription {
     /// The architecture.
@@ -18,7 +18,7 @@ pub struct ModelDescription {
     pub tokenizer: Tokenizer,
     /// Parameters stored in each type.
     pub stored: BTreeMap<String, usize>,
-    /// What is odd, and what is made of it.
+    /// Oddities, and what is made of each.
     pub notes: Vec<String>,
 }
 

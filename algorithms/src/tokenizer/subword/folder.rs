@@ -1,4 +1,4 @@
-//! What the files of a tokenizer say together.
+//! The description of a tokenizer, out of its files together.
 
 use std::{
     collections::{BTreeMap, HashMap},
