@@ -38,41 +38,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one file's format, written in order",
     ),
     (
-        "algorithms/src/generate/lane.rs",
-        "forward",
-        "one layer, step by step",
-    ),
-    (
-        "algorithms/src/model/network.rs",
-        "record",
-        "one layer, step by step",
-    ),
-    (
-        "algorithms/src/model/rope.rs",
-        "read",
-        "one field of a file, kind by kind",
-    ),
-    (
-        "algorithms/src/tokenizer/subword/folder.rs",
-        "add_tokens",
-        "one list, out of three files",
-    ),
-    (
-        "algorithms/src/tokenizer/subword/from_gguf.rs",
-        "spec",
-        "one file's metadata, key by key",
-    ),
-    (
-        "algorithms/src/weights/fields.rs",
-        "from_config",
-        "one file's fields, one after the other",
-    ),
-    (
-        "algorithms/src/weights/fields.rs",
-        "to_config",
-        "one file's fields, one after the other",
-    ),
-    (
         "actors/checkpoint/src/plan/save.rs",
         "holdings",
         "one plan, over all tensors",

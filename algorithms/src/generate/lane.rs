@@ -46,6 +46,21 @@ struct Memory<B: Backend> {
     order: Vec<u32>,
 }
 
+impl<B: Backend> Memory<B> {
+    /// Norms the query and key heads of so many rows.
+    fn norm_heads(&mut self, backend: &B, shape: HeadNormShape, weight: B::View<'_>, rows: usize) {
+        let (cols, heads) = (rows * shape.attention.qkv_cols(), rows * shape.heads());
+        backend.head_norm(
+            shape,
+            B::view(&self.qkv, 0..cols),
+            weight,
+            B::view_mut(&mut self.head_normed, 0..cols),
+            B::view_mut(&mut self.head_inv_rms, 0..heads),
+        );
+        std::mem::swap(&mut self.qkv, &mut self.head_normed);
+    }
+}
+
 /// Size of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneSize {
@@ -155,15 +170,7 @@ impl<B: Backend> Lane<B> {
                 backend.add_bias(weights.param(bias), B::view_mut(&mut m.qkv, 0..n_qkv));
             }
             if let (Some(weight), Some(shape)) = (&place.head_norms, config.head_norm()) {
-                let heads = rows * shape.heads();
-                backend.head_norm(
-                    shape,
-                    B::view(&m.qkv, 0..n_qkv),
-                    weights.param(weight),
-                    B::view_mut(&mut m.head_normed, 0..n_qkv),
-                    B::view_mut(&mut m.head_inv_rms, 0..heads),
-                );
-                std::mem::swap(&mut m.qkv, &mut m.head_normed);
+                m.norm_heads(backend, shape, weights.param(weight), rows);
             }
             backend.rope(&rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
             let qkv = B::view(&m.qkv, 0..n_qkv);

@@ -222,16 +222,8 @@ pub(super) fn record<B: Backend>(
         let y = tape.linear_with(x, base(range), outputs, extras);
         adapted(tape, adapters, layer, which, [x, y])
     };
-    let mut x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
-    if let (Some(vision), Some(own), Some(seen)) = (&config.vision, &places.vision, seen) {
-        let table = Param::new(seen.set, 0..seen.rows * vision.dim);
-        let features = tape.embed(table, vision.dim, batch.visual().clone());
-        let extras = LinearExtras {
-            residual: Some(x),
-            ..Default::default()
-        };
-        x = tape.linear_with(features, base(&own.out), dim, extras);
-    }
+    let x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
+    let mut x = with_pictures(tape, config, places, batch, seen, x);
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
     for (i, layer) in places.layers.iter().enumerate() {
@@ -287,6 +279,28 @@ pub(super) fn record<B: Backend>(
             tape.linear_with(h, base(weight), 1, extras)
         });
     Outputs { vocab, values }
+}
+
+/// Adds the features of pictures to the rows that stand for them.
+fn with_pictures<B: Backend>(
+    tape: &mut Tape<B>,
+    config: &ModelConfig,
+    places: &Places,
+    batch: &Batch,
+    seen: Option<Seen>,
+    x: Var,
+) -> Var {
+    let (Some(vision), Some(own), Some(seen)) = (&config.vision, &places.vision, seen) else {
+        return x;
+    };
+    let table = Param::new(seen.set, 0..seen.rows * vision.dim);
+    let features = tape.embed(table, vision.dim, batch.visual().clone());
+    let extras = LinearExtras {
+        residual: Some(x),
+        ..Default::default()
+    };
+    let out = Param::new(BASE, own.out.clone());
+    tape.linear_with(features, out, config.dim, extras)
 }
 
 /// Adds to the output `y` of a linear layer what its adapter makes of `x`, if it has one.

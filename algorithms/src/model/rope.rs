@@ -210,84 +210,56 @@ impl RopeScaling {
             (None, Some(parameters)) => ("rope_parameters", parameters),
             (None, None) => return Ok(Self::None),
         };
-        let strange = |name: &str, found: &Value| format!("`{key}.{name}` of {found}");
         if !said.is_object() {
             return Err(format!("`{key}` of {said}"));
         }
-        let get = |name: &str| said.get(name).filter(|found| !found.is_null());
-        let number = |name: &str| match get(name) {
-            None => Ok(None),
-            Some(found) => found.as_f64().map(Some).ok_or_else(|| strange(name, found)),
-        };
-        let needed = |name: &str| number(name)?.ok_or_else(|| format!("`{key}` without `{name}`"));
-        if let Some(part) = number("partial_rotary_factor")?.filter(|part| *part != 1.0) {
+        let said = Said { key, said };
+        if let Some(part) = said.number("partial_rotary_factor")?
+            && part != 1.0
+        {
             return Err(format!("rotation of a part of each head ({part})"));
         }
-        let named = get("rope_type").or_else(|| get("type"));
-        let kind = match named {
+        let kind = match said.get("rope_type").or_else(|| said.get("type")) {
             None => "default",
-            Some(kind) => kind.as_str().ok_or_else(|| strange("rope_type", kind))?,
+            Some(kind) => kind
+                .as_str()
+                .ok_or_else(|| said.strange("rope_type", kind))?,
         };
-        let whole = |name: &str, found: Option<&Value>| match found {
-            None => Ok(None),
-            Some(found) => {
-                let length = found.as_u64().and_then(|it| usize::try_from(it).ok());
-                let length = length.filter(|it| (1..=1 << 40).contains(it));
-                length.map(Some).ok_or_else(|| strange(name, found))
-            }
+        // Some files have the first length beside the scaling.
+        let beside = Said {
+            key: "config.json",
+            said: config,
         };
-        let original = "original_max_position_embeddings";
-        let original = match whole(original, get(original))? {
+        let original = match said.length(ORIGINAL)? {
             Some(original) => original,
-            None => whole(original, of(original))?.unwrap_or(context),
+            None => beside.length(ORIGINAL)?.unwrap_or(context),
         };
         let stretch = context as f64 / original as f64;
         Ok(match kind {
             "default" => Self::None,
             "linear" => Self::Linear {
-                factor: needed("factor")?,
+                factor: said.needed("factor")?,
             },
             "dynamic" => Self::Dynamic {
-                factor: needed("factor")?,
+                factor: said.needed("factor")?,
                 original: context,
             },
             "llama3" => Self::Llama3 {
-                factor: needed("factor")?,
-                low: needed("low_freq_factor")?,
-                high: needed("high_freq_factor")?,
+                factor: said.needed("factor")?,
+                low: said.needed("low_freq_factor")?,
+                high: said.needed("high_freq_factor")?,
                 original,
             },
-            "yarn" => {
-                let factor = number("factor")?.unwrap_or(stretch);
-                let scales = (number("mscale")?, number("mscale_all_dim")?);
-                let told = number("attention_factor")?;
-                Self::Yarn(Yarn {
-                    factor,
-                    original,
-                    fast: number("beta_fast")?.filter(|it| *it != 0.0).unwrap_or(32.0),
-                    slow: number("beta_slow")?.filter(|it| *it != 0.0).unwrap_or(1.0),
-                    truncate: match get("truncate") {
-                        None => true,
-                        Some(found) => found.as_bool().ok_or_else(|| strange("truncate", found))?,
-                    },
-                    magnitude: told.unwrap_or_else(|| Yarn::magnitude(factor, scales)),
-                })
-            }
+            "yarn" => Self::Yarn(Yarn::read(said, original, stretch)?),
             "longrope" | "su" => {
-                let list = |name: &str| {
-                    let found = get(name).ok_or_else(|| format!("`{key}` without `{name}`"))?;
-                    let numbers = found.as_array().into_iter().flatten();
-                    let numbers: Option<Vec<f64>> = numbers.map(Value::as_f64).collect();
-                    numbers.ok_or_else(|| strange(name, found))
-                };
-                let factor = number("factor")?.unwrap_or(stretch);
+                let factor = said.number("factor")?.unwrap_or(stretch);
                 let grown = (1.0 + factor.ln() / (original as f64).ln()).sqrt();
                 let inferred = if factor > 1.0 { grown } else { 1.0 };
                 Self::Longrope {
-                    short: list("short_factor")?,
-                    long: list("long_factor")?,
+                    short: said.list("short_factor")?,
+                    long: said.list("long_factor")?,
                     original,
-                    magnitude: number("attention_factor")?.unwrap_or(inferred),
+                    magnitude: said.number("attention_factor")?.unwrap_or(inferred),
                 }
             }
             other => return Err(format!("scaling {other:?} of the rotary embedding")),
@@ -296,7 +268,6 @@ impl RopeScaling {
 
     /// Writes `rope_parameters`, whose base is added by the caller.
     pub(crate) fn write(&self) -> Map<String, Value> {
-        let original = "original_max_position_embeddings";
         let written = match self {
             Self::None => json!({"rope_type": "default"}),
             Self::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
@@ -308,10 +279,10 @@ impl RopeScaling {
                 original: length,
             } => json!({
                 "rope_type": "llama3", "factor": factor, "low_freq_factor": low,
-                "high_freq_factor": high, original: length,
+                "high_freq_factor": high, ORIGINAL: length,
             }),
             Self::Yarn(yarn) => json!({
-                "rope_type": "yarn", "factor": yarn.factor, original: yarn.original,
+                "rope_type": "yarn", "factor": yarn.factor, ORIGINAL: yarn.original,
                 "beta_fast": yarn.fast, "beta_slow": yarn.slow, "truncate": yarn.truncate,
                 "attention_factor": yarn.magnitude,
             }),
@@ -322,14 +293,87 @@ impl RopeScaling {
                 magnitude,
             } => json!({
                 "rope_type": "longrope", "short_factor": short, "long_factor": long,
-                original: length, "attention_factor": magnitude, "factor": 1.0,
+                ORIGINAL: length, "attention_factor": magnitude, "factor": 1.0,
             }),
         };
         written.as_object().cloned().unwrap_or_default()
     }
 }
 
+/// The fields of a scaling; `null` is as one that is left out.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    /// Their place, which errors name.
+    key: &'a str,
+    said: &'a Value,
+}
+
+impl<'a> Said<'a> {
+    fn get(self, name: &str) -> Option<&'a Value> {
+        self.said.get(name).filter(|found| !found.is_null())
+    }
+
+    fn strange(self, name: &str, found: &Value) -> String {
+        format!("`{}.{name}` of {found}", self.key)
+    }
+
+    fn number(self, name: &str) -> Result<Option<f64>, String> {
+        let read = |found: &Value| found.as_f64().ok_or_else(|| self.strange(name, found));
+        self.get(name).map(read).transpose()
+    }
+
+    fn needed(self, name: &str) -> Result<f64, String> {
+        let number = self.number(name)?;
+        number.ok_or_else(|| format!("`{}` without `{name}`", self.key))
+    }
+
+    /// Tokens.
+    fn length(self, name: &str) -> Result<Option<usize>, String> {
+        let read = |found: &Value| {
+            let length = found.as_u64().and_then(|it| usize::try_from(it).ok());
+            let length = length.filter(|it| (1..=1 << 40).contains(it));
+            length.ok_or_else(|| self.strange(name, found))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    fn list(self, name: &str) -> Result<Vec<f64>, String> {
+        let found = self.get(name);
+        let found = found.ok_or_else(|| format!("`{}` without `{name}`", self.key))?;
+        let numbers = found.as_array().into_iter().flatten();
+        let numbers: Option<Vec<f64>> = numbers.map(Value::as_f64).collect();
+        numbers.ok_or_else(|| self.strange(name, found))
+    }
+}
+
+/// The first length, in files.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
 impl Yarn {
+    /// Reads its settings; `stretch` is the longest sequence over the first length.
+    fn read(said: Said<'_>, original: usize, stretch: f64) -> Result<Self, String> {
+        let factor = said.number("factor")?.unwrap_or(stretch);
+        let scales = (said.number("mscale")?, said.number("mscale_all_dim")?);
+        let told = said.number("attention_factor")?;
+        let turns = |name: &str, otherwise: f64| {
+            let told = said.number(name)?.filter(|turns| *turns != 0.0);
+            Ok::<_, String>(told.unwrap_or(otherwise))
+        };
+        Ok(Self {
+            factor,
+            original,
+            fast: turns("beta_fast", 32.0)?,
+            slow: turns("beta_slow", 1.0)?,
+            truncate: match said.get("truncate") {
+                None => true,
+                Some(found) => found
+                    .as_bool()
+                    .ok_or_else(|| said.strange("truncate", found))?,
+            },
+            magnitude: told.unwrap_or_else(|| Self::magnitude(factor, scales)),
+        })
+    }
+
     /// The factor on queries and keys of files that name none.
     fn magnitude(factor: f64, scales: (Option<f64>, Option<f64>)) -> f64 {
         let of = |scale: f64| match factor <= 1.0 {

@@ -153,45 +153,9 @@ impl ModelFields {
     /// transformers 5 on, inside `rope_parameters`.
     pub(super) fn from_config(config: &Value) -> Result<Self, String> {
         let said = Said(config);
-        let quantised = said.get("quantization_config");
-        if let Some(method) = quantised.map(|it| it.get("quant_method").unwrap_or(it)) {
-            return Err(format!("weights quantised by {method}"));
-        }
-        let architecture = config["architectures"][0].as_str();
-        let writes = |name: &str| {
-            let ends = ["ForCausalLM", "LMHeadModel", "Model"];
-            ends.iter().any(|end| name.ends_with(end))
-        };
-        if let Some(other) = architecture.filter(|name| !writes(name)) {
-            return Err(format!("architecture `{other}`, which predicts no tokens,"));
-        }
-        let model_type = config.get("model_type").and_then(Value::as_str);
-        let dense = LayerBlock::default();
-        let (family, block) = match model_type {
-            Some("llama") => (Family::Llama, dense),
-            Some("mistral") => (Family::Mistral, dense),
-            Some("qwen2") => (Family::Qwen2, dense),
-            Some("qwen3") => (Family::Qwen3, dense),
-            other => match other.and_then(|own| LayerBlock::read(own, config)) {
-                Some(block) => (Family::Llama, block?),
-                None => {
-                    let lacks = || "configuration without `model_type`".to_owned();
-                    return Err(other.map_or_else(lacks, |own| {
-                        format!("model type `{own}` (llama, mistral, mixtral, qwen2, qwen3 are)")
-                    }));
-                }
-            },
-        };
-        if said.flag("mlp_bias")? {
-            return Err("`mlp_bias`".to_owned());
-        }
-        let biased = said.flag("attention_bias")?;
-        let (qkv_bias, out_bias) = match family {
-            Family::Qwen2 => (true, false),
-            Family::Llama | Family::Qwen3 if block == dense => (biased, biased),
-            _ if biased => return Err("`attention_bias`".to_owned()),
-            _ => (false, false),
-        };
+        let (family, block) = kind(said)?;
+        let of_mixture = block != LayerBlock::default();
+        let (qkv_bias, out_bias) = biases(said, family, of_mixture)?;
         match said.get("hidden_act") {
             None => {}
             Some(found) if found == "silu" => {}
@@ -201,7 +165,6 @@ impl ModelFields {
         let theta = rope
             .and_then(|rope| rope.get("rope_theta"))
             .or_else(|| config.get("rope_theta"));
-        let of_mixture = block != dense;
         let defaults = Defaults::of(family, of_mixture);
         let layers = said.needed("num_hidden_layers")?;
         let context = said.number("max_position_embeddings")?;
@@ -252,25 +215,7 @@ impl ModelFields {
         stored_type: Option<&str>,
         tokenizer: Option<&Tokenizer>,
     ) -> Value {
-        if let Some(mut config) = self.kept() {
-            if let Some(stored_type) = stored_type {
-                let known = ["dtype", "torch_dtype"].map(|key| (key, config.get(key).is_some()));
-                let known = known
-                    .into_iter()
-                    .filter(|(_, there)| *there)
-                    .map(|(key, _)| key);
-                let keys: Vec<&str> = known.collect();
-                for key in if keys.is_empty() {
-                    vec!["torch_dtype"]
-                } else {
-                    keys
-                } {
-                    config[key] = json!(stored_type);
-                }
-            }
-            if self.value_head {
-                config["value_head"] = json!(true);
-            }
+        if let Some(config) = self.kept(stored_type) {
             return config;
         }
         let dense = match self.family {
@@ -331,16 +276,33 @@ impl ModelFields {
         config
     }
 
-    /// The configuration that it was read from, where that describes it but for a value head.
-    fn kept(&self) -> Option<Value> {
-        let config: Value = serde_json::from_str(self.config.as_ref()?).ok()?;
+    /// The configuration that it was read from, where that describes it but for a value head and the type
+    /// in which numbers are stored.
+    fn kept(&self, stored_type: Option<&str>) -> Option<Value> {
+        let mut config: Value = serde_json::from_str(self.config.as_ref()?).ok()?;
         let read = Self::from_config(&config).ok()?;
         let own = Self {
             value_head: read.value_head,
             config: read.config.clone(),
             ..self.clone()
         };
-        (own == read).then_some(config)
+        if own != read {
+            return None;
+        }
+        if let Some(stored_type) = stored_type {
+            let there = ["dtype", "torch_dtype"].into_iter();
+            let mut keys: Vec<&str> = there.filter(|key| config.get(key).is_some()).collect();
+            if keys.is_empty() {
+                keys.push("torch_dtype");
+            }
+            for key in keys {
+                config[key] = json!(stored_type);
+            }
+        }
+        if self.value_head != read.value_head {
+            config["value_head"] = json!(self.value_head);
+        }
+        Some(config)
     }
 
     /// Checks what later arithmetic relies on.
@@ -411,6 +373,53 @@ impl Defaults {
             kv_heads,
             head_width: (family == Family::Qwen3).then_some(128),
         }
+    }
+}
+
+/// The family, and the feed-forward part of its layers.
+fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
+    let quantised = said.get("quantization_config");
+    if let Some(method) = quantised.map(|it| it.get("quant_method").unwrap_or(it)) {
+        return Err(format!("weights quantised by {method}"));
+    }
+    let writes = |name: &str| {
+        let ends = ["ForCausalLM", "LMHeadModel", "Model"];
+        ends.iter().any(|end| name.ends_with(end))
+    };
+    let architecture = said.0["architectures"][0].as_str();
+    if let Some(other) = architecture.filter(|name| !writes(name)) {
+        return Err(format!("architecture `{other}`, which predicts no tokens,"));
+    }
+    let model_type = said.0.get("model_type").and_then(Value::as_str);
+    let own = model_type.ok_or("configuration without `model_type`")?;
+    let family = match own {
+        "llama" => Family::Llama,
+        "mistral" => Family::Mistral,
+        "qwen2" => Family::Qwen2,
+        "qwen3" => Family::Qwen3,
+        _ => match LayerBlock::read(own, said.0) {
+            Some(block) => return Ok((Family::Llama, block?)),
+            None => {
+                return Err(format!(
+                    "model type `{own}` (llama, mistral, mixtral, qwen2, qwen3 are)"
+                ));
+            }
+        },
+    };
+    Ok((family, LayerBlock::default()))
+}
+
+/// Biases before and behind attention.
+fn biases(said: Said<'_>, family: Family, mixture: bool) -> Result<(bool, bool), String> {
+    if said.flag("mlp_bias")? {
+        return Err("`mlp_bias`".to_owned());
+    }
+    let biased = said.flag("attention_bias")?;
+    match family {
+        Family::Qwen2 => Ok((true, false)),
+        Family::Llama | Family::Qwen3 if !mixture => Ok((biased, biased)),
+        _ if biased => Err("`attention_bias`".to_owned()),
+        _ => Ok((false, false)),
     }
 }
 

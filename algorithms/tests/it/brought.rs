@@ -109,9 +109,8 @@ fn wrong(case: &ModelCase, refusal: Option<&[&str]>) -> Option<String> {
     let folder = Folder::of("models", &case.name);
     let (tokenizer, model) = (tokenizer(folder.path()), model(folder.path()));
     if let Some(words) = refusal {
-        let error = match (&tokenizer, &model) {
-            (Err(error), _) | (_, Err(error)) => error,
-            _ => return Some("it is taken".into()),
+        let ((Err(error), _) | (_, Err(error))) = (&tokenizer, &model) else {
+            return Some("it is taken".into());
         };
         let lacks = words.iter().find(|word| !error.contains(**word));
         return lacks.map(|word| format!("`{word}` is not in: {error}"));

@@ -222,6 +222,106 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
+/// Tokens beside those of a vocabulary, and their ids.
+#[derive(Default)]
+struct AddedTokens {
+    list: Vec<Value>,
+    ids: BTreeMap<String, u32>,
+}
+
+impl AddedTokens {
+    fn push(&mut self, content: &str, id: u32, token: Value) {
+        self.list.push(token);
+        self.ids.insert(content.to_owned(), id);
+    }
+
+    /// Those of `tokenizer.json`.
+    fn listed(json: &Map<String, Value>) -> Result<Self, TokenizerError> {
+        let list = match json.get("added_tokens") {
+            None | Some(Value::Null) => return Ok(Self::default()),
+            Some(Value::Array(list)) => list,
+            Some(_) => {
+                let what = format!("{TOKENIZER}: `added_tokens` is no list");
+                return Err(description(what));
+            }
+        };
+        let mut all = Self::default();
+        for token in list {
+            let id = token["id"].as_u64().and_then(|id| u32::try_from(id).ok());
+            let (Some(id), Some(content)) = (id, token["content"].as_str()) else {
+                let what = format!("{TOKENIZER}: `added_tokens` has {token}");
+                return Err(description(what));
+            };
+            all.push(content, id, token.clone());
+        }
+        Ok(all)
+    }
+
+    /// Those of `added_tokens_decoder` that are not there.
+    fn extend_by_settings(&mut self, config: &Map<String, Value>) -> Result<(), TokenizerError> {
+        let more = config.get("added_tokens_decoder");
+        for (id, token) in more.and_then(Value::as_object).into_iter().flatten() {
+            let content = token.get("content").and_then(Value::as_str);
+            let (Ok(id), Some(content)) = (id.parse::<u32>(), content) else {
+                let what = format!("{CONFIG}: `added_tokens_decoder` has {id}: {token}");
+                return Err(description(what));
+            };
+            if self.ids.contains_key(content) {
+                continue;
+            }
+            let flag = |key: &str| token.get(key) == Some(&Value::Bool(true));
+            let special = flag("special");
+            let normalized = token.get("normalized").and_then(Value::as_bool);
+            let token = json!({
+                "id": id, "content": content, "special": special, "lstrip": flag("lstrip"),
+                "rstrip": flag("rstrip"), "single_word": flag("single_word"),
+                "normalized": normalized.unwrap_or(!special),
+            });
+            self.push(content, id, token);
+        }
+        Ok(())
+    }
+
+    /// Those of `added_tokens.json` that are not there.
+    fn extend_by_list(&mut self, added: &Map<String, Value>) -> Result<(), TokenizerError> {
+        for (content, id) in added {
+            let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+                let what = format!("{ADDED}: {content:?} has the id {id}");
+                return Err(description(what));
+            };
+            if !self.ids.contains_key(content) {
+                let token = json!({
+                    "id": id, "content": content, "special": false, "lstrip": false,
+                    "rstrip": false, "single_word": false, "normalized": true,
+                });
+                self.push(content, id, token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each its id: those that a vocabulary does not have would be numbered in turn.
+    fn enter(&self, vocabulary: &mut Map<String, Value>) -> Result<(), TokenizerError> {
+        let ids: HashMap<u64, &str> = vocabulary
+            .iter()
+            .filter_map(|(token, id)| Some((id.as_u64()?, token.as_str())))
+            .collect();
+        for (content, id) in &self.ids {
+            if let Some(other) = ids.get(&u64::from(*id)).filter(|other| *other != content) {
+                return Err(description(format!(
+                    "the added token {content:?} is to have the id {id}, which {other:?} has"
+                )));
+            }
+        }
+        for (content, id) in &self.ids {
+            if !vocabulary.contains_key(content) {
+                vocabulary.insert(content.clone(), (*id).into());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Puts tokens that other files add behind those of `tokenizer.json`, and gives all added ones the
 /// ids that they are to have.
 fn add_tokens(
@@ -229,91 +329,16 @@ fn add_tokens(
     config: &Map<String, Value>,
     added: &Map<String, Value>,
 ) -> Result<BTreeMap<String, u32>, TokenizerError> {
-    let list = match json.get("added_tokens") {
-        None | Some(Value::Null) => vec![],
-        Some(Value::Array(list)) => list.clone(),
-        Some(_) => {
-            return Err(description(format!(
-                "{TOKENIZER}: `added_tokens` is no list"
-            )));
-        }
-    };
-    let mut all = BTreeMap::new();
-    let mut tokens = vec![];
-    for token in list {
-        let id = token["id"].as_u64().and_then(|id| u32::try_from(id).ok());
-        let (Some(id), Some(content)) = (id, token["content"].as_str()) else {
-            let what = format!("{TOKENIZER}: `added_tokens` has {token}");
-            return Err(description(what));
-        };
-        all.insert(content.to_owned(), id);
-        tokens.push(token);
-    }
-    let known = |content: &str, all: &BTreeMap<String, u32>| all.contains_key(content);
-    if let Some(more) = config
-        .get("added_tokens_decoder")
-        .and_then(Value::as_object)
-    {
-        for (id, token) in more {
-            let content = token.get("content").and_then(Value::as_str);
-            let (Ok(id), Some(content)) = (id.parse::<u32>(), content) else {
-                let what = format!("{CONFIG}: `added_tokens_decoder` has {id}: {token}");
-                return Err(description(what));
-            };
-            if known(content, &all) {
-                continue;
-            }
-            let flag = |key: &str| token.get(key) == Some(&Value::Bool(true));
-            let special = flag("special");
-            tokens.push(json!({
-                "id": id, "content": content, "special": special, "lstrip": flag("lstrip"),
-                "rstrip": flag("rstrip"), "single_word": flag("single_word"),
-                "normalized": token.get("normalized").and_then(Value::as_bool).unwrap_or(!special),
-            }));
-            all.insert(content.to_owned(), id);
-        }
-    }
-    for (content, id) in added {
-        let Some(id) = id.as_u64().and_then(|id| u32::try_from(id).ok()) else {
-            return Err(description(format!("{ADDED}: {content:?} has the id {id}")));
-        };
-        if !known(content, &all) {
-            tokens.push(json!({
-                "id": id, "content": content, "special": false, "lstrip": false, "rstrip": false,
-                "single_word": false, "normalized": true,
-            }));
-            all.insert(content.clone(), id);
-        }
-    }
-    let vocabulary = json.get("model").and_then(|model| model.get("vocab"));
+    let mut all = AddedTokens::listed(json)?;
+    all.extend_by_settings(config)?;
+    all.extend_by_list(added)?;
+    let vocabulary = json.get_mut("model").and_then(|it| it.get_mut("vocab"));
     if let Some(Value::Object(vocabulary)) = vocabulary {
-        let ids: HashMap<u64, &str> = vocabulary
-            .iter()
-            .filter_map(|(token, id)| Some((id.as_u64()?, token.as_str())))
-            .collect();
-        let taken = all.iter().find_map(|(content, id)| {
-            let other = ids.get(&u64::from(*id))?;
-            (content != other).then(|| (content, *id, (*other).to_owned()))
-        });
-        if let Some((content, id, other)) = taken {
-            return Err(description(format!(
-                "the added token {content:?} is to have the id {id}, which {other:?} has"
-            )));
-        }
+        all.enter(vocabulary)?;
     }
-    // Ids are given in turn, from the end of the vocabulary on, to tokens that it does not have.
-    tokens.sort_by_key(|token| token["id"].as_u64());
-    if let Some(Value::Object(vocabulary)) =
-        json.get_mut("model").and_then(|it| it.get_mut("vocab"))
-    {
-        for (content, id) in &all {
-            if !vocabulary.contains_key(content) {
-                vocabulary.insert(content.clone(), (*id).into());
-            }
-        }
-    }
-    json.insert("added_tokens".into(), Value::Array(tokens));
-    Ok(all)
+    all.list.sort_by_key(|token| token["id"].as_u64());
+    json.insert("added_tokens".into(), Value::Array(all.list));
+    Ok(all.ids)
 }
 
 /// `eos_token_id`: a number, or several.

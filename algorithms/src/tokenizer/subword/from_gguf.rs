@@ -43,31 +43,7 @@ pub(super) fn spec(gguf: &Gguf) -> Result<SubwordSpec, TokenizerError> {
         }
         None => return Err(absent("tokenizer.ggml.model")),
     };
-    let types = gguf.integers("tokenizer.ggml.token_type");
-    let types = types.unwrap_or_default();
-    let added: Vec<Value> = (0_u32..)
-        .zip(tokens.iter().zip(types))
-        .filter(|(_, (_, kind))| matches!(*kind, TYPE_CONTROL | TYPE_USER_DEFINED))
-        .map(|(id, (content, kind))| {
-            json!({
-                "id": id, "content": content, "special": kind == TYPE_CONTROL,
-                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-            })
-        })
-        .collect();
-    let id = |key: &str| match gguf.metadata().get(key) {
-        None => Ok(None),
-        Some(GgufValue::Integer(id)) => match usize::try_from(*id) {
-            Ok(id) if id < tokens.len() => Ok(Some(id)),
-            // Some converters write that for a token that there is none of.
-            _ if *id < 0 || *id == i128::from(u32::MAX) => Ok(None),
-            _ => Err(TokenizerError::Token {
-                token: u32::try_from(*id).unwrap_or(u32::MAX),
-                vocabulary: tokens.len(),
-            }),
-        },
-        Some(_) => Err(absent(key)),
-    };
+    let id = |key: &str| token(gguf, key, tokens.len());
     let eos = id(EOS)?.ok_or_else(|| absent(EOS))?;
     let bos = id("tokenizer.ggml.bos_token_id")?;
     let pad = id("tokenizer.ggml.padding_token_id")?;
@@ -84,7 +60,7 @@ pub(super) fn spec(gguf: &Gguf) -> Result<SubwordSpec, TokenizerError> {
     let adds_eos = adds("tokenizer.ggml.add_eos_token", false)?;
     let json = json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": kind.normalizer,
-        "added_tokens": added, "pre_tokenizer": kind.pre_tokenizer,
+        "added_tokens": added(gguf, &tokens), "pre_tokenizer": kind.pre_tokenizer,
         "post_processor": around(
             bos.filter(|_| adds_bos).map(|id| (tokens[id], id)),
             adds_eos.then(|| (tokens[eos], eos)),
@@ -115,6 +91,39 @@ pub(super) fn spec(gguf: &Gguf) -> Result<SubwordSpec, TokenizerError> {
         files,
         ends: vec![],
     })
+}
+
+/// Tokens that are never made by merges.
+fn added(gguf: &Gguf, tokens: &[&str]) -> Vec<Value> {
+    let types = gguf.integers("tokenizer.ggml.token_type");
+    let typed = tokens.iter().zip(types.unwrap_or_default());
+    (0_u32..)
+        .zip(typed)
+        .filter(|(_, (_, kind))| matches!(*kind, TYPE_CONTROL | TYPE_USER_DEFINED))
+        .map(|(id, (content, kind))| {
+            json!({
+                "id": id, "content": content, "special": kind == TYPE_CONTROL,
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            })
+        })
+        .collect()
+}
+
+/// The token that a key names, where it names one.
+fn token(gguf: &Gguf, key: &str, vocabulary: usize) -> Result<Option<usize>, TokenizerError> {
+    match gguf.metadata().get(key) {
+        None => Ok(None),
+        Some(GgufValue::Integer(id)) => match usize::try_from(*id) {
+            Ok(id) if id < vocabulary => Ok(Some(id)),
+            // Some converters write that for a token that there is none of.
+            _ if *id < 0 || *id == i128::from(u32::MAX) => Ok(None),
+            _ => Err(TokenizerError::Token {
+                token: u32::try_from(*id).unwrap_or(u32::MAX),
+                vocabulary,
+            }),
+        },
+        Some(_) => Err(absent(key)),
+    }
 }
 
 /// The post-processor that puts these tokens around a text.
