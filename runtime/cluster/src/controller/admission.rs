@@ -41,6 +41,8 @@ pub(super) struct Room<'a> {
     holders: Vec<Holder>,
     first: Option<Promise>,
     looks: usize,
+    /// Set when a job went ahead of the promise.
+    let_ahead: bool,
 }
 
 /// A job that holds a part of the room.
@@ -119,6 +121,7 @@ impl<'a> Room<'a> {
             holders,
             first: None,
             looks: 0,
+            let_ahead: false,
         }
     }
 
@@ -176,6 +179,17 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// Forgets the promise where jobs went ahead of it, and returns true then: with what these hold it may
+    /// be of other places, never of later ones, and leave room for more. Those that wait are to be asked
+    /// about again.
+    pub(super) fn look_again(&mut self) -> bool {
+        let again = std::mem::take(&mut self.let_ahead);
+        if again {
+            self.first = None;
+        }
+        again
+    }
+
     /// Returns true where a job that begins now is over when the promise is due.
     fn ends_before(&self, job: &Job, first: &Promise) -> bool {
         job.spec.time_limit_s.is_some() && end_if_begun(job, self.now) <= first.at
@@ -208,6 +222,7 @@ impl<'a> Room<'a> {
             job: job.id,
         });
         if let Some(first) = &mut self.first {
+            self.let_ahead = true;
             first.spare = spare(&self.view, first.job, &first.plan, &first.after);
         }
     }

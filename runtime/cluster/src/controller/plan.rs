@@ -231,7 +231,15 @@ fn judge<'a>(
         let verdict = load.place(job, rules, room.as_mut());
         (job, verdict)
     });
-    let judged = judged.collect();
+    let mut judged: Vec<Verdict<'_>> = judged.collect();
+    // To the end, so that the next look finds no more where nothing has changed.
+    while room.as_mut().is_some_and(Room::look_again) {
+        for (job, verdict) in &mut judged {
+            if matches!(verdict, Err(Obstacle::Room)) {
+                *verdict = load.place(job, rules, room.as_mut());
+            }
+        }
+    }
     (room, judged)
 }
 
