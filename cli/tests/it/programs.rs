@@ -566,8 +566,6 @@ fn a_full_disk_refuses_what_has_no_room_keeps_none_of_it_and_tells_what_it_lost(
         .status();
     fs::write(&go, "").unwrap();
     on_disk(&["wait", "j2"]);
-    // Somebody makes room.
-    fs::remove_file(disk.join("fill")).unwrap();
     let logs = on_disk(&["logs", "j2"]);
     let kept = text(&logs.stdout).lines().count();
     let told = text(&logs.stderr);

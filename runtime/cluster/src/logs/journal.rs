@@ -22,8 +22,11 @@ use crate::unix::Unix;
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
-    /// Oldest first; there is always one.
+    /// Oldest first.
     segments: Vec<Segment>,
+    /// The number of a last segment whose head is still to be written, which the next lines do: reading
+    /// needs no room on the disk.
+    headless: Option<u64>,
     /// The next number of each source.
     ends: BTreeMap<LineSource, u64>,
     /// The last segment.
@@ -105,6 +108,7 @@ impl Journal {
         let mut journal = Self {
             folder: folder.to_owned(),
             segments,
+            headless: None,
             ends,
             file,
             bytes,
@@ -115,13 +119,16 @@ impl Journal {
             // It is new, or its head was not written to its end.
             journal.segments.pop();
             journal.earliest = before;
-            journal.begin(last)?;
+            journal.headless = Some(last);
         }
         Ok(journal)
     }
 
     /// Adds lines. Those that are here already, or come before one that is, are left out.
     pub(super) fn append(&mut self, lines: &[LogLine], limits: &LogLimits) -> io::Result<()> {
+        if let Some(number) = self.headless.take() {
+            self.begin(number)?;
+        }
         let mut text = vec![];
         for line in lines {
             let end = self.ends.get(&line.source()).copied().unwrap_or(0);
@@ -172,7 +179,8 @@ impl Journal {
         }
         for (at, segment) in self.segments.iter().enumerate() {
             let next = self.segments.get(at + 1);
-            let bytes = if next.is_some() { u64::MAX } else { self.bytes };
+            let is_whole = next.is_some() || self.headless.is_some();
+            let bytes = if is_whole { u64::MAX } else { self.bytes };
             let earliest = match next {
                 None => self.earliest,
                 Some(next) => next.head.as_ref().map_or(Unix(0), |head| head.earliest),
