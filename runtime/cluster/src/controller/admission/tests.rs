@@ -393,8 +393,12 @@ fn the_dead_hold_nothing() {
     assert!(world.runs(gang));
     let next = world.submit(gpus(1, 2), 0, None);
     assert_eq!(world.look(), []);
-    // Back with what it had, it would be the job's again; so it comes as another machine.
-    world.up(other, 2, 8, 16, 2);
+    // Back with what it had, the job that goes on has its part again, and nobody else.
+    world.up(other, 2, 4, 16, 2);
+    assert_eq!(world.look(), []);
+    // Back as another machine, nothing of it is the job's.
+    world.lose(other);
+    world.up(other, 3, 8, 16, 2);
     assert_eq!(world.look(), [next]);
     // The node of its driver: the try is over, and another waits for all that it asks for.
     world.lose(&driver);
