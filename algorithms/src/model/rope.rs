@@ -204,6 +204,12 @@ impl RopeScaling {
     /// Reads `rope_parameters`, or `rope_scaling` of older files. `context` is `max_position_embeddings`.
     pub(crate) fn read(config: &Value, context: usize) -> Result<Self, String> {
         let of = |key: &str| config.get(key).filter(|found| !found.is_null());
+        // Some files have fields of the scaling beside it.
+        let beside = Said {
+            key: "config.json",
+            said: config,
+        };
+        beside.turns_whole_heads()?;
         // Older files have the scaling apart, and newer ones may still.
         let (key, said) = match (of("rope_scaling"), of("rope_parameters")) {
             (Some(scaling), _) => ("rope_scaling", scaling),
@@ -214,21 +220,12 @@ impl RopeScaling {
             return Err(format!("`{key}` of {said}"));
         }
         let said = Said { key, said };
-        if let Some(part) = said.number("partial_rotary_factor")?
-            && part != 1.0
-        {
-            return Err(format!("rotation of a part of each head ({part})"));
-        }
+        said.turns_whole_heads()?;
         let kind = match said.get("rope_type").or_else(|| said.get("type")) {
             None => "default",
             Some(kind) => kind
                 .as_str()
                 .ok_or_else(|| said.strange("rope_type", kind))?,
-        };
-        // Some files have the first length beside the scaling.
-        let beside = Said {
-            key: "config.json",
-            said: config,
         };
         let original = match said.length(ORIGINAL)? {
             Some(original) => original,
@@ -325,6 +322,13 @@ impl<'a> Said<'a> {
     fn needed(self, name: &str) -> Result<f64, String> {
         let number = self.number(name)?;
         number.ok_or_else(|| format!("`{}` without `{name}`", self.key))
+    }
+
+    fn turns_whole_heads(self) -> Result<(), String> {
+        match self.number("partial_rotary_factor")? {
+            Some(part) if part != 1.0 => Err(format!("rotation of a part of each head ({part})")),
+            _ => Ok(()),
+        }
     }
 
     /// Tokens.

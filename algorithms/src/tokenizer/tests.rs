@@ -387,7 +387,19 @@ fn a_bad_description_is_refused() {
         let error = refused(&bytes_json(), &[(name, text)]);
         assert!(error.contains(why), "{text}: {error}");
     }
-    // The id of another token, and one far away.
+    // What two files say otherwise is told.
+    let spaced = (
+        config,
+        r#"{"add_prefix_space": true, "eos_token": "<|im_end|>"}"#,
+    );
+    let spaced = spec(bytes_json(), vec![], &[spaced]);
+    let spaced = Tokenizer::new(TokenizerSpec::Subword(spaced)).unwrap();
+    assert!(
+        spaced.notes()[0].starts_with("`add_prefix_space` is true"),
+        "{:?}",
+        spaced.notes()
+    );
+    // The id of another token.
     let error = refused(
         &bytes_json(),
         &[eos, ("added_tokens.json", r#"{"<x>": 5}"#)],

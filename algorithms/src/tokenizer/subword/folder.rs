@@ -124,13 +124,7 @@ impl Described {
             .then(|| [adds_bos == Some(true), adds_eos == Some(true)]);
         let bpe = json.get("model").and_then(|model| model.get("type")) == Some(&json!("BPE"));
         let cleans_up = flag("clean_up_tokenization_spaces")? == Some(true);
-        for (key, word) in [("truncation", "truncated"), ("padding", "padded")] {
-            if json.get(key).is_some_and(|found| !found.is_null()) {
-                notes.push(format!(
-                    "{TOKENIZER} has `{key}`, which is for batches that ask for it: texts are not {word}"
-                ));
-            }
-        }
+        notes.extend(unfollowed(&json, flag("add_prefix_space")?));
         Ok(Self {
             json: Value::Object(json).to_string(),
             ids,
@@ -146,6 +140,38 @@ impl Described {
             notes,
         })
     }
+}
+
+/// Notes of what the files say and is not followed.
+fn unfollowed(json: &Map<String, Value>, spaced: Option<bool>) -> Vec<String> {
+    let mut notes = vec![];
+    for (key, word) in [("truncation", "truncated"), ("padding", "padded")] {
+        if json.get(key).is_some_and(|found| !found.is_null()) {
+            notes.push(format!(
+                "{TOKENIZER} has `{key}`, which is for batches that ask for it: texts are not {word}"
+            ));
+        }
+    }
+    let own = json.get("pre_tokenizer").and_then(prefix_space);
+    if let (Some(spaced), Some(own)) = (spaced, own)
+        && spaced != own
+    {
+        notes.push(format!(
+            "`add_prefix_space` is {spaced} in {CONFIG} and {own} in {TOKENIZER}, which counts"
+        ));
+    }
+    notes
+}
+
+/// True where a pre-tokenizer, or one of its parts, puts a space before a text; nothing where none can.
+fn prefix_space(pre_tokenizer: &Value) -> Option<bool> {
+    let own = pre_tokenizer
+        .get("add_prefix_space")
+        .and_then(Value::as_bool);
+    own.or_else(|| {
+        let parts = pre_tokenizer.get("pretokenizers")?.as_array()?;
+        parts.iter().find_map(prefix_space)
+    })
 }
 
 /// The template that counts: that in a file of its own, else the one among the settings.

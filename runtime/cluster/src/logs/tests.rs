@@ -412,22 +412,22 @@ proptest! {
 fn to_read_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join(JOB.to_string());
-    std::fs::create_dir(&place).unwrap();
+    fs::create_dir(&place).unwrap();
     // A head that found no room, or was written in part.
     let segment = place.join(format!("{:016x}.log", 0));
-    std::fs::write(&segment, "").unwrap();
+    fs::write(&segment, "").unwrap();
     let logs = Logs::open(folder.path(), limits(4, 8)).unwrap();
     assert_eq!(all(&logs, JOB), [0; 0]);
     assert_eq!(end(&logs, JOB), 0);
-    assert_eq!(std::fs::metadata(&segment).unwrap().len(), 0);
+    assert_eq!(fs::metadata(&segment).unwrap().len(), 0);
     logs.append(JOB, &numbered(0..6)).unwrap();
     drop(logs);
     // The same of a segment behind others.
     let next = place.join(format!("{:016x}.log", 9));
-    std::fs::write(&next, "{\"ends\":").unwrap();
+    fs::write(&next, "{\"ends\":").unwrap();
     let logs = Logs::open(folder.path(), limits(4, 8)).unwrap();
     assert_eq!(all(&logs, JOB), (0..6).collect::<Vec<_>>());
-    assert_eq!(std::fs::metadata(&next).unwrap().len(), 0);
+    assert_eq!(fs::metadata(&next).unwrap().len(), 0);
     logs.append(JOB, &numbered(4..9)).unwrap();
     drop(logs);
     let logs = Logs::open(folder.path(), limits(4, 8)).unwrap();
