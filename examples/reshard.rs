@@ -22,6 +22,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         tied: false,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

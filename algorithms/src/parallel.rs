@@ -54,6 +54,7 @@
 //!     tied: false,
 //!     qkv_bias: false,
 //!     out_bias: false,
+//!     mlp_bias: false,
 //!     head_norms: false,
 //!     value_head: false,
 //! };

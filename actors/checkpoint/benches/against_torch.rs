@@ -460,6 +460,7 @@ async fn plans(most: usize) {
         tied: false,
         qkv_bias: true,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

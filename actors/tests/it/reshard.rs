@@ -44,6 +44,7 @@ fn llama() -> ModelSpec {
         tied: false,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

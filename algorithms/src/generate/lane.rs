@@ -205,6 +205,11 @@ impl<B: Backend> Lane<B> {
                 rows,
                 h: B::view(&m.normed, 0..n_x),
                 x: &mut m.x,
+                biases: place
+                    .block_biases
+                    .iter()
+                    .map(|it| weights.param(it))
+                    .collect(),
                 scratch: &mut m.block,
             };
             let block = config.block;

@@ -17,6 +17,8 @@ fn config() -> ModelConfig {
         head_dim: 10,
         ffn: 40,
         qkv_bias: true,
+        out_bias: true,
+        mlp_bias: true,
         ..ModelConfig::default()
     }
 }

@@ -71,7 +71,8 @@ pub(crate) trait Products<B: Backend> {
     /// The matrix of this number, for an operation that adds no adapter.
     fn param(&self, matrix: usize) -> Param;
 
-    /// `x W^T + residual` with the matrix of this number, and what its adapter adds.
+    /// `x W^T + bias + residual` with the matrix of this number and its bias, if it has one, and what its
+    /// adapter adds.
     fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var;
 }
 
@@ -84,6 +85,8 @@ pub(crate) struct StepMemory<'a, B: Backend> {
     pub(crate) h: B::View<'a>,
     /// The residual stream, to which it adds; its first rows are those of the step.
     pub(crate) x: &'a mut B::Buffer,
+    /// The biases of the matrices, in their order; none where they have none.
+    pub(crate) biases: Vec<B::View<'a>>,
     /// Buffers of [`Rule::scratch`], with room for the rows of the largest step.
     pub(crate) scratch: &'a mut [B::Buffer],
 }

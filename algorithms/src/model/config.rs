@@ -49,6 +49,8 @@ pub struct ModelConfig {
     pub qkv_bias: bool,
     /// True when the product behind attention has a bias, too (Llama with `attention_bias`).
     pub out_bias: bool,
+    /// True when the products of the feed-forward part have a bias (Llama with `mlp_bias`).
+    pub mlp_bias: bool,
     /// True when queries and keys are normed per head (Qwen3).
     pub head_norms: bool,
     /// True when there is a value head beside the output head (critics).
@@ -86,6 +88,7 @@ impl Default for ModelConfig {
             tied_head: true,
             qkv_bias: false,
             out_bias: false,
+            mlp_bias: false,
             head_norms: false,
             value_head: false,
             vision: None,
@@ -163,11 +166,15 @@ impl ModelConfig {
         self.block.check()?;
         let scaling = self.rope_scaling.check(self.head_dim);
         scaling.map_err(ConfigError::Scaling)?;
-        let biased = self.qkv_bias || self.out_bias;
+        let biased = self.qkv_bias || self.out_bias || self.mlp_bias;
         let beside = if self.block != LayerBlock::default() && (biased || self.head_norms) {
             Some("biases or norms of heads beside another block than \"mlp\"")
         } else if self.out_bias && !self.qkv_bias {
             Some("a bias behind attention and none before it")
+        } else if self.mlp_bias
+            && (self.qkv_bias != self.out_bias || self.head_norms || self.window.is_some())
+        {
+            Some("biases of the feed-forward part and another attention than Llama's")
         } else if self.out_bias && self.window.is_some() {
             Some("a bias behind attention and a window")
         } else if self.head_norms && self.qkv_bias != self.out_bias {

@@ -40,6 +40,8 @@ pub(crate) struct LayerPlaces {
     pub(crate) ffn_norm: Range<usize>,
     /// The matrices of the feed-forward part, in its order.
     pub(crate) block: Vec<Range<usize>>,
+    /// The biases behind them, where there are some.
+    pub(crate) block_biases: Vec<Range<usize>>,
 }
 
 /// Names in Hugging Face's spelling. Queries, keys and values stand together, and so do the tensors
@@ -80,6 +82,15 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         for (name, shape, _) in &block {
             push(name, shape);
         }
+        let matrices = config.block.matrices(config.widths());
+        let biased = matrices.iter().filter(|_| config.mlp_bias);
+        let block_biases = biased.map(|matrix| {
+            let names = matrix.tensors.iter();
+            let own = names.map(|name| push(&format!("{name}.bias"), &[matrix.rows]));
+            let own: Vec<Range<usize>> = own.collect();
+            own[0].start..own[own.len() - 1].end
+        });
+        let block_biases = block_biases.collect();
         layers.push(LayerPlaces {
             attention_norm,
             qkv,
@@ -88,6 +99,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             out,
             out_bias,
             block: config.block.places(config.widths(), ffn_norm.end),
+            block_biases,
             ffn_norm,
         });
     }
@@ -249,6 +261,7 @@ pub(super) fn record<B: Backend>(
             layer: i,
             matrices: &matrices,
             places: &layer.block,
+            biases: &layer.block_biases,
             adapters,
         };
         x = config
@@ -322,6 +335,7 @@ struct LayerProducts<'a, B: Backend> {
     layer: usize,
     matrices: &'a [Matrix],
     places: &'a [Range<usize>],
+    biases: &'a [Range<usize>],
     adapters: Option<&'a Adapters<B>>,
 }
 
@@ -331,8 +345,10 @@ impl<B: Backend> Products<B> for LayerProducts<'_, B> {
     }
 
     fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
+        let bias = self.biases.get(matrix);
         let extras = LinearExtras {
             residual,
+            bias: bias.map(|place| Param::new(BASE, place.clone())),
             ..Default::default()
         };
         let outputs = self.matrices[matrix].outputs();

@@ -38,6 +38,8 @@ pub struct Llama {
     /// True when the product behind attention has a bias, too.
     #[serde(default)]
     pub out_bias: bool,
+    /// True when the products of the feed-forward part have a bias.
+    pub mlp_bias: bool,
     /// True when queries and keys are normalised per head (Qwen 3).
     #[serde(default)]
     pub head_norms: bool,
@@ -131,6 +133,11 @@ impl Llama {
         }
         if self.out_bias {
             layer.push(("self_attn.o_proj.bias", vec![hidden], Cut::Whole));
+        }
+        if self.mlp_bias {
+            layer.push(("mlp.gate_proj.bias", vec![intermediate], rows(1)));
+            layer.push(("mlp.up_proj.bias", vec![intermediate], rows(1)));
+            layer.push(("mlp.down_proj.bias", vec![hidden], Cut::Whole));
         }
         let table = || vec![vocabulary, hidden];
         let embedding = if self.tied { Home::Ends } else { Home::First };

@@ -63,6 +63,8 @@ pub struct ModelFields {
     /// True when the product behind attention has a bias.
     #[serde(default)]
     pub out_bias: bool,
+    /// True when the products of the feed-forward part have a bias.
+    pub mlp_bias: bool,
     /// The number that is added to the mean square in RMS norms.
     pub norm_epsilon: f64,
     /// True when the output projection is the embedding.
@@ -134,6 +136,15 @@ impl ModelFields {
                 let name = format!("model.layers.{index}.self_attn.{name}_proj.bias");
                 shapes.push((name, vec![width]));
             }
+            let forward = [
+                ("gate", self.feed_forward),
+                ("up", self.feed_forward),
+                ("down", hidden),
+            ];
+            for (name, width) in forward.into_iter().filter(|_| self.mlp_bias) {
+                let name = format!("model.layers.{index}.mlp.{name}_proj.bias");
+                shapes.push((name, vec![width]));
+            }
         }
         shapes.push(("model.norm.weight".into(), vec![hidden]));
         if !self.tied {
@@ -193,6 +204,7 @@ impl ModelFields {
             window: window(said, family, of_mixture, layers)?,
             qkv_bias,
             out_bias,
+            mlp_bias: said.flag("mlp_bias")?,
             norm_epsilon: positive("rms_norm_eps", config.get("rms_norm_eps"))?.unwrap_or(1e-6),
             tied: said.flag("tie_word_embeddings")?,
             value_head: said.flag("value_head")?,
@@ -240,7 +252,7 @@ impl ModelFields {
             "rms_norm_eps": self.norm_epsilon,
             "hidden_act": "silu",
             "attention_bias": self.out_bias,
-            "mlp_bias": false,
+            "mlp_bias": self.mlp_bias,
             "tie_word_embeddings": self.tied,
             "value_head": self.value_head,
             "torch_dtype": stored_type.unwrap_or("float32"),
@@ -411,8 +423,8 @@ fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
 
 /// Biases before and behind attention.
 fn biases(said: Said<'_>, family: Family, mixture: bool) -> Result<(bool, bool), String> {
-    if said.flag("mlp_bias")? {
-        return Err("`mlp_bias`".to_owned());
+    if said.flag("mlp_bias")? && (family != Family::Llama || mixture) {
+        return Err("`mlp_bias` of another family than llama".to_owned());
     }
     let biased = said.flag("attention_bias")?;
     match family {

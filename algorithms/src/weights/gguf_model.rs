@@ -195,6 +195,7 @@ impl<'a> Metadata<'a> {
             window: self.window()?,
             qkv_bias: there("blk.0.attn_q.bias"),
             out_bias,
+            mlp_bias: there("blk.0.ffn_down.bias"),
             norm_epsilon: self
                 .float("attention.layer_norm_rms_epsilon")?
                 .unwrap_or(1e-5),

@@ -47,12 +47,13 @@ MODELS = {
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
         ),
     ),
-    # Biases on both sides of attention, and positions that are stretched.
+    # Biases on both sides of attention and in the feed-forward part, and positions that are stretched.
     "llama-biased": (
         LlamaForCausalLM,
         LlamaConfig(
             **SHAPE,
             attention_bias=True,
+            mlp_bias=True,
             rope_parameters={
                 "rope_type": "yarn",
                 "rope_theta": 500.0,

@@ -94,7 +94,7 @@ fn a_qwen2_computes_and_learns_as_in_pytorch() {
     check("qwen2");
 }
 
-/// Biases on both sides of attention, and positions stretched by YaRN.
+/// Biases on both sides of attention and in the feed-forward part, and positions stretched by YaRN.
 #[test]
 fn a_llama_with_biases_computes_and_learns_as_in_pytorch() {
     check("llama-biased");

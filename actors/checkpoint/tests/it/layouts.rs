@@ -163,6 +163,7 @@ fn llama() -> Llama {
         tied: true,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     }

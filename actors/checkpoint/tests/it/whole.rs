@@ -335,6 +335,7 @@ fn llama() -> Vec<Known> {
         tied: false,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

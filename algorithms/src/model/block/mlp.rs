@@ -80,17 +80,25 @@ impl Rule for Mlp {
             rows,
             h,
             x,
+            biases,
             scratch,
         } = memory;
+        let mut biases = biases.into_iter();
         let [gate_up, gated] = scratch else {
             panic!("two buffers of scratch memory")
         };
         let (n_x, n_ffn) = (rows * dim, rows * ffn);
         let dst = B::view_mut(gate_up, 0..2 * n_ffn);
         backend.packed_linear(h, &packed[GATE_UP], dst, Store::Set);
+        if let Some(bias) = biases.next() {
+            backend.add_bias(bias, B::view_mut(gate_up, 0..2 * n_ffn));
+        }
         let dst = B::view_mut(gated, 0..n_ffn);
         backend.swiglu(ffn, B::view(gate_up, 0..2 * n_ffn), dst);
-        let (gated, x) = (B::view(gated, 0..n_ffn), B::view_mut(x, 0..n_x));
-        backend.packed_linear(gated, &packed[DOWN], x, Store::Add);
+        let (gated, dst) = (B::view(gated, 0..n_ffn), B::view_mut(x, 0..n_x));
+        backend.packed_linear(gated, &packed[DOWN], dst, Store::Add);
+        if let Some(bias) = biases.next() {
+            backend.add_bias(bias, B::view_mut(x, 0..n_x));
+        }
     }
 }

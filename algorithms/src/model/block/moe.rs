@@ -189,6 +189,7 @@ impl Rule for Moe {
             h,
             x,
             scratch,
+            ..
         } = memory;
         let [logits, by_row, weights, taken, both, gated] = scratch else {
             panic!("six buffers of scratch memory")

@@ -128,6 +128,7 @@ impl Case {
             rows: rows.len(),
             h: B::view(&h, 0..own.len()),
             x: &mut x,
+            biases: vec![],
             scratch: &mut scratch,
         };
         self.block.step(backend, self.widths, &packed, memory);

@@ -19,6 +19,7 @@ fn llama() -> Llama {
         tied: false,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     }
@@ -71,6 +72,7 @@ fn tensors_are_those_of_model_files() {
                 window: None,
                 qkv_bias: family == Family::Qwen2,
                 out_bias: false,
+                mlp_bias: false,
                 config: None,
             };
             let spec = model.spec().unwrap();

@@ -232,6 +232,7 @@ fn a_model_of_72_billion_parameters_is_counted_to_the_byte() {
         tied: false,
         qkv_bias: true,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

@@ -110,6 +110,7 @@ fn family(fields: &ModelFields) -> String {
     let with = [
         (fields.qkv_bias, "biases before attention"),
         (fields.out_bias, "a bias behind it"),
+        (fields.mlp_bias, "biases of the feed-forward part"),
         (fields.head_norms(), "norms of heads"),
         (fields.tied, "the embedding as head"),
         (fields.value_head, "a value head"),

@@ -48,6 +48,7 @@ fn llama() -> Llama {
         tied: false,
         qkv_bias: true,
         out_bias: false,
+        mlp_bias: false,
         head_norms: true,
         value_head: true,
     }
