@@ -133,6 +133,7 @@ async fn story(system: System) -> anyhow::Result<()> {
         spec: steps(),
         mesh: Mesh::new([(DP, 2), (CP, 2), (TP, 2)])?,
         state: None,
+        earlier: BTreeMap::new(),
         loaders: Loaders {
             sources: Some(vec![vec![0], vec![0], vec![1]]),
             scaling: None,

@@ -23,6 +23,7 @@
 #![allow(clippy::disallowed_methods, reason = "it measures time as it is")]
 
 use odeon_mesh::{DP, Mesh};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -298,6 +299,7 @@ fn plan(
         spec,
         mesh: Mesh::new([(DP, 1)]).unwrap(),
         state: None,
+        earlier: BTreeMap::new(),
         loaders,
         constructors: Constructors {
             count: 1,

@@ -170,6 +170,7 @@ async fn barren(spec: &SourceSpec, opening: &Opening) -> PlaneError {
     PlaneError::Source(LoadFault {
         source_name: spec.name.clone(),
         detail: why,
+        differs: None,
     })
 }
 
@@ -177,5 +178,6 @@ fn fault(spec: &SourceSpec, error: &SourceError) -> PlaneError {
     PlaneError::Source(LoadFault {
         source_name: spec.name.clone(),
         detail: error.to_string(),
+        differs: None,
     })
 }

@@ -28,7 +28,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use self::shelf::{Ended, Shelf};
 use crate::plan::{CellMeta, CellName};
 use crate::sample::{SampleId, SourceNumber};
-use crate::source::{Cell, FileState, LeftOut, SourceSpec};
+use crate::source::{Cell, Earlier, FileState, LeftOut, SourceSpec};
 
 /// The arguments of a loader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ pub struct LoaderArgs {
     pub name: String,
     /// All sources of the run, by their numbers. One is opened when a cell of it is first wanted.
     pub sources: Vec<SourceSpec>,
+    /// Each of them as it was before more came, as far as it was read before; nothing of the others.
+    pub earlier: Vec<Vec<Earlier>>,
     /// Hashes of these sources when the run began, so that a source is not another one for whoever
     /// opens it later. Nobody knows them yet while sources are surveyed.
     pub identities: Vec<[u8; 32]>,
@@ -60,6 +62,8 @@ pub struct LoadFault {
     pub source_name: String,
     /// The fault: the file, the place in it, and what to do.
     pub detail: String,
+    /// Set where what was read of the source before is not there any more: how it differs.
+    pub differs: Option<String>,
 }
 
 /// The cells that a loader should have, those that are needed first at the front. It drops all
@@ -77,6 +81,8 @@ pub struct Hold {
 pub struct Survey {
     /// Which source.
     pub source: SourceNumber,
+    /// Looks at it as if nothing was read of it before.
+    pub anew: bool,
 }
 
 /// See [`Survey`].
@@ -85,6 +91,8 @@ pub struct Survey {
 pub struct Surveyed {
     /// Cells of each pass over it.
     pub cells: u32,
+    /// Those of them that there were before more came.
+    pub cells_before: u32,
     /// A hash of what is in it, as far as sizes and indices tell.
     pub identity: [u8; 32],
     /// Files of it, and ends of files, that are not read.
@@ -283,14 +291,18 @@ impl ShadowLoader {
 }
 
 fn survey_of(shelf: &mut Shelf, survey: &Survey) -> Later<Result<Surveyed, LoadFault>> {
-    let (open, fault) = (shelf.open(survey.source), shelf.fault_of());
     let number = survey.source;
+    if survey.anew {
+        shelf.forget(number);
+    }
+    let (open, fault) = (shelf.open(number), shelf.fault_of());
     Later::new(async move {
         let source = open.await?;
         let checked = source.check_records();
         checked.map_err(|error| fault(number, error.to_string()))?;
         Ok(Surveyed {
             cells: source.cells(),
+            cells_before: source.cells_before(),
             identity: source.identity(),
             left_out: source.left_out().clone(),
             files: source.file_states(),

@@ -21,14 +21,13 @@ use odeon::{
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
-pub use self::found::{Changed, SourceLeftOut};
-use self::found::{Found, changes};
+pub use self::found::{Change, Changed, SourceLeftOut};
+use self::found::{Found, Surveyed, survey, take_up};
 use crate::client::Supply;
 use crate::constructor::{ConstructorArgs, ConstructorCounts, CountBuilt, DataConstructor};
 use crate::ledger::{Committed, CountLedger, Ledger, LedgerCounts};
 use crate::loader::{
-    CountLoaded, LoadFault, LoaderArgs, LoaderCounts, Measure, Measured, ShadowLoader,
-    SourceLoader, SourceWork, Survey,
+    CountLoaded, LoadFault, LoaderArgs, LoaderCounts, ShadowLoader, SourceLoader, SourceWork,
 };
 use crate::plan::{
     Dealing, FetchPlan, LoaderCaps, Look, PartitionError, PlanError, PlanSpec, PlanState, Planning,
@@ -39,7 +38,7 @@ use crate::planner::{
     StateBefore,
 };
 use crate::sample::SourceNumber;
-use crate::source::SourceSpec;
+use crate::source::{Earlier, SourceSpec};
 
 /// The settings of a data plane.
 #[derive(Clone, Debug)]
@@ -58,6 +57,9 @@ pub struct DataPlan {
     pub mesh: Mesh,
     /// Where the data goes on; from the begin of all sources without.
     pub state: Option<PlanState>,
+    /// The sources as they were before more came, by their names, for a plane that reads them as another
+    /// does that goes on: [`DataPlane::earlier`]. A state has its own.
+    pub earlier: BTreeMap<String, Vec<Earlier>>,
     /// The loaders, which read.
     pub loaders: Loaders,
     /// The constructors, which build.
@@ -104,10 +106,11 @@ impl Loaders {
 }
 
 impl DataPlan {
-    fn loader_args(&self, identities: Vec<[u8; 32]>) -> LoaderArgs {
+    fn loader_args(&self, earlier: Vec<Vec<Earlier>>, identities: Vec<[u8; 32]>) -> LoaderArgs {
         LoaderArgs {
             name: String::new(),
             sources: self.sources.clone(),
+            earlier,
             identities,
             tokenizer: self.tokenizer.clone(),
             cache: self.cache.clone(),
@@ -195,7 +198,7 @@ pub enum PlaneError {
     /// The plan cannot be carried out with these sources and ranks.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The files of a source are not those that the run has read so far.
+    /// The files of a source are not those that the run has read so far, with more behind them or not.
     #[error(
         "source `{name}` is not what it was when it was read: {what}; put the old files back, begin \
          anew with --fresh, or set `data.changed = \"go_on\"`, with which records may come twice or \
@@ -238,7 +241,6 @@ pub struct DataPlane {
     found: Vec<Found>,
     /// As much was left out of each source when it was told last.
     told: Vec<u64>,
-    changes: Vec<(String, String)>,
 }
 
 /// A source whose loaders have changed.
@@ -258,9 +260,6 @@ struct Seat {
     end: u32,
 }
 
-/// Sources are listed, and their files read once, when a run is begun for the first time.
-const SURVEY: Duration = Duration::from_secs(1800);
-
 /// Before the planner is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -276,14 +275,17 @@ impl DataPlane {
     pub async fn start(system: &System, plan: DataPlan) -> Result<Self, PlaneError> {
         let always = Restart::Permanent;
         let surveyed = survey(system, &plan).await?;
-        let changes = changes(&plan, surveyed.iter().map(|it| (&it.shape.name, &it.found)))?;
         let identities = surveyed.iter().map(|it| it.identity).collect();
         let shapes: Vec<SourceShape> = surveyed.iter().map(|it| it.shape.clone()).collect();
-        let args = plan.loader_args(identities);
+        let earlier = surveyed.iter().map(|it| it.found.earlier.clone());
+        let args = plan.loader_args(earlier.collect(), identities);
         // What cannot be planned is said before anything waits for it.
         let mut planning = match plan.state.clone() {
             None => Planning::new(plan.spec.clone(), &shapes, plan.mesh.clone())?,
-            Some(state) => Planning::at(plan.spec.clone(), &shapes, plan.mesh.clone(), state)?,
+            Some(state) => {
+                let state = take_up(state, &surveyed);
+                Planning::at(plan.spec.clone(), &shapes, plan.mesh.clone(), state)?
+            }
         };
         let (state, step) = (planning.state(), planning.step());
         let roster = match &plan.loaders.sources {
@@ -340,7 +342,6 @@ impl DataPlane {
             seen: step,
             told: vec![0; surveyed.len()],
             found: surveyed.into_iter().map(|it| it.found).collect(),
-            changes,
             plan,
             ledger,
             planner,
@@ -396,6 +397,7 @@ impl DataPlane {
         let files = sources.map(|(source, found)| (source.name.clone(), found.files.clone()));
         Ok(PlanState {
             files: files.collect(),
+            earlier: self.earlier(),
             ..state
         })
     }
@@ -668,59 +670,6 @@ pub struct PlaneCounts {
     pub shadows: Vec<LoaderCounts>,
     /// Each constructor.
     pub constructors: Vec<ConstructorCounts>,
-}
-
-/// The findings about a source.
-struct Surveyed {
-    shape: SourceShape,
-    identity: [u8; 32],
-    found: Found,
-    /// Where loaders follow from it.
-    measured: Option<Measured>,
-}
-
-/// The most actors that look at sources before there are loaders.
-const SURVEYORS_MAX: usize = 4;
-
-/// Has loaders open the sources, and ends them: what they have found is kept on disk, and those that
-/// follow are told what the sources are.
-async fn survey(system: &System, plan: &DataPlan) -> Result<Vec<Surveyed>, PlaneError> {
-    let args = plan.loader_args(vec![]);
-    let mut surveyors = vec![];
-    for nth in 0..plan.sources.len().min(SURVEYORS_MAX) {
-        let name = format!("surveyor-{nth}");
-        surveyors.push(plan.spawn::<SourceLoader>(system, &args, name).await?);
-    }
-    let asked = plan.sources.iter().zip(0..).map(async |(spec, nth)| {
-        let source = SourceNumber(nth);
-        let surveyor = surveyors[usize::from(nth) % surveyors.len()];
-        let surveyed = surveyor.ask(Survey { source }).timeout(SURVEY).await??;
-        let measured = match plan.loaders.sources {
-            None if surveyed.cells > 0 => {
-                let measure = surveyor.ask(Measure { source }).timeout(SURVEY);
-                Some(measure.await??)
-            }
-            _ => None,
-        };
-        Ok::<_, PlaneError>(Surveyed {
-            shape: SourceShape {
-                name: spec.name.clone(),
-                cells: surveyed.cells,
-            },
-            identity: surveyed.identity,
-            found: Found {
-                left_out: surveyed.left_out,
-                files: surveyed.files,
-            },
-            measured,
-        })
-    });
-    let surveyed = futures::future::try_join_all(asked).await;
-    for surveyor in surveyors {
-        // One that is gone has ended already.
-        let _ = surveyor.stop().await;
-    }
-    surveyed
 }
 
 /// The loaders that sources need, by what was measured of them and what the mixture will want.

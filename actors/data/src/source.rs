@@ -11,6 +11,10 @@
 //! its number: whoever asks for it, and however often, gets the same bytes. So a source is divided
 //! among its readers by cells, and dividing it differently changes no order.
 //!
+//! Where more files, or more records of a file, came since a run has read a source, they are cells of
+//! their own behind those that there were, and mixed with them in later epochs alone. So nothing is read
+//! twice, and nothing never.
+//!
 //! A file that is not what it was at opening is an error and never other samples. A record that cannot
 //! be read is skipped with a reason, or its cell fails, as the specification says.
 
@@ -41,7 +45,7 @@ use tokio::{sync::Semaphore, task};
 pub(crate) use self::format::{Pixels, Raw};
 pub use self::{
     fault::{SkipReason, Skipped, SourceError},
-    file_state::{FileState, difference},
+    file_state::{Earlier, FileState, difference},
     left_out::LeftOut,
     spec::{
         Captions, Compression, Csv, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad,
@@ -51,7 +55,7 @@ pub use self::{
 use self::{
     format::pictures,
     index::{Files, Index},
-    order::Cells,
+    order::{Before, Cells},
     reading::Made,
     spool::Spool,
     storage::Storage,
@@ -92,6 +96,8 @@ struct Inner {
     spec: SourceSpec,
     opening: Opening,
     storage: Storage,
+    /// As it was each time before more came, the oldest first.
+    earlier: Vec<Earlier>,
     /// The folder that its files are below.
     root: String,
     files: Files,
@@ -172,10 +178,25 @@ impl Source {
     /// # Errors
     /// [`SourceError`] when there are none, when they cannot be read, and when one is damaged and the
     /// source does not skip what is bad. Nothing is left behind but what is kept in the cache.
-    #[odeon::boxed]
     pub async fn open(
         number: SourceNumber,
         spec: &SourceSpec,
+        cx: &Opening,
+    ) -> Result<Self, SourceError> {
+        Self::open_behind(number, spec, &[], cx).await
+    }
+
+    /// The same for one that was read before, with what has come since behind that: as it was each time,
+    /// the oldest first.
+    ///
+    /// # Errors
+    /// As [`Source::open`], and [`SourceError::Differs`] where what was read is not there any more as it
+    /// was.
+    #[odeon::boxed]
+    pub async fn open_behind(
+        number: SourceNumber,
+        spec: &SourceSpec,
+        earlier: &[Earlier],
         cx: &Opening,
     ) -> Result<Self, SourceError> {
         spec.check().map_err(|reason| SourceError::Spec {
@@ -189,6 +210,7 @@ impl Source {
             spool: Spool::new(cx.cache.join("plain"), cx.spool_bytes),
             opening: cx.clone(),
             storage,
+            earlier: earlier.to_vec(),
             root: String::new(),
             files: Files::default(),
             captions: pictures::Listing::default(),
@@ -196,6 +218,7 @@ impl Source {
             index: Index::default(),
             cells: Cells {
                 blocks: 0,
+                earlier: Vec::new(),
                 part: spec.part,
                 cell_blocks: spec.cell_blocks,
                 order: spec.order,
@@ -237,9 +260,17 @@ impl Source {
         }
         let own = Arc::get_mut(&mut inner).expect("whoever scanned is done");
         own.cells.blocks = index.blocks.len() as u32;
+        let times = own.earlier.iter().zip(&index.earlier);
+        own.cells.earlier = times
+            .map(|(earlier, blocks)| Before {
+                blocks: *blocks,
+                until: earlier.until,
+            })
+            .collect();
         own.left_out.add(&index.left_out);
         own.index = index;
         own.identity = own.identify();
+        own.check_same()?;
         Ok(Self { inner })
     }
 
@@ -259,6 +290,12 @@ impl Source {
     #[must_use]
     pub fn cells(&self) -> u32 {
         self.inner.cells.count()
+    }
+
+    /// The cells of them that there were before more came; all where nothing came.
+    #[must_use]
+    pub fn cells_before(&self) -> u32 {
+        self.inner.cells.count_before()
     }
 
     /// Checks that there is something to read.

@@ -88,6 +88,15 @@ pub enum Report {
         /// The first few, with file, place and reason.
         first: Vec<String>,
     },
+    /// The files of a source have more than the run has read, which it reads behind that.
+    Grown {
+        /// Steps that were done then.
+        steps: u64,
+        /// The source.
+        source: String,
+        /// The difference between the files.
+        what: String,
+    },
     /// The files of a source are not those that the run has read, and it goes on all the same.
     Changed {
         /// Steps that were done then.

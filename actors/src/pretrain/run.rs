@@ -11,7 +11,7 @@ use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::plane::{DataPlan, DataPlane, SourceLeftOut};
+use odeon_data::plane::{Change, DataPlan, DataPlane, SourceLeftOut};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::Device;
@@ -118,18 +118,29 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut plane = DataPlane::start(system, data)
         .await
         .map_err(Failure::error)?;
-    for (source, what) in plane.changes() {
+    for (source, change) in plane.changes() {
+        let (steps, source) = (goes_on, source.to_owned());
+        let report = match change.clone() {
+            Change::Grown(what) => Report::Grown {
+                steps,
+                source,
+                what,
+            },
+            Change::Other(what) => Report::Changed {
+                steps,
+                source,
+                what,
+            },
+        };
         // A run goes on when nobody listens.
-        let _ = desk.reports.send(Report::Changed {
-            steps: goes_on,
-            source: source.clone(),
-            what: what.clone(),
-        });
+        let _ = desk.reports.send(report);
     }
     let held_out = match &plan.held_out {
         Some(held_out) => {
             let data = DataPlan {
                 mesh: mesh(1)?,
+                // So that nothing is held out that was learnt from.
+                earlier: plane.earlier(),
                 ..held_out.data.clone()
             };
             let plane = DataPlane::start(system, data).await;

@@ -1,6 +1,7 @@
 //! A pretraining run as a file.
 
 use odeon_mesh::{DP, Mesh};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -513,6 +514,7 @@ impl PretrainRecipe {
             // The run's own ranks take its place.
             mesh,
             state: None,
+            earlier: BTreeMap::new(),
             loaders: Loaders {
                 sources: loaders.map(around),
                 scaling: section.scaling,

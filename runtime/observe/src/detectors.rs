@@ -6,6 +6,7 @@ mod circles;
 mod device_memory;
 mod events_dropped;
 mod failed;
+mod left_out;
 mod link;
 mod mailbox_full;
 mod node;
@@ -41,7 +42,7 @@ pub(crate) const NODE_DOWN: &str = "node_down";
 const STRAGGLER: &str = "straggler";
 
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
@@ -52,6 +53,7 @@ const ORDER: [&str; 15] = [
     "waits_in_circle",
     STRAGGLER,
     "device_memory",
+    "data_left_out",
     "mailbox_full",
     "node_suspect",
     "slow_link",
@@ -76,6 +78,7 @@ impl Default for Detectors {
             Box::new(straggler::Stragglers),
             Box::new(slow_copy::SlowCopies),
             Box::new(device_memory::FullDevices),
+            Box::new(left_out::DataLeftOut),
             Box::new(mailbox_full::FullMailboxes),
             Box::new(link::Links),
             Box::new(events_dropped::DroppedEvents),

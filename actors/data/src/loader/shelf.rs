@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{LoadFault, LoaderArgs, LoaderCounts};
 use crate::plan::CellName;
 use crate::sample::SourceNumber;
-use crate::source::{Cell, Opening, Source};
+use crate::source::{Cell, Opening, Source, SourceError};
 
 /// A cell was made, or could not be. A loader tells itself.
 #[message(name = "data.Ended")]
@@ -90,14 +90,24 @@ impl Shelf {
                 return Err(LoadFault {
                     source_name: number.0.to_string(),
                     detail: format!("there are {} sources", args.sources.len()),
+                    differs: None,
                 });
             };
             let fault = |detail| LoadFault {
                 source_name: spec.name.clone(),
                 detail,
+                differs: None,
             };
-            let source = Source::open(number, spec, &opening).await;
-            let source = source.map_err(|error| fault(error.to_string()))?;
+            let earlier = args.earlier.get(usize::from(number.0));
+            let earlier = earlier.map_or(&[][..], Vec::as_slice);
+            let source = Source::open_behind(number, spec, earlier, &opening).await;
+            let source = source.map_err(|error| LoadFault {
+                differs: match &error {
+                    SourceError::Differs { what, .. } => Some(what.clone()),
+                    _ => None,
+                },
+                ..fault(error.to_string())
+            })?;
             match args.identities.get(usize::from(number.0)) {
                 Some(identity) if *identity != source.identity() => Err(fault(format!(
                     "{} has changed since the run began: put the old files back, or begin anew",
@@ -109,6 +119,15 @@ impl Shelf {
         let open = open.boxed().shared();
         self.sources.insert(number, open.clone());
         open
+    }
+
+    /// Takes a source for one of which nothing was read before.
+    pub(super) fn forget(&mut self, number: SourceNumber) {
+        let args = Arc::make_mut(&mut self.args);
+        if let Some(earlier) = args.earlier.get_mut(usize::from(number.0)) {
+            earlier.clear();
+        }
+        self.sources.remove(&number);
     }
 
     /// A cell that somebody waits for, made now if it was not, however full the shelf is.
@@ -163,6 +182,7 @@ impl Shelf {
                 None => number.0.to_string(),
             },
             detail,
+            differs: None,
         }
     }
 

@@ -101,6 +101,7 @@ impl Planning {
             sources: sources.iter().map(SourceState::first).collect(),
             contexts: vec![0; spec.contexts.len()],
             files: BTreeMap::new(),
+            earlier: BTreeMap::new(),
         };
         Self::at(spec, sources, mesh, state)
     }
@@ -271,6 +272,7 @@ impl Planning {
             sources: owed.map(|(reader, owed)| reader.state(*owed)).collect(),
             contexts: self.contexts.clone(),
             files: BTreeMap::new(),
+            earlier: BTreeMap::new(),
         };
         self.remember();
         Ok(plan)
@@ -557,6 +559,11 @@ impl SourceState {
             owed: 0,
             waiting: vec![],
         }
+    }
+
+    /// Returns true where a pass has ended, and nothing was read of the next.
+    pub(crate) fn is_between_passes(&self) -> bool {
+        self.epoch > 0 && self.cell == 0 && self.nth == 0
     }
 
     fn check(&self, shape: &SourceShape, number: SourceNumber) -> Result<(), PlanError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::sample::SampleMeta;
-use crate::source::FileState;
+use crate::source::{Earlier, FileState};
 
 /// All that the plans from a step on follow from, beside the spec and what cells have.
 ///
@@ -22,6 +22,10 @@ pub struct PlanState {
     /// them; who goes on compares them with what is there then.
     #[serde(default)]
     pub files: BTreeMap<String, Vec<FileState>>,
+    /// The files that each source had before more came, the oldest first, by its name; none of those to
+    /// which nothing came.
+    #[serde(default)]
+    pub earlier: BTreeMap<String, Vec<Earlier>>,
 }
 
 /// The place that reading a source has reached.

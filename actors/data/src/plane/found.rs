@@ -1,12 +1,20 @@
 //! Findings about the sources of a plane: what is left out of them, and what their files are.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use odeon::serde::{Deserialize, Serialize};
+use odeon::{Ref, System};
 
 use super::{DataPlan, DataPlane, PlaneError};
+use crate::loader::{LoadFault, Measure, Measured, SourceLoader, Survey};
+use crate::plan::{PlanState, SourceShape};
 use crate::planner::CountLeftOut;
-use crate::source::{FileState, LeftOut, difference};
+use crate::sample::SourceNumber;
+use crate::source::{Earlier, FileState, LeftOut, difference};
 
-/// The rule for a run that goes on, and whose files are not those that it has read.
+/// The rule for a run that goes on, and whose files are not those that it has read. Where all of these
+/// are there and more, it goes on with the new behind them in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde", rename_all = "snake_case")]
 pub enum Changed {
@@ -22,6 +30,19 @@ pub enum Changed {
 pub(super) struct Found {
     pub(super) left_out: LeftOut,
     pub(super) files: Vec<FileState>,
+    /// As it was each time before more came.
+    pub(super) earlier: Vec<Earlier>,
+    /// What has come, or differs, since the state was made that the plane goes on from.
+    change: Option<Change>,
+}
+
+/// The change of a source since the state was made that a plane goes on from: how its files differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// All that was read is there, and more, which is read behind it.
+    Grown(String),
+    /// It is another: what was read may come again, or never.
+    Other(String),
 }
 
 /// A source, and what was left out of it.
@@ -34,11 +55,20 @@ pub struct SourceLeftOut {
 }
 
 impl DataPlane {
-    /// The sources whose files were others when the state was made that it goes on from, and how they
-    /// differ, where the plan goes on all the same.
+    /// The sources whose files are others than when the state was made that it goes on from, by name.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, &Change)> {
+        let sources = self.plan.sources.iter().zip(&self.found);
+        sources.filter_map(|(source, found)| Some((source.name.as_str(), found.change.as_ref()?)))
+    }
+
+    /// The sources as they were before more came, by their names.
     #[must_use]
-    pub fn changes(&self) -> &[(String, String)] {
-        &self.changes
+    pub fn earlier(&self) -> BTreeMap<String, Vec<Earlier>> {
+        let sources = self.plan.sources.iter().zip(&self.found);
+        let grown = sources.filter(|(_, found)| !found.earlier.is_empty());
+        grown
+            .map(|(source, found)| (source.name.clone(), found.earlier.clone()))
+            .collect()
     }
 
     /// The account of each source of which something was left out, as far as sources were read.
@@ -85,26 +115,136 @@ impl DataPlane {
     }
 }
 
-/// Compares the files of each source with those that the state was made with.
-pub(super) fn changes<'a>(
-    plan: &DataPlan,
-    sources: impl Iterator<Item = (&'a String, &'a Found)>,
-) -> Result<Vec<(String, String)>, PlaneError> {
-    let Some(state) = &plan.state else {
-        return Ok(vec![]);
-    };
-    let changed = sources.filter_map(|(name, found)| {
-        Some((
-            name.clone(),
-            difference(state.files.get(name)?, &found.files)?,
-        ))
-    });
-    let changed: Vec<(String, String)> = changed.collect();
-    match (plan.changed, changed.first()) {
-        (Changed::Refuse, Some((name, what))) => Err(PlaneError::Changed {
-            name: name.clone(),
-            what: what.clone(),
-        }),
-        _ => Ok(changed),
+/// The findings about a source, for who begins to read it.
+pub(super) struct Surveyed {
+    pub(super) shape: SourceShape,
+    /// The cells of it that there were before more came.
+    cells_before: u32,
+    pub(super) identity: [u8; 32],
+    pub(super) found: Found,
+    /// Where loaders follow from it.
+    pub(super) measured: Option<Measured>,
+}
+
+/// The most actors that look at sources before there are loaders.
+const SURVEYORS_MAX: usize = 4;
+
+/// Sources are listed, and their files read once, when a run is begun for the first time.
+const SURVEY: Duration = Duration::from_secs(1800);
+
+/// Has loaders open the sources, and ends them: what they have found is kept on disk, and those that
+/// follow are told what the sources are.
+pub(super) async fn survey(system: &System, plan: &DataPlan) -> Result<Vec<Surveyed>, PlaneError> {
+    let earlier = plan
+        .sources
+        .iter()
+        .map(|source| plan.earlier_of(&source.name));
+    let args = plan.loader_args(earlier.collect(), vec![]);
+    let mut surveyors = vec![];
+    for nth in 0..plan.sources.len().min(SURVEYORS_MAX) {
+        let name = format!("surveyor-{nth}");
+        surveyors.push(plan.spawn::<SourceLoader>(system, &args, name).await?);
     }
+    let asked = (0..).zip(&args.earlier).map(async |(nth, earlier)| {
+        let surveyor = surveyors[usize::from(nth) % surveyors.len()];
+        plan.survey(SourceNumber(nth), earlier, surveyor).await
+    });
+    let surveyed = futures::future::try_join_all(asked).await;
+    for surveyor in surveyors {
+        // One that is gone has ended already.
+        let _ = surveyor.stop().await;
+    }
+    surveyed
+}
+
+impl DataPlan {
+    /// A source as it was each time before more came: with what it was when the state was made as the
+    /// last, behind which something may have come since.
+    fn earlier_of(&self, name: &str) -> Vec<Earlier> {
+        let Some(state) = &self.state else {
+            return self.earlier.get(name).cloned().unwrap_or_default();
+        };
+        let Some(files) = state.files.get(name).filter(|files| !files.is_empty()) else {
+            return vec![];
+        };
+        let mut earlier = state.earlier.get(name).cloned().unwrap_or_default();
+        let own = state.sources.iter().find(|source| source.name == name);
+        earlier.push(Earlier {
+            files: files.clone(),
+            // Between two passes, what comes is the end of the one before.
+            until: own.map_or(0, |own| own.epoch - u32::from(own.is_between_passes())),
+        });
+        earlier
+    }
+
+    async fn survey(
+        &self,
+        source: SourceNumber,
+        earlier: &[Earlier],
+        surveyor: Ref<SourceLoader>,
+    ) -> Result<Surveyed, PlaneError> {
+        let name = &self.sources[usize::from(source.0)].name;
+        let asked = async |anew| surveyor.ask(Survey { source, anew }).timeout(SURVEY).await;
+        let mut earlier = earlier.to_vec();
+        let (surveyed, change) = match asked(false).await? {
+            Ok(surveyed) => {
+                let last = earlier.last().filter(|_| self.state.is_some());
+                let what = last.and_then(|last| difference(&last.files, &surveyed.files));
+                if last.is_some() && what.is_none() {
+                    earlier.pop();
+                }
+                (surveyed, what.map(Change::Grown))
+            }
+            Err(LoadFault {
+                differs: Some(what),
+                ..
+            }) => match self.changed {
+                Changed::Refuse => {
+                    let name = name.clone();
+                    return Err(PlaneError::Changed { name, what });
+                }
+                Changed::GoOn => {
+                    earlier.clear();
+                    (asked(true).await??, Some(Change::Other(what)))
+                }
+            },
+            Err(fault) => return Err(fault.into()),
+        };
+        let measured = match self.loaders.sources {
+            None if surveyed.cells > 0 => {
+                let measure = surveyor.ask(Measure { source }).timeout(SURVEY);
+                Some(measure.await??)
+            }
+            _ => None,
+        };
+        Ok(Surveyed {
+            shape: SourceShape {
+                name: name.clone(),
+                cells: surveyed.cells,
+            },
+            cells_before: surveyed.cells_before,
+            identity: surveyed.identity,
+            found: Found {
+                left_out: surveyed.left_out,
+                files: surveyed.files,
+                earlier,
+                change,
+            },
+            measured,
+        })
+    }
+}
+
+/// The state with which sources go on to which something came: one that stands between two passes reads
+/// what came as the end of the one before.
+pub(super) fn take_up(mut state: PlanState, surveyed: &[Surveyed]) -> PlanState {
+    for (own, surveyed) in state.sources.iter_mut().zip(surveyed) {
+        let has_grown = matches!(surveyed.found.change, Some(Change::Grown(_)));
+        if has_grown && own.is_between_passes() && surveyed.cells_before < surveyed.shape.cells {
+            own.epoch -= 1;
+            own.cell = surveyed.cells_before;
+            own.any = true;
+        }
+    }
+    state
 }

@@ -131,6 +131,15 @@ pub enum SourceError {
         /// Its size and modification now.
         is: String,
     },
+    /// The files are not those that were read before, with more behind them or not. Put the old files
+    /// back, or open the source as one of which nothing was read.
+    #[error("{path} is not what it was when it was read: {what}")]
+    Differs {
+        /// The path as given.
+        path: String,
+        /// The difference.
+        what: String,
+    },
     /// A file ends too early or is not of its format, and the source does not skip what is bad.
     #[error("{file} is damaged at {offset}: {reason}")]
     Damaged {

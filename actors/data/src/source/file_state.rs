@@ -1,5 +1,7 @@
-//! Files as they were when they were read, so that who goes on later knows if they are others. Pure.
+//! Files as they were when they were read, so that who goes on later knows if they are others, or more.
+//! Pure.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +14,72 @@ pub struct FileState {
     /// Its bytes, as they are stored.
     pub size: u64,
     /// A hash of what is in it: of all of it for lines and tables of text, of its members for a tar
-    /// file, of its footer for Parquet. Empty where files are read whole, one record each.
+    /// file, of its footer for Parquet, of its caption for a picture. Empty where files are read whole,
+    /// one record each.
     pub digest: String,
+}
+
+/// The files of a source as they were before more came behind them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
+pub struct Earlier {
+    /// Its files.
+    pub files: Vec<FileState>,
+    /// The last pass over the source in which what came later is read behind them. In those after it all
+    /// is mixed.
+    pub until: u32,
+}
+
+impl Earlier {
+    /// The size that a file had, if there was one of this name.
+    pub(crate) fn size(&self, name: &str) -> Option<u64> {
+        let own = self.files.iter().find(|file| file.name == name);
+        own.map(|file| file.size)
+    }
+
+    /// Says how files are more than something was added to those that were, if they are: one is gone, or
+    /// shorter, or longer where nothing can be added to it.
+    pub(crate) fn kept_by(
+        &self,
+        now: &BTreeMap<&str, u64>,
+        grows: impl Fn(&str) -> bool,
+    ) -> Result<(), String> {
+        let old = |pick: &dyn Fn(&FileState, Option<u64>) -> bool| -> Vec<FileState> {
+            let files = self.files.iter();
+            let picked = files.filter(|file| pick(file, now.get(file.name.as_str()).copied()));
+            picked.cloned().collect()
+        };
+        let other = old(&|file, size| {
+            size.is_some_and(|size| size < file.size || size > file.size && !grows(&file.name))
+        });
+        let gone = old(&|_, size| size.is_none());
+        let sized = other.iter().map(|file| FileState {
+            size: now[file.name.as_str()],
+            ..file.clone()
+        });
+        let sized: Vec<FileState> = sized.collect();
+        match difference(&[other.clone(), gone].concat(), &sized) {
+            None => Ok(()),
+            Some(what)
+                if sized
+                    .iter()
+                    .zip(&other)
+                    .any(|(new, old)| new.size > old.size) =>
+            {
+                Err(format!(
+                    "{what}, and nothing can be added to a file of its format: what is new comes as a file of its own"
+                ))
+            }
+            Some(what) => Err(what),
+        }
+    }
+}
+
+impl FileState {
+    /// Returns true where the file is the same, as far as is known of it.
+    fn is(&self, now: &Self) -> bool {
+        let digest = self.digest.is_empty() || self.digest == now.digest;
+        digest && self.size == now.size
+    }
 }
 
 /// Says how the files of a source differ from those that were read, if they do: the first of each kind
@@ -28,18 +94,21 @@ pub fn difference(before: &[FileState], now: &[FileState]) -> Option<String> {
     let gone = old.keys().filter(|name| !new.contains_key(*name));
     let come = new.keys().filter(|name| !old.contains_key(*name));
     let both = |(name, old): (&String, &FileState)| Some((old.clone(), new.get(name)?.clone()));
-    let other = old.iter().filter_map(both).filter(|(old, new)| old != new);
+    let other = old
+        .iter()
+        .filter_map(both)
+        .filter(|(old, new)| !old.is(new));
     let other: Vec<(FileState, FileState)> = other.collect();
     let mut said = Vec::new();
     if let Some((old, new)) = other.first() {
         let how = match new.size.cmp(&old.size) {
-            std::cmp::Ordering::Greater => {
+            Ordering::Greater => {
                 format!("grew from {} to {} bytes", old.size, new.size)
             }
-            std::cmp::Ordering::Less => {
+            Ordering::Less => {
                 format!("shrank from {} to {} bytes", old.size, new.size)
             }
-            std::cmp::Ordering::Equal => "has the same size and other content".to_owned(),
+            Ordering::Equal => "has the same size and other content".to_owned(),
         };
         said.push(format!("{} {how}{}", old.name, more(other.len(), "file")));
     }

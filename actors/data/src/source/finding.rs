@@ -1,18 +1,18 @@
 //! Finding the files of a source, and learning where their records are.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::{
     Inner, blocking,
     fault::{SkipReason, Skipped, SourceError},
-    file_state::FileState,
-    format::{Scanned, idx, pictures},
-    index::{Files, Index},
+    file_state::{Earlier, FileState, difference},
+    format::{Block, Scanned, idx, pictures},
+    index::{Digest, Files, Index},
     left_out::LeftOut,
     pattern::Pattern,
-    spec::{Captions, Document, Format, SourceSpec},
+    spec::{Captions, Compression, Document, Format, Images, SourceSpec},
     spool::plain_name,
     storage::{Found, Listed, Stamp, Storage},
 };
@@ -50,6 +50,7 @@ impl Inner {
             }
             _ => {}
         }
+        self.put_behind(&mut listed);
         if listed.is_empty() {
             return Err(SourceError::Nothing {
                 path: self.spec.path.clone(),
@@ -66,7 +67,81 @@ impl Inner {
             });
         }
         self.files = Files::new(&listed);
+        self.check_kept()
+    }
+
+    /// Puts the files that came later behind those that there were.
+    fn put_behind(&self, listed: &mut [Listed]) {
+        let first = |file: &Listed| {
+            let name = self.short_name(&file.name);
+            let mut earlier = self.earlier.iter();
+            earlier.position(|earlier| earlier.size(name).is_some())
+        };
+        // The order within those that came together stays.
+        listed.sort_by_cached_key(|file| first(file).unwrap_or(self.earlier.len()));
+    }
+
+    /// Checks by names and sizes that the files are those that there were, and maybe more.
+    fn check_kept(&self) -> Result<(), SourceError> {
+        let names: Vec<String> = (0..self.own_files())
+            .map(|file| self.files.name(file))
+            .collect();
+        let short = names.iter().map(|name| self.short_name(name));
+        let now: BTreeMap<&str, u64> = short
+            .zip(0..)
+            .map(|(name, file)| (name, self.files.stamp(file).size))
+            .collect();
+        let grows = |name: &str| {
+            let format = self.spec.format.of_files();
+            format.is_some_and(|it| it.grows())
+                && self.spec.compression.of(name) == Compression::None
+        };
+        for earlier in &self.earlier {
+            earlier
+                .kept_by(&now, grows)
+                .map_err(|what| self.differs(what))?;
+        }
         Ok(())
+    }
+
+    /// Checks by what is in them that the files of which nothing was added are those that there were.
+    pub(super) fn check_same(&self) -> Result<(), SourceError> {
+        let now: BTreeMap<String, FileState> = (0..self.own_files())
+            .map(|file| self.file_state(file))
+            .map(|file| (file.name.clone(), file))
+            .collect();
+        for earlier in &self.earlier {
+            let both = earlier
+                .files
+                .iter()
+                .filter_map(|file| Some((file, now.get(&file.name)?)));
+            let (before, same): (Vec<FileState>, Vec<FileState>) = both
+                .filter(|(before, now)| before.size == now.size)
+                .map(|(before, now)| (before.clone(), now.clone()))
+                .unzip();
+            if let Some(what) = difference(&before, &same) {
+                return Err(self.differs(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn differs(&self, what: String) -> SourceError {
+        SourceError::Differs {
+            path: self.spec.path.clone(),
+            what,
+        }
+    }
+
+    /// The name of a file from the path of the source on.
+    fn short_name<'n>(&self, name: &'n str) -> &'n str {
+        let below = name
+            .strip_prefix(&self.root)
+            .map(|rest| rest.trim_start_matches('/'));
+        match below {
+            None | Some("") => name.rsplit('/').next().unwrap_or(name),
+            Some(below) => below,
+        }
     }
 
     /// Pictures, and behind them their captions' files, one each, or that which lists all.
@@ -88,6 +163,7 @@ impl Inner {
             let name = self.storage.shown(&other.name);
             self.left_out.file(Skipped::at(&name, 0, reason));
         }
+        self.put_behind(&mut pictures);
         match captions {
             Captions::Beside(ending) => {
                 let stem = |name: &str| {
@@ -141,21 +217,23 @@ impl Inner {
     /// A file as it is.
     pub(super) fn file_state(&self, file: u32) -> FileState {
         let (name, stamp) = (self.files.name(file), self.files.stamp(file));
-        let below = name
-            .strip_prefix(&self.root)
-            .map(|rest| rest.trim_start_matches('/'));
-        let short = match below {
-            None | Some("") => name.rsplit('/').next().unwrap_or(&name),
-            Some(below) => below,
-        };
         let digest = match (self.index.digests.get(file as usize), &self.storage) {
             (Some(digest), _) => hex(digest),
             // The tag that a bucket gives to what is in it.
             (None, Storage::Objects { .. }) => hex(&stamp.version.to_le_bytes()),
-            (None, Storage::Disk) => String::new(),
+            (None, Storage::Disk) => match &self.spec.format {
+                Format::Images(Images {
+                    captions: Captions::Listed { .. },
+                    ..
+                }) => {
+                    let caption = self.captions.caption(file).unwrap_or_default();
+                    hex(&blake3::hash(caption.as_bytes()).as_bytes()[..size_of::<Digest>()])
+                }
+                _ => String::new(),
+            },
         };
         FileState {
-            name: short.to_owned(),
+            name: self.short_name(&name).to_owned(),
             size: stamp.size,
             digest,
         }
@@ -186,6 +264,10 @@ impl Inner {
             hasher.update(&stamp.size.to_le_bytes());
             hasher.update(&stamp.version.to_le_bytes());
         }
+        if !self.earlier.is_empty() {
+            hasher
+                .update(&serde_json::to_vec(&self.earlier).expect("strings and numbers are JSON"));
+        }
         hasher.finalize()
     }
 
@@ -205,9 +287,16 @@ impl Inner {
         }
         let blocks = Index {
             left_out: LeftOut::default(),
+            earlier: vec![],
             ..self.index.clone()
         };
         hasher.update(&blocks.encode());
+        // Where nothing came behind, it is as if nobody had looked.
+        let grown = self.cells.earlier.iter();
+        for before in grown.filter(|before| before.blocks < self.cells.blocks) {
+            hasher.update(&before.blocks.to_le_bytes());
+            hasher.update(&before.until.to_le_bytes());
+        }
         hasher.finalize()
     }
 
@@ -219,20 +308,27 @@ impl Inner {
             _ => false,
         };
         if whole_files {
-            let sizes = (0..inner.own_files()).map(|file| inner.files.stamp(file).size);
-            return Ok(Index {
-                blocks: pictures::blocks(sizes, inner.spec.block_bytes),
-                ..Index::default()
-            });
+            return Ok(inner.whole_files());
         }
-        let scanned: Vec<Scanned> = stream::iter(0..inner.own_files())
+        let scanned: Vec<(Scanned, Vec<u32>)> = stream::iter(0..inner.own_files())
             .map(|file| Self::scan_file(inner, file))
             .buffered(FILES_AT_ONCE)
             .try_collect()
             .await?;
         let mut index = Index::default();
-        for file in scanned {
-            index.blocks.extend(file.blocks);
+        // What came together is together, the oldest first.
+        for time in 0..=inner.earlier.len() {
+            for (file, cuts) in &scanned {
+                let start = time.checked_sub(1).map_or(0, |before| cuts[before]);
+                let end = cuts
+                    .get(time)
+                    .map_or(file.blocks.len(), |end| *end as usize);
+                index.blocks.extend(&file.blocks[start as usize..end]);
+            }
+            index.earlier.push(index.blocks.len() as u32);
+        }
+        index.earlier.pop();
+        for (file, _) in scanned {
             index.left_out.add(&file.left_out);
             index.digests.push(file.digest);
         }
@@ -240,13 +336,39 @@ impl Inner {
         Ok(index)
     }
 
-    async fn scan_file(inner: &Arc<Self>, file: u32) -> Result<Scanned, SourceError> {
+    /// The blocks of files that are a record each.
+    fn whole_files(&self) -> Index {
+        let mut index = Index::default();
+        let mut first = 0;
+        let all = self
+            .earlier
+            .iter()
+            .map(|earlier| earlier.files.len() as u32);
+        for end in all.chain([self.own_files()]) {
+            let files: Range<u32> = first..end.max(first);
+            let sizes = files.clone().map(|file| self.files.stamp(file).size);
+            let blocks = pictures::blocks(sizes, self.spec.block_bytes);
+            let behind = blocks.into_iter().map(|block| Block {
+                file: block.file + first,
+                ..block
+            });
+            index.blocks.extend(behind);
+            index.earlier.push(index.blocks.len() as u32);
+            first = files.end;
+        }
+        index.earlier.pop();
+        index
+    }
+
+    /// Scans a file, and says how many of its blocks it had each time before more came.
+    async fn scan_file(inner: &Arc<Self>, file: u32) -> Result<(Scanned, Vec<u32>), SourceError> {
         let _thread = inner.thread().await;
         let name = inner.files.name(file);
         let inner = Arc::clone(inner);
         blocking(&name, move || {
             let mut cut = None;
-            let content = inner.fresh(file, &mut cut)?;
+            let mut content = inner.fresh(file, &mut cut)?;
+            content.ends = inner.ends(file);
             let block_bytes = inner.spec.block_bytes;
             let mut scanned = match inner.spec.format.of_files() {
                 Some(format) => format.scan(&content, file, block_bytes),
@@ -258,9 +380,46 @@ impl Inner {
                 scanned.left_out = LeftOut::default();
                 scanned.broken(&content.shown, offset, reason);
             }
-            Ok(scanned)
+            let cuts = inner.cuts(file, &scanned)?;
+            Ok((scanned, cuts))
         })
         .await
+    }
+
+    /// The ends that a file has had before, in ascending order.
+    fn ends(&self, file: u32) -> Vec<u64> {
+        let (name, size) = (self.files.name(file), self.files.stamp(file).size);
+        let name = self.short_name(&name);
+        let ends = self.earlier.iter().filter_map(|earlier| earlier.size(name));
+        ends.filter(|end| *end < size).collect()
+    }
+
+    /// The number of blocks that a file had each time before more came.
+    fn cuts(&self, file: u32, scanned: &Scanned) -> Result<Vec<u32>, SourceError> {
+        let (name, size) = (self.files.name(file), self.files.stamp(file).size);
+        let name = self.short_name(&name);
+        let mut ends = scanned.earlier.iter();
+        let cut = |earlier: &Earlier| {
+            let state = earlier.files.iter().find(|state| state.name == name);
+            match state {
+                None => Ok(0),
+                Some(state) if state.size == size => Ok(scanned.blocks.len() as u32),
+                Some(state) => match ends.next() {
+                    Some((blocks, digest)) if hex(digest) == state.digest => Ok(*blocks),
+                    Some(_) => Err(format!(
+                        "the first {} bytes of {name}, which were all of it, are others now",
+                        state.size
+                    )),
+                    None => Err(format!(
+                        "{name} goes on within the record that was its last, at {}",
+                        state.size
+                    )),
+                },
+            }
+        };
+        let cuts = self.earlier.iter().map(cut);
+        cuts.collect::<Result<_, _>>()
+            .map_err(|what| self.differs(what))
     }
 }
 

@@ -14,14 +14,14 @@ pub(super) mod pictures;
 pub(super) mod tagged;
 pub(super) mod webdataset;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::VecDeque};
 
 use super::{
     fault::{SkipReason, Skipped, SourceError},
     index::Digest,
     left_out::LeftOut,
     spec::{Document, Format},
-    storage::Content,
+    storage::{Content, Windows},
 };
 
 /// A format whose files are read each for itself.
@@ -42,7 +42,13 @@ pub(crate) trait FileFormat {
         true
     }
 
-    /// Cuts a file into blocks of about so many bytes.
+    /// Returns true where records may be added to a file, behind those that it has.
+    fn grows(&self) -> bool {
+        false
+    }
+
+    /// Cuts a file into blocks of about so many bytes. No block goes over an end that the file has had
+    /// before.
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError>;
 
     /// Reads what a block needs.
@@ -103,6 +109,9 @@ pub(crate) struct Scanned {
     pub(crate) left_out: LeftOut,
     /// Of what is in the file, as far as it was read to find that.
     pub(crate) digest: Digest,
+    /// Of each end that the file has had before: the blocks up to there, and the digest that it had.
+    /// Those are missing that are no border of records now.
+    pub(crate) earlier: Vec<(u32, Digest)>,
 }
 
 /// A record as its file has it.
@@ -178,17 +187,44 @@ pub(crate) struct Cutter {
     block_bytes: u64,
     start: u64,
     records: u32,
+    /// Where the file has ended before, and is not cut yet.
+    ends: VecDeque<u64>,
+    /// The blocks up to each of the others.
+    earlier: Vec<u32>,
 }
 
 impl Cutter {
-    pub(crate) fn new(file: u32, block_bytes: u64) -> Self {
+    pub(crate) fn new(content: &Content, file: u32, block_bytes: u64) -> Self {
         Self {
             blocks: Vec::new(),
             file,
             block_bytes,
             start: 0,
             records: 0,
+            ends: content.ends.iter().copied().collect(),
+            earlier: Vec::new(),
         }
+    }
+
+    /// A record comes, from its begin to its end. It is in no block with what was there before the file
+    /// had more.
+    pub(crate) fn comes(
+        &mut self,
+        content: &Content,
+        begin: u64,
+        end: u64,
+    ) -> Result<(), SourceError> {
+        while let Some(last) = self.ends.pop_front_if(|last| *last <= begin) {
+            self.end(last.max(self.start));
+            self.earlier.push(self.blocks.len() as u32);
+        }
+        if let Some(last) = self.ends.front().copied().filter(|last| *last < end)
+            && !content.part(last..end)?.trim_ascii().is_empty()
+        {
+            // The file has ended within this record, which was another then.
+            self.ends.clear();
+        }
+        Ok(())
     }
 
     /// There is one more record.
@@ -235,6 +271,16 @@ impl Cutter {
 
     pub(crate) fn blocks(self) -> Vec<Block> {
         self.blocks
+    }
+
+    /// Gives what was cut of a file that was read through.
+    pub(crate) fn done(self, windows: &Windows<'_>, scanned: &mut Scanned) {
+        let blocks = self.blocks.len() as u32;
+        let behind_all = self.ends.iter().map(|_| blocks);
+        let cuts = self.earlier.into_iter().chain(behind_all);
+        scanned.earlier = cuts.zip(windows.earlier().iter().copied()).collect();
+        scanned.digest = windows.digest();
+        scanned.blocks = self.blocks;
     }
 }
 

@@ -95,6 +95,8 @@ pub(crate) struct Index {
     pub(crate) left_out: LeftOut,
     /// Of each file that is read as such: a hash of what is in it, as far as it was read.
     pub(crate) digests: Vec<Digest>,
+    /// The number of blocks that the source had each time before more came.
+    pub(crate) earlier: Vec<u32>,
 }
 
 /// A hash of what is in a file.
@@ -140,6 +142,10 @@ impl Index {
         }
         out.extend((self.digests.len() as u32).to_le_bytes());
         out.extend(self.digests.as_flattened());
+        out.extend((self.earlier.len() as u32).to_le_bytes());
+        for blocks in &self.earlier {
+            out.extend(blocks.to_le_bytes());
+        }
         let left_out = serde_json::to_vec(&self.left_out).expect("strings and numbers are JSON");
         out.extend_from_slice(&left_out);
         let hash = blake3::hash(&out);
@@ -158,7 +164,10 @@ impl Index {
         let (blocks, body) = body.split_at_checked(blocks)?;
         let (count, body) = body.split_first_chunk()?;
         let digests = u32::from_le_bytes(*count) as usize * size_of::<Digest>();
-        let (digests, left_out) = body.split_at_checked(digests)?;
+        let (digests, body) = body.split_at_checked(digests)?;
+        let (count, body) = body.split_first_chunk()?;
+        let earlier = u32::from_le_bytes(*count) as usize * size_of::<u32>();
+        let (earlier, left_out) = body.split_at_checked(earlier)?;
         let block = |bytes: &[u8; ENCODED_BLOCK]| {
             let number = |at: usize| {
                 u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -175,6 +184,12 @@ impl Index {
             blocks: blocks.as_chunks().0.iter().map(block).collect(),
             left_out: serde_json::from_slice(left_out).ok()?,
             digests: digests.as_chunks().0.to_vec(),
+            earlier: earlier
+                .as_chunks()
+                .0
+                .iter()
+                .map(|it| u32::from_le_bytes(*it))
+                .collect(),
         })
     }
 }
@@ -183,7 +198,7 @@ fn path(folder: &Path, key: &blake3::Hash) -> std::path::PathBuf {
     folder.join(format!("{}.index", &key.to_hex()[..32]))
 }
 
-const MAGIC: &[u8] = b"odeon index 2\n";
+const MAGIC: &[u8] = b"odeon index 3\n";
 const ENCODED_BLOCK: usize = 24;
 
 #[cfg(test)]
@@ -234,6 +249,7 @@ mod tests {
                 ..LeftOut::default()
             },
             digests: vec![[3; 16], [4; 16]],
+            earlier: vec![2, 3],
         };
         let bytes = index.encode();
         assert_eq!(Index::decode(&bytes).unwrap(), index);

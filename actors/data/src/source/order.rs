@@ -8,10 +8,12 @@ use std::ops::Range;
 use super::spec::{Order, Part};
 
 /// The order of a source's blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
     /// All that the source has.
     pub(crate) blocks: u32,
+    /// As it was each time before more came, the oldest first.
+    pub(crate) earlier: Vec<Before>,
     /// Which of them are read.
     pub(crate) part: Part,
     pub(crate) cell_blocks: u32,
@@ -19,34 +21,90 @@ pub(crate) struct Cells {
     pub(crate) seed: u64,
 }
 
+/// The blocks of a source before more came behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Before {
+    pub(crate) blocks: u32,
+    /// The last epoch in which what came is behind them. Later ones mix all.
+    pub(crate) until: u32,
+}
+
 impl Cells {
-    /// Number of cells of an epoch.
+    /// Number of cells of an epoch. It only grows: a cell that there was is there.
     pub(crate) fn count(&self) -> u32 {
-        self.read().div_ceil(self.cell_blocks)
+        self.spans().map(|span| self.cells_in(&span)).sum()
     }
 
-    /// Number of blocks of an epoch.
-    fn read(&self) -> u32 {
-        self.part.count(self.blocks)
+    /// The same before more came the last time.
+    pub(crate) fn count_before(&self) -> u32 {
+        let before = self.spans().take(self.earlier.len().max(1));
+        before.map(|span| self.cells_in(&span)).sum()
+    }
+
+    /// The places of the blocks that came together, the oldest first. No cell has places of two.
+    fn spans(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let all = self.earlier.iter().map(|before| before.blocks);
+        let ends = all
+            .chain([self.blocks])
+            .map(|blocks| self.part.count(blocks));
+        ends.scan(0, |start, end| Some(std::mem::replace(start, end)..end))
+    }
+
+    fn cells_in(&self, places: &Range<u32>) -> u32 {
+        (places.end - places.start).div_ceil(self.cell_blocks)
+    }
+
+    /// The places of a cell; none beyond the last.
+    fn places(&self, cell: u32) -> Range<u32> {
+        let mut first = 0;
+        for span in self.spans() {
+            let nth = cell - first;
+            if nth < self.cells_in(&span) {
+                let at = |nth: u32| {
+                    let start =
+                        u64::from(span.start) + u64::from(nth) * u64::from(self.cell_blocks);
+                    start.min(u64::from(span.end)) as u32
+                };
+                return at(nth)..at(nth + 1);
+            }
+            first += self.cells_in(&span);
+        }
+        0..0
+    }
+
+    /// The places that are mixed with this one in an epoch.
+    fn mixed_with(&self, epoch: u32, place: u32) -> Range<u32> {
+        let parted = self.earlier.iter().filter(|before| epoch <= before.until);
+        let borders = parted.map(|before| self.part.count(before.blocks));
+        let (below, above): (Vec<u32>, Vec<u32>) = borders.partition(|border| *border <= place);
+        let start = below.into_iter().max().unwrap_or(0);
+        let end = above.into_iter().min();
+        start..end.unwrap_or_else(|| self.part.count(self.blocks))
     }
 
     /// The blocks of a cell in their order; none beyond the last cell.
     pub(crate) fn blocks_of(&self, epoch: u32, cell: u32) -> impl Iterator<Item = u32> + use<> {
-        let at = |cell: u32| {
-            let start = u64::from(cell) * u64::from(self.cell_blocks);
-            start.min(u64::from(self.read())) as u32
-        };
-        let places: Range<u32> = at(cell)..at(cell.saturating_add(1));
+        let places = self.places(cell);
+        let group = self.mixed_with(epoch, places.start);
+        let start = group.start;
         let permutation = match self.order {
             Order::Kept => None,
-            Order::Shuffled => Some(Permutation::new(
-                self.read(),
-                hash(&[self.seed, u64::from(epoch)]),
-            )),
+            Order::Shuffled => {
+                // What was there first has the order that it had.
+                let behind = (start > 0).then_some(u64::from(start));
+                let seed: Vec<u64> = [self.seed, u64::from(epoch)]
+                    .into_iter()
+                    .chain(behind)
+                    .collect();
+                Some(Permutation::new(group.end - start, hash(&seed)))
+            }
         };
         let part = self.part;
         places.map(move |place| {
-            part.block(permutation.as_ref().map_or(place, |order| order.at(place)))
+            let mixed = permutation
+                .as_ref()
+                .map(|order| start + order.at(place - start));
+            part.block(mixed.unwrap_or(place))
         })
     }
 
@@ -132,37 +190,71 @@ pub(crate) fn part(state: &mut u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
 
     prop_compose! {
-        fn cells()(blocks in 0_u32..300, cell_blocks in 1_u32..20, seed: u64) -> Cells {
-            Cells { blocks, part: Part::All, cell_blocks, order: Order::Shuffled, seed }
+        fn cells()(
+            (came, cell_blocks, seed) in (vec((0_u32..100, 0_u32..3), 1..4), 1_u32..20, any::<u64>()),
+        ) -> Cells {
+            let (mut blocks, mut until, mut earlier) = (0, 0, Vec::new());
+            for (more, epochs) in came {
+                earlier.push(Before { blocks, until });
+                (blocks, until) = (blocks + more, until + epochs);
+            }
+            // What there was at first is no growth.
+            earlier.remove(0);
+            Cells { blocks, earlier, part: Part::All, cell_blocks, order: Order::Shuffled, seed }
         }
+    }
+
+    fn all(cells: &Cells, epoch: u32) -> Vec<u32> {
+        let all = 0..cells.count();
+        all.flat_map(|cell| cells.blocks_of(epoch, cell)).collect()
     }
 
     proptest! {
         #[test]
-        fn an_epoch_has_every_block_once(cells in cells(), epoch in 0_u32..5) {
-            let all = |cells: Cells| -> Vec<u32> {
-                (0..cells.count()).flat_map(|cell| cells.blocks_of(epoch, cell)).collect()
-            };
-            let mut order = all(cells);
+        fn an_epoch_has_every_block_once(cells in cells(), epoch in 0_u32..8) {
+            let mut order = all(&cells, epoch);
             order.sort_unstable();
             prop_assert!(order.iter().copied().eq(0..cells.blocks));
-            let kept = all(Cells { order: Order::Kept, ..cells });
+            let kept = all(&Cells { order: Order::Kept, ..cells.clone() }, epoch);
             prop_assert!(kept.iter().copied().eq(0..cells.blocks));
             prop_assert_eq!(cells.blocks_of(epoch, cells.count()).count(), 0);
             prop_assert_eq!(cells.blocks_of(epoch, u32::MAX).count(), 0);
         }
 
         #[test]
+        fn what_comes_later_changes_nothing_before(
+            cells in cells(), more in 0_u32..100, part in prop_oneof![
+                Just(Part::All),
+                (2_u32..9).prop_map(|one_of| Part::AllBut { one_of }),
+                (2_u32..9).prop_map(|one_of| Part::HeldOut { one_of }),
+            ], later in 0_u32..3
+        ) {
+            let before = Cells { part, ..cells };
+            let last = before.earlier.last().map_or(0, |it| it.until);
+            let mut after = before.clone();
+            after.earlier.push(Before { blocks: before.blocks, until: last + later });
+            after.blocks += more;
+            prop_assert_eq!(after.count_before(), before.count());
+            for epoch in 0..=last + later {
+                for cell in 0..before.count() {
+                    let (was, is) = (before.blocks_of(epoch, cell), after.blocks_of(epoch, cell));
+                    prop_assert!(was.eq(is));
+                }
+                for cell in before.count()..after.count() {
+                    prop_assert!(after.blocks_of(epoch, cell).all(|block| block >= before.blocks));
+                }
+            }
+        }
+
+        #[test]
         fn what_is_held_out_and_the_rest_are_all(cells in cells(), one_of in 2_u32..20) {
-            let all = |part: Part| -> Vec<u32> {
-                let cells = Cells { part, ..cells };
-                (0..cells.count()).flat_map(|cell| cells.blocks_of(1, cell)).collect()
-            };
+            let all = |part: Part| all(&Cells { part, ..cells.clone() }, 1);
             let mut both = all(Part::AllBut { one_of });
             both.extend(all(Part::HeldOut { one_of }));
             both.sort_unstable();
@@ -181,6 +273,7 @@ mod tests {
     fn the_order_does_not_change() {
         let cells = Cells {
             blocks: 10,
+            earlier: vec![],
             part: Part::All,
             cell_blocks: 4,
             order: Order::Shuffled,
@@ -201,6 +294,7 @@ mod tests {
         let first = |seed, epoch| -> Vec<u32> {
             let cells = Cells {
                 blocks: 1000,
+                earlier: vec![],
                 part: Part::All,
                 cell_blocks: 1000,
                 order: Order::Shuffled,
@@ -222,6 +316,7 @@ mod tests {
         let mut counts = [0_u32; 8];
         let cells = Cells {
             blocks: 8,
+            earlier: vec![],
             part: Part::All,
             cell_blocks: 8,
             order: Order::Shuffled,

@@ -125,6 +125,7 @@ impl Inner {
             stamp: self.files.stamp(file),
             storage: self.storage.clone(),
             name,
+            ends: Vec::new(),
         };
         (content, compression)
     }
@@ -141,6 +142,7 @@ impl Inner {
             storage: Storage::Disk,
             name,
             shown: origin.shown,
+            ends: Vec::new(),
         })
     }
 

@@ -338,6 +338,8 @@ pub(crate) struct Content {
     pub(crate) stamp: Stamp,
     /// The name of it for people.
     pub(crate) shown: String,
+    /// Where it ended each time before more was added, in ascending order.
+    pub(crate) ends: Vec<u64>,
 }
 
 impl Content {
@@ -366,6 +368,8 @@ pub(crate) struct Windows<'a> {
     at: u64,
     window: Bytes,
     begin: u64,
+    /// The digest that it had at each of its earlier ends that were read.
+    earlier: Vec<Digest>,
 }
 
 impl<'a> Windows<'a> {
@@ -376,6 +380,7 @@ impl<'a> Windows<'a> {
             at: 0,
             window: Bytes::new(),
             begin: 0,
+            earlier: Vec::new(),
         }
     }
 
@@ -389,6 +394,16 @@ impl<'a> Windows<'a> {
         let end = self.content.len().min(self.at.saturating_add(WINDOW));
         let window = self.content.part(self.at.min(end)..end)?;
         if !window.is_empty() {
+            let ends = self.content.ends.iter().skip(self.earlier.len());
+            for end in ends.copied().take_while(|last| *last <= end) {
+                let mut hasher = self.hasher.clone();
+                let read = end.saturating_sub(self.at) as usize;
+                if read > 0 {
+                    hasher.update(&self.at.to_le_bytes());
+                    hasher.update(&window[..read]);
+                }
+                self.earlier.push(digest(&hasher));
+            }
             self.hasher.update(&self.at.to_le_bytes());
             self.hasher.update(&window);
         }
@@ -399,6 +414,11 @@ impl<'a> Windows<'a> {
     /// A hash of what was read, and where that is in the file.
     pub(crate) fn digest(&self) -> Digest {
         digest(&self.hasher)
+    }
+
+    /// The same at each end that the file had before, as far as it was read.
+    pub(crate) fn earlier(&self) -> &[Digest] {
+        &self.earlier
     }
 }
 

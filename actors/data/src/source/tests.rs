@@ -20,6 +20,7 @@ use super::*;
 use crate::sample::{Sample, SampleId};
 
 mod csv;
+mod grown;
 mod left_out;
 mod mutated;
 

@@ -91,6 +91,7 @@ fn plan(folder: &Path, ranks: u32, processes: Processes) -> DataPlan {
         spec: spec(),
         mesh: Mesh::new([(DP, ranks as usize)]).unwrap(),
         state: None,
+        earlier: BTreeMap::new(),
         loaders: Loaders {
             sources: Some(vec![vec![0], vec![0, 1], vec![1]]),
             scaling: None,

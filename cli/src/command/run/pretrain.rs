@@ -310,14 +310,17 @@ impl Book {
                 source,
                 files,
                 records,
+                first,
                 ..
             } => {
+                let first = first.first().cloned().unwrap_or_default();
                 for (name, count) in [
                     ("data.files_left_out", files),
                     ("data.records_left_out", records),
                 ] {
                     let number = telemetry::gauge(name, *count as f64);
                     let number = number.with("source", source.clone());
+                    let number = number.with("first", first.clone());
                     number.with("step", *steps).record();
                 }
             }
@@ -480,6 +483,9 @@ impl Display {
             } => {
                 self.tell_left_out(source, counted(*files, *others, *records), first);
             }
+            Report::Grown { source, what, .. } => print::say(format!(
+                "{source} has grown since it was read: {what}; the new comes behind what was there"
+            )),
             Report::Changed { source, what, .. } => print::say(format!(
                 "{source} is not what it was when it was read: {what}; the run goes on as \
                  `data.changed` says, and records may come twice or never"

@@ -110,7 +110,7 @@ impl ClusterView {
         self.totals.spans.last().unwrap_or(0.0)
     }
 
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         name: String,
         actor: ActorId,

@@ -196,12 +196,16 @@ impl FileFormat for &Csv {
         }
     }
 
+    fn grows(&self) -> bool {
+        true
+    }
+
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
         if let Some(reason) = foreign(content)? {
             return Ok(Scanned::of_another_kind(content, reason));
         }
         let mut scanned = Scanned::default();
-        let mut cutter = Cutter::new(file, block_bytes);
+        let mut cutter = Cutter::new(content, file, block_bytes);
         let bound = Rc::new(Cell::new(0));
         let bounded = Bounded {
             from: Windows::new(content).chain(END),
@@ -244,6 +248,7 @@ impl FileFormat for &Csv {
                 // It goes on behind the end of the file.
                 break;
             } else {
+                cutter.comes(content, begin, end)?;
                 cutter.record();
                 cutter.may_end(end);
             }
@@ -253,13 +258,12 @@ impl FileFormat for &Csv {
             scanned.broken(&content.shown, begin, "a quote is not closed");
         }
         cutter.end(begin);
-        scanned.blocks = cutter.blocks();
+        cutter.done(&reader.get_ref().from.get_ref().0, &mut scanned);
         // Whoever reads a block needs the names of its columns.
         let first = scanned.blocks.first().map_or(0, |block| block.start);
         for block in &mut scanned.blocks {
             block.part = first as u32;
         }
-        scanned.digest = reader.get_ref().from.get_ref().0.digest();
         Ok(scanned)
     }
 

@@ -33,6 +33,10 @@ impl FileFormat for Lines<'_> {
         }
     }
 
+    fn grows(&self) -> bool {
+        true
+    }
+
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
         if let Some(reason) = foreign(content)?
             .map(str::to_owned)

@@ -41,6 +41,10 @@ impl FileFormat for Documents<'_> {
         }
     }
 
+    fn grows(&self) -> bool {
+        true
+    }
+
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
         if let Some(reason) = foreign(content)? {
             return Ok(Scanned::of_another_kind(content, reason));
@@ -173,10 +177,11 @@ pub(crate) fn scan(
 ) -> Result<Scanned, SourceError> {
     let mut windows = Windows::new(content);
     let mut splitter = Splitter::new(splitting);
-    let mut cutter = Cutter::new(file, block_bytes);
+    let mut cutter = Cutter::new(content, file, block_bytes);
     let mut scanned = Scanned::default();
     let mut take = |found: &Found, cutter: &mut Cutter| {
         let document = &found.document;
+        cutter.comes(content, document.start, document.end)?;
         if document.end - document.start > RECORD_BYTES_MAX {
             let reason = "it is longer than 64 MiB, which is no document";
             scanned.bad(&content.shown, document.start, reason);
@@ -185,6 +190,7 @@ pub(crate) fn scan(
             cutter.record_at(document.start);
             cutter.may_end(found.next);
         }
+        Ok::<(), SourceError>(())
     };
     // What is not a whole line yet, where it begins, and what of it was let go.
     let (mut rest, mut at, mut gone) = (Vec::new(), 0_u64, 0_u64);
@@ -202,7 +208,7 @@ pub(crate) fn scan(
             let found = splitter.line(line, at, line_end);
             (start, at) = (end, line_end);
             if let Some(found) = found {
-                take(&found, &mut cutter);
+                take(&found, &mut cutter)?;
             }
         }
         rest.drain(..start);
@@ -221,12 +227,11 @@ pub(crate) fn scan(
     });
     let mut last_end = end;
     for found in last.into_iter().chain(open) {
-        take(&found, &mut cutter);
+        take(&found, &mut cutter)?;
         last_end = found.document.end;
     }
     cutter.end(last_end);
-    scanned.blocks = cutter.blocks();
-    scanned.digest = windows.digest();
+    cutter.done(&windows, &mut scanned);
     Ok(scanned)
 }
 

@@ -163,7 +163,7 @@ impl Records for Members {
 
 /// Cuts a file into blocks of whole samples.
 fn scan(content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
-    let mut cutter = Cutter::new(file, block_bytes);
+    let mut cutter = Cutter::new(content, file, block_bytes);
     let mut scanned = Scanned::default();
     if let Some(reason) = foreign(content)? {
         return Ok(Scanned::of_another_kind(content, reason));

@@ -154,7 +154,11 @@ proptest! {
 fn a_source_of_which_something_that_was_read_is_not_there_is_refused() {
     let lines = |from: u32, end: u32| (from..end).map(WAYS[0].record).collect::<String>();
     let whole = lines(0, 20);
-    let reversed: String = whole.lines().rev().map(|line| line.to_owned() + "\n").collect();
+    let reversed: String = whole
+        .lines()
+        .rev()
+        .map(|line| line.to_owned() + "\n")
+        .collect();
     let check = |before: &[u8], after: &[u8], name: &str, format: fn() -> Format, why: &str| {
         let place = Place::new();
         let spec = place.spec("d", format());
