@@ -32,7 +32,7 @@
 //! | `rl/tools`, `rl/toolbox` | the actor that answers calls of replies; what it runs for them |
 //! | `engine` | the traits between roles and arithmetic |
 //! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); how fast a device can be (`peak`) |
-//! | `engine/compute/state`, `engine/compute/checkpoint`, `engine/compute/legacy_checkpoint` | an optimiser as tensors of a checkpoint; checkpoints of trainers and critics; those of the layout before |
+//! | `engine/compute/state`, `engine/compute/checkpoint`, `engine/compute/damaged`, `engine/compute/legacy_checkpoint` | an optimiser as tensors of a checkpoint; checkpoints of trainers and critics; which of them cannot be gone on from; those of the layout before |
 //! | `engine/compute/stored`, `engine/compute/model_folder`, `engine/compute/description` | models out of checkpoints; models into folders that others read; what a model's files say, and what is odd in them |
 //! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
 //! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |

@@ -39,6 +39,19 @@ impl Opened {
         }
     }
 
+    /// Opens one of the complete checkpoints that a place has.
+    ///
+    /// # Errors
+    /// [`FindError`].
+    #[odeon_macros::boxed]
+    pub async fn of_entry(storage: &Storage, entry: &Entry) -> Result<Self, FindError> {
+        Ok(Self {
+            storage: storage.clone(),
+            manifest: manifest(storage, entry).await?,
+            entry: entry.clone(),
+        })
+    }
+
     /// Opens the checkpoint that lies in this folder, such as `place/00000012-step-400`; `None` where the
     /// folder is none of a checkpoint.
     ///

@@ -1,13 +1,14 @@
 //! Check of a checkpoint against its checksums: every byte of every file.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use crate::assemble::Stored;
-use crate::commit::{Entry, FindError, Which, find};
-use crate::manifest::{MANIFEST, Manifest};
+use crate::commit::{Entry, FindError, Which, find, manifest};
+use crate::manifest::{MANIFEST, Manifest, ManifestError};
 use crate::plan::save::gap;
 use crate::storage::{Storage, StorageError};
 
@@ -140,30 +141,91 @@ async fn sizes(
     let blobs = manifest.blobs.values().map(|blob| (&blob.file, blob.bytes));
     let sizes = files.chain(blobs).map(|(name, bytes)| async move {
         let file = entry.file(name);
-        let shown = storage.shown(&file);
-        match storage.size(&file).await {
-            Ok(found) if found == bytes => None,
-            Ok(found) if found < bytes => Fault::of(
-                &shown,
-                Err(StorageError::Short {
-                    file: shown.clone(),
-                    offset: found,
-                    expected: bytes,
-                }),
-            ),
-            Ok(found) => Some(Fault {
-                detail: format!(
-                    "{shown} from byte {bytes} on: {} bytes too many",
-                    found - bytes
-                ),
-                file: shown,
-                offset: Some(bytes),
-            }),
-            Err(error) => Fault::of(&shown, Err(error)),
-        }
+        let size = size(storage, &file, bytes).await;
+        size.unwrap_or_else(|error| Fault::of(&storage.shown(&file), Err(error)))
     });
     let faults: Vec<Option<Fault>> = stream::iter(sizes).buffer_unordered(READS).collect().await;
     Ok(faults.into_iter().flatten().collect())
+}
+
+/// The fault of a file that is shorter or longer than it was.
+async fn size(storage: &Storage, file: &str, bytes: u64) -> Result<Option<Fault>, StorageError> {
+    let (found, shown) = (storage.size(file).await?, storage.shown(file));
+    Ok(match found.cmp(&bytes) {
+        Ordering::Equal => None,
+        Ordering::Less => Fault::of(
+            &shown,
+            Err(StorageError::Short {
+                file: shown.clone(),
+                offset: found,
+                expected: bytes,
+            }),
+        ),
+        Ordering::Greater => Some(Fault {
+            detail: format!(
+                "{shown} from byte {bytes} on: {} bytes too many",
+                found - bytes
+            ),
+            file: shown,
+            offset: Some(bytes),
+        }),
+    })
+}
+
+/// Looks for what is wrong with a checkpoint that somebody wants to go on from: its manifest, a file that is
+/// gone or of another size, and bytes that changed where it has no more than `bytes_max` in all. `None` where
+/// nothing is found.
+///
+/// # Errors
+/// [`FindError`] when the place cannot be read, or a later release wrote it: then nothing is known.
+#[odeon_macros::boxed]
+pub async fn damage(
+    storage: &Storage,
+    entry: &Entry,
+    bytes_max: u64,
+) -> Result<Option<String>, FindError> {
+    let manifest = match manifest(storage, entry).await {
+        Ok(manifest) => manifest,
+        Err(error @ FindError::Manifest(ManifestError::Newer { .. })) => return Err(error),
+        Err(FindError::Manifest(error)) => return Ok(Some(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    let files = manifest.files.iter().map(|file| (&file.name, file.bytes));
+    let blobs = manifest.blobs.values().map(|blob| (&blob.file, blob.bytes));
+    for (name, bytes) in files.chain(blobs) {
+        match size(storage, &entry.file(name), bytes).await {
+            Ok(None) => {}
+            Ok(Some(fault)) => return Ok(Some(fault.detail)),
+            Err(error @ StorageError::Missing { .. }) => return Ok(Some(error.to_string())),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let spans = spans(&manifest);
+    let bytes: u64 = spans.iter().map(|span| span.bytes as u64).sum();
+    if bytes > bytes_max {
+        return Ok(None);
+    }
+    let stored = Stored {
+        storage,
+        entry,
+        manifest: &manifest,
+    };
+    let read = spans.into_iter().map(|span| async move {
+        let file = stored.entry.file(&span.file);
+        let read = stored.block(&file, span.start, span.bytes, span.crc).await;
+        read.map(drop)
+    });
+    let mut read = stream::iter(read).buffered(READS);
+    while let Some(read) = read.next().await {
+        match read {
+            Ok(()) => {}
+            Err(error @ (StorageError::Short { .. } | StorageError::Damaged { .. })) => {
+                return Ok(Some(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
 }
 
 fn names(manifest: &Manifest) -> impl Iterator<Item = &str> {

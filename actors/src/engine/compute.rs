@@ -1,6 +1,7 @@
 //! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
 mod checkpoint;
+mod damaged;
 mod description;
 mod legacy_checkpoint;
 mod model_folder;
@@ -31,6 +32,7 @@ use odeon_gpu::cuda::GpuOptions;
 use odeon_gpu::{Any, Backend, Cpu};
 
 pub use checkpoint::saved_progress;
+pub use damaged::{Damaged, damaged_checkpoints};
 pub use description::ModelDescription;
 pub use odeon_gpu::Device;
 pub use peers::{Cards, Joined};

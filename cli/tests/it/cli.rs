@@ -102,6 +102,14 @@ impl Place {
             .collect()
     }
 
+    /// The newest of the checkpoints in a folder.
+    fn newest(&self, folder: &str) -> String {
+        let entries = fs::read_dir(self.path().join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|name| name.starts_with("0000"));
+        names.max().unwrap()
+    }
+
     fn write(&self, name: &str, text: &str) {
         fs::write(self.path().join(name), text).unwrap();
     }
@@ -449,7 +457,8 @@ fn a_run_ends_with_a_checkpoint_that_is_continued_evaluated_and_sampled() {
     // Ten supervised steps, and four others.
     let listed = place.out(&["ckpt", "ls", "runs/rl-sums/checkpoint"]);
     assert_eq!(listed.matches("-step-14").count(), 1, "{listed}");
-    assert_eq!(listed.lines().count(), 2, "{listed}");
+    // The one before is kept.
+    assert_eq!(listed.lines().count(), 3, "{listed}");
     let sound = place.out(&["ckpt", "verify", "runs/rl-sums/checkpoint"]);
     assert!(sound.contains("-step-14 is sound"), "{sound}");
     place.out(&["ckpt", "export", "runs/rl-sums/checkpoint", "exported"]);
@@ -867,6 +876,59 @@ fn repeated_to_the_bit(reports: &[Value]) -> usize {
     repeated
 }
 
+/// SEMANTICS 120.
+#[test]
+fn a_damaged_checkpoint_is_put_aside_and_the_run_goes_on_from_the_one_before() {
+    let place = Place::new();
+    let checkpoints = "runs/rl-sums/checkpoint";
+    let recipe = |steps| {
+        let recipe = tiny(steps).replacen("grpo", "ppo", 1);
+        place.write("r.toml", &recipe);
+    };
+    recipe(4);
+    place.out(&["run", "r.toml"]);
+    for (steps, folder) in [(6, ""), (8, "/critic")] {
+        let folder = format!("{checkpoints}{folder}");
+        let state = format!(
+            "{folder}/{}/rank-00000-000.safetensors",
+            place.newest(&folder)
+        );
+        let mut bytes = fs::read(place.path().join(&state)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(place.path().join(&state), bytes).unwrap();
+        let damaged = place.newest(checkpoints);
+        recipe(steps);
+        // A look changes nothing.
+        place.out(&["run", "--check", "r.toml"]);
+        assert_eq!(place.newest(checkpoints), damaged);
+        let output = place.odeon(&["run", "--no-ui", "r.toml"]);
+        let told = talk(&output);
+        assert!(output.status.success(), "{told}");
+        for words in [
+            &state,
+            "goes on from the one before",
+            &format!("damaged-{damaged}"),
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        assert!(
+            told.contains(&format!(
+                "goes on from its checkpoint: supervised step 10, step {}",
+                steps - 4
+            )),
+            "{told}"
+        );
+        assert_eq!(
+            place
+                .out(&["ckpt", "verify", checkpoints])
+                .matches("is sound")
+                .count(),
+            1
+        );
+    }
+}
+
 /// SEMANTICS 38, 75.
 #[test]
 fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
@@ -883,11 +945,19 @@ fn a_critic_that_cannot_go_on_ends_the_run_in_words() {
         error.unwrap_or_else(|| panic!("{told}")).to_owned()
     };
     let checkpoint = "runs/rl-sums/checkpoint/critic";
-    let entries = fs::read_dir(place.path().join(checkpoint)).unwrap();
-    let entries = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let newest = entries.max().unwrap();
+    let newest = place.newest(checkpoint);
     assert!(newest.ends_with("-step-2"), "{newest}");
     let state = format!("{checkpoint}/{newest}/rank-00000-000.safetensors");
+    // Nor can the policy go on from where it was before.
+    let policies = "runs/rl-sums/checkpoint";
+    let kept = place.newest(policies);
+    for entry in fs::read_dir(place.path().join(policies)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.starts_with("0000") && name != kept {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
     let whole = fs::read(place.path().join(&state)).unwrap();
     fs::write(place.path().join(&state), &whole[..whole.len() / 2]).unwrap();
     let error = failed();
@@ -1479,6 +1549,7 @@ fn save_checkpoints(place: &Path) {
         tied: false,
         qkv_bias: false,
         out_bias: false,
+        mlp_bias: false,
         head_norms: false,
         value_head: false,
     };

@@ -1,5 +1,6 @@
 //! Data as people bring them: read right, or refused with the file and the reason.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -32,7 +33,13 @@ impl Place {
 
     /// Runs so many steps of one sample each on `data`, with a checkpoint every ten.
     fn run(&self, steps: u32, more: &str) -> Output {
-        self.write("recipe.toml", recipe(steps, more));
+        self.run_in("kept", steps, more)
+    }
+
+    /// The same, with the lines in this order.
+    fn run_in(&self, order: &str, steps: u32, more: &str) -> Output {
+        let recipe = recipe(steps, more).replace("\"kept\"", &format!("\"{order}\""));
+        self.write("recipe.toml", recipe);
         self.odeon(&["run", "--no-ui", "recipe.toml"])
     }
 
@@ -204,12 +211,7 @@ fn a_run_whose_data_are_too_few_is_told_so_by_its_check() {
 #[test]
 fn a_run_goes_on_with_the_files_that_it_has_read_and_with_no_others() {
     type Change = (&'static str, fn(&Place), &'static str);
-    let changes: [Change; 4] = [
-        (
-            "grown",
-            |place| place.write("data/b.jsonl", lines(0, 60)),
-            "b.jsonl grew from",
-        ),
+    let changes: [Change; 2] = [
         (
             "reordered",
             |place| {
@@ -219,11 +221,6 @@ fn a_run_goes_on_with_the_files_that_it_has_read_and_with_no_others() {
                 place.write("data/b.jsonl", all.join("\n") + "\n");
             },
             "b.jsonl has the same size and other content",
-        ),
-        (
-            "joined",
-            |place| place.write("data/a.jsonl", lines(30, 40)),
-            "a.jsonl is new",
         ),
         (
             "gone",
@@ -255,6 +252,50 @@ fn a_run_goes_on_with_the_files_that_it_has_read_and_with_no_others() {
     }
 }
 
+/// SEMANTICS 119.
+#[test]
+fn a_run_whose_data_have_grown_reads_each_line_once() {
+    type Growth = (&'static str, fn(&Place), u32, &'static str);
+    let longer: fn(&Place) = |place| place.write("data/b.jsonl", lines(0, 60));
+    let growths: [Growth; 3] = [
+        ("grown", longer, 10, "b.jsonl grew from"),
+        // It had read them all.
+        ("grown at its end", longer, 30, "b.jsonl grew from"),
+        (
+            "joined",
+            |place| place.write("data/a.jsonl", lines(30, 60)),
+            10,
+            "a.jsonl is new",
+        ),
+    ];
+    for (name, grow, before, what) in growths {
+        for order in ["kept", "shuffled"] {
+            let place = Place::new();
+            place.write("data/b.jsonl", lines(0, 30));
+            assert!(place.run_in(order, before, "").status.success(), "{name}");
+            grow(&place);
+            for steps in [40, 60] {
+                let output = place.run_in(order, steps, "");
+                let (out, err) = text(&output);
+                assert!(output.status.success(), "{name}: {out}{err}");
+                // It is told when it is found, and not when the run goes on with the same again.
+                assert_eq!(err.contains(what), steps == 40, "{name}: {err}");
+            }
+            let steps = place.reports("Step");
+            let digests: BTreeSet<String> =
+                steps.iter().map(|it| it["digest"].to_string()).collect();
+            assert_eq!((steps.len(), digests.len()), (60, 60), "{name}, {order}");
+            let grown = place.reports("Grown");
+            assert_eq!(grown.len(), 1, "{name}: {grown:?}");
+            let output = place.run_in(order, 61, "");
+            assert!(
+                last_line(&output).contains("ended after 60 steps"),
+                "{name}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_run_goes_on_exactly_where_its_files_were_written_again_as_they_were() {
     let place = Place::new();
@@ -264,11 +305,73 @@ fn a_run_goes_on_exactly_where_its_files_were_written_again_as_they_were() {
     let output = place.run(30, "");
     assert!(output.status.success(), "{}", text(&output).1);
     let steps = place.reports("Step");
-    let digests: std::collections::BTreeSet<String> = steps
+    let digests: BTreeSet<String> = steps
         .iter()
         .map(|step| step["digest"].to_string())
         .collect();
     assert_eq!((steps.len(), digests.len()), (30, 30));
+}
+
+/// SEMANTICS 120.
+#[test]
+fn a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
+    type Damage = (&'static str, fn(&Path), &'static str);
+    let damages: [Damage; 4] = [
+        (
+            "cut off",
+            |folder| {
+                let file = folder.join("rank-00000-000.safetensors");
+                let file = fs::OpenOptions::new().write(true).open(file).unwrap();
+                file.set_len(1000).unwrap();
+            },
+            "rank-00000-000.safetensors at byte 1000: the file ends here",
+        ),
+        (
+            "changed",
+            |folder| {
+                let file = folder.join("rank-00000-000.safetensors");
+                let mut bytes = fs::read(&file).unwrap();
+                *bytes.last_mut().unwrap() ^= 1;
+                fs::write(&file, bytes).unwrap();
+            },
+            "damaged",
+        ),
+        (
+            "gone",
+            |folder| fs::remove_file(folder.join("rank-00000-000.safetensors")).unwrap(),
+            "rank-00000-000.safetensors is not there",
+        ),
+        (
+            "without a manifest that can be read",
+            |folder| fs::write(folder.join("manifest.json"), "{").unwrap(),
+            "manifest.json at byte",
+        ),
+    ];
+    let place = Place::new();
+    place.write("data/b.jsonl", lines(0, 200));
+    assert!(place.run(20, "").status.success());
+    for ((name, damage, why), steps) in damages.into_iter().zip((20..).step_by(10)) {
+        let folder = place.path().join("runs/own/checkpoint");
+        let entries = fs::read_dir(&folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let newest = names.filter(|name| name.starts_with("0000")).max().unwrap();
+        assert!(newest.ends_with(&format!("-step-{steps}")), "{newest}");
+        damage(&folder.join(&newest));
+        let output = place.run(steps + 10, "");
+        let (out, err) = text(&output);
+        assert!(output.status.success(), "{name}: {out}{err}");
+        assert!(err.contains(why), "{name}: {err}");
+        let on = format!("go on from the checkpoint of step {}", steps - 10);
+        assert!(err.contains(&on), "{name}: {err}");
+        assert!(folder.join(format!("damaged-{newest}")).is_dir(), "{name}");
+    }
+    // The data of what is made again are what they were.
+    let mut made: BTreeMap<u64, Value> = BTreeMap::new();
+    for step in place.reports("Step") {
+        let (number, digest) = (step["step"].as_u64().unwrap(), &step["digest"]);
+        assert_eq!(made.entry(number).or_insert_with(|| digest.clone()), digest);
+    }
+    assert_eq!(made.len(), 60);
 }
 
 #[test]

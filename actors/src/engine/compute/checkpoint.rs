@@ -20,15 +20,15 @@ use crate::engine::{Progress, RunState};
 use crate::trajectory::Version;
 
 /// Name of the blob with the steps that are done and the state of the run.
-const RUN: &str = "run.json";
+pub(super) const RUN: &str = "run.json";
 
 /// Number of older checkpoints that stay when a new one is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Older {
-    /// None.
-    Removed,
-    /// The one before.
+    /// The one before, so that a damaged one can be gone back from.
     OneKept,
+    /// Two, for who goes back with somebody who keeps one, and saves before that.
+    TwoKept,
 }
 
 /// Everything of a trainer that goes into a checkpoint.
@@ -45,8 +45,8 @@ pub(super) struct ToSave<'a> {
 
 /// The steps of a checkpoint, and the state of its run.
 #[derive(Serialize, Deserialize)]
-struct Steps {
-    progress: Progress,
+pub(super) struct Steps {
+    pub(super) progress: Progress,
     /// Updates of the optimiser since it began with the settings that it has.
     updates: u64,
     run: Option<RunState>,
@@ -89,8 +89,8 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
         ..Save::default()
     };
     let newest = match older {
-        Older::Removed => 1,
         Older::OneKept => 2,
+        Older::TwoKept => 3,
     };
     let options = Options {
         retention: Retention {

@@ -197,7 +197,7 @@ impl ScoreEngine for Critic {
             tokenizer: None,
             fields: &fields,
         };
-        checkpoint::write(folder, Older::OneKept, &to_save)
+        checkpoint::write(folder, Older::TwoKept, &to_save)
     }
 
     fn restore(

@@ -518,7 +518,7 @@ impl TrainEngine for Trainer {
             tokenizer: Some(&self.spec.tokenizer),
             fields: &self.fields,
         };
-        checkpoint::write(folder, Older::Removed, &to_save)
+        checkpoint::write(folder, Older::OneKept, &to_save)
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use odeon_actors::engine::compute::saved_progress;
+use odeon_actors::engine::compute::{Damaged, damaged_checkpoints, saved_progress};
 use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
 use serde_json::{Map, Value};
@@ -43,8 +43,9 @@ impl RunFolder {
             return Err(source.error("run", "out", &what).into());
         }
         let lock = lock(&path)?;
-        if fresh {
-            clear(&path)?;
+        match fresh {
+            true => clear(&path)?,
+            false => put_damaged_aside(&path)?,
         }
         // Written anew also when it was read from here: the text is in memory.
         replace(&path.join(RECIPE), source.text())?;
@@ -138,13 +139,16 @@ pub(super) fn check_kind(source: &Source, folder: &Path) -> Result<()> {
 pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
     let folder = recipe.folder();
     check_kind(source, &folder)?;
-    let saved = progress(&folder).with_context(|| {
-        format!(
-            "the checkpoint in {} cannot be read: restore it from a copy, or begin anew with --fresh",
-            folder.display()
-        )
-    })?;
-    if saved.is_none() {
+    // One that is damaged is put aside once the run is begun, where an older one is whole.
+    if progress(&folder).is_err() && damaged(&folder)?.is_empty() {
+        progress(&folder).with_context(|| {
+            format!(
+                "the checkpoint in {} cannot be read: restore it from a copy, or begin anew with --fresh",
+                folder.display()
+            )
+        })?;
+    }
+    if matches!(progress(&folder), Ok(None)) {
         return Ok(());
     }
     let path = folder.join(RECIPE);
@@ -169,6 +173,25 @@ pub(super) fn check_same(source: &Source, recipe: &Recipe) -> Result<()> {
             folder.display()
         );
         return Err(source.error(place, &field, &what).into());
+    }
+    Ok(())
+}
+
+fn damaged(folder: &Path) -> Result<Vec<Damaged>> {
+    damaged_checkpoints(&folder.join(CHECKPOINT)).map_err(|failure| anyhow!("{failure}"))
+}
+
+/// Puts checkpoints aside that are damaged, where an older one is whole, and says so.
+fn put_damaged_aside(folder: &Path) -> Result<()> {
+    for damaged in damaged(folder)? {
+        let aside = damaged
+            .put_aside()
+            .map_err(|failure| anyhow!("{failure}"))?;
+        print::say(format!(
+            "a checkpoint is damaged and the run goes on from the one before: {}; it is {} now",
+            damaged.why,
+            aside.display()
+        ));
     }
     Ok(())
 }
