@@ -42,7 +42,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use odeon_algorithms::tokenizer::Tokenizer;
 use tokio::{sync::Semaphore, task};
 
-pub(crate) use self::format::{Pixels, Raw};
+pub(crate) use self::format::{Pixels, Raw, foreign::foreign_bytes};
 pub use self::{
     fault::{SkipReason, Skipped, SourceError},
     file_state::{Earlier, FileState, difference},

@@ -5,7 +5,7 @@
 //! anything. One whose files are read each for itself is a [`FileFormat`], all in a file of its own.
 
 pub(super) mod csv;
-pub(super) mod foreign;
+pub(crate) mod foreign;
 pub(super) mod idx;
 pub(super) mod json;
 pub(super) mod lines;
@@ -287,6 +287,11 @@ impl Cutter {
 /// Text that must be UTF-8; a mark of byte order at its begin is none of it.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if let Some(at) = memchr::memchr(0, bytes) {
+        return Err(format!(
+            "its byte {at} is NUL, which no text has: it may have been cut off by a crash, or be of another kind"
+        ));
+    }
     std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8: {error}"))
 }
 

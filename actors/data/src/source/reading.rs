@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::{
     Cell, Inner, blocking,
     fault::{SkipReason, Skipped, SourceError},
-    format::{At, Block, Raw, Records, idx, lines, pictures},
+    format::{At, Block, Raw, Records, foreign::foreign_bytes, idx, lines, pictures},
     order,
     spec::{Captions, Compression, Format, OnBad},
     storage::{Content, Stamp, Storage},
@@ -295,7 +295,11 @@ impl Inner {
                         offset: 0,
                         record: 0,
                     };
-                    emit(at, lines::text(document, text.markup));
+                    let own = match foreign_bytes(document) {
+                        Some(kind) => Err(kind.to_owned()),
+                        None => lines::text(document, text.markup),
+                    };
+                    emit(at, own);
                 }
             }
             (_, Fetched::Pictures(all)) => pictures::records(all, &mut emit),

@@ -10,6 +10,7 @@ use flate2::bufread::GzDecoder;
 
 use super::{
     fault::SourceError,
+    format::foreign::foreign,
     spec::Compression,
     storage::{Content, Stamp, Windows},
 };
@@ -173,10 +174,16 @@ impl Spool {
         drop(reader);
         let damage = match broken.map(|error| SourceError::damaged(error, shown, windows.at())) {
             None => None,
-            Some(SourceError::Damaged { offset, reason, .. }) => Some((
-                offset,
-                format!("{reason}; {bytes} bytes were decompressed before"),
-            )),
+            Some(SourceError::Damaged { offset, reason, .. }) => {
+                let told = match foreign(content)? {
+                    Some(kind) if bytes == 0 && !kind.contains("its name does not say so") => kind.to_owned(),
+                    _ if reason.contains("Dictionary") => {
+                        "it was compressed with a dictionary, which is not read: compress it without".to_owned()
+                    }
+                    _ => format!("{reason}; {bytes} bytes were decompressed before"),
+                };
+                Some((offset, told))
+            }
             Some(other) => return Err(other),
         };
         self.make_room(bytes).map_err(refused)?;

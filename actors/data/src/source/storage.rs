@@ -307,7 +307,11 @@ impl Storage {
                     stamp: stamp_of(&meta),
                     name: meta.location.into(),
                 };
-                let shown = |file: &Listed| !file.name.split('/').any(|name| name.starts_with('.'));
+                let shown = |file: &Listed| {
+                    let own = file.name.strip_prefix(root).unwrap_or(&file.name);
+                    let hidden = |name: &str| name.starts_with('.') || NO_DATA.contains(&name);
+                    !own.split('/').any(hidden)
+                };
                 Found {
                     files: all.into_iter().map(listed).filter(shown).collect(),
                     others: vec![],
@@ -473,6 +477,9 @@ fn read_file(name: &str, range: Range<u64>) -> io::Result<(Stamp, Bytes)> {
     Ok((stamp, bytes.into()))
 }
 
+/// Names of folders in which Spark and Delta keep what is under way, and their notes.
+const NO_DATA: [&str; 3] = ["_temporary", "_delta_log", "_spark_metadata"];
+
 /// A walk through folders, of which each is looked into once, however many links lead to it.
 #[derive(Default)]
 struct Walk {
@@ -484,6 +491,11 @@ impl Walk {
     fn folder(&mut self, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
         let refused = |error| (folder.to_owned(), error);
         match fs::metadata(folder) {
+            Ok(own) if !own.is_dir() => {
+                return Err(refused(io::Error::other(
+                    "it is neither a file nor a folder",
+                )));
+            }
             Ok(own) => self.seen.insert((own.dev(), own.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(refused(error)),
@@ -518,6 +530,13 @@ impl Walk {
                 return Ok(());
             }
         };
+        let folder_name = path.file_name().unwrap_or_default().to_string_lossy();
+        if metadata.is_dir() && NO_DATA.contains(&&*folder_name) {
+            let reason = format!("`{folder_name}` holds what is not finished, or no data");
+            let name = path.to_string_lossy().into_owned();
+            self.found.others.push((name, reason));
+            return Ok(());
+        }
         if metadata.is_dir() {
             if self.seen.contains(&(metadata.dev(), metadata.ino())) {
                 let reason = "it leads to a folder that is read already".to_owned();
@@ -535,6 +554,10 @@ impl Walk {
                 (PathBuf::from(name), io::Error::other(reason))
             })?;
             self.found.files.push(Listed { name, stamp });
+        } else {
+            let name = path.to_string_lossy().into_owned();
+            let reason = "it is neither a file nor a folder".to_owned();
+            self.found.others.push((name, reason));
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ mod csv;
 mod grown;
 mod left_out;
 mod mutated;
+mod trackers;
 
 /// A folder with files, and one for what is kept.
 pub(super) struct Place {

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::{
     sample::Image,
-    source::{Pictures, Pixels, order},
+    source::{Pictures, Pixels, foreign_bytes, order},
 };
 
 /// Why bytes are no picture.
@@ -114,7 +114,11 @@ fn rgb(pixels: &Pixels<'_>) -> Result<RgbImage, PictureError> {
             let reader = reader
                 .with_guessed_format()
                 .map_err(|error| undecodable(&error))?;
-            let mut decoder = reader.into_decoder().map_err(|error| undecodable(&error))?;
+            let decoder = reader.into_decoder();
+            let mut decoder = decoder.map_err(|error| match foreign_bytes(bytes) {
+                Some(kind) => PictureError::Undecodable(kind.to_owned()),
+                None => undecodable(&error),
+            })?;
             let (width, height) = decoder.dimensions();
             if width == 0 || height == 0 {
                 return Err(PictureError::Empty);

@@ -41,6 +41,11 @@ pub struct Csv {
     pub response: Option<String>,
     /// The sign between fields, one ASCII character; `"\t"` for tables of tabs.
     pub delimiter: char,
+    /// False where a quote is a sign as any other, as in many tables of tabs.
+    pub quoting: bool,
+    /// The sign before a quote that ends no field, such as a backslash; without, a quote that stands twice
+    /// is one.
+    pub escape: Option<char>,
     /// False where the first row is a record as all others: columns go by their numbers then, from `1`.
     pub header: bool,
 }
@@ -52,6 +57,8 @@ impl Default for Csv {
             prompt: None,
             response: None,
             delimiter: ',',
+            quoting: true,
+            escape: None,
             header: true,
         }
     }
@@ -72,6 +79,9 @@ impl Csv {
             .has_headers(false)
             .flexible(true)
             .delimiter(self.delimiter as u8)
+            .quoting(self.quoting)
+            .escape(self.escape.map(|sign| sign as u8))
+            .double_quote(self.escape.is_none())
             .from_reader(from)
     }
 }
@@ -187,6 +197,12 @@ impl FileFormat for &Csv {
             return Err(
                 "a delimiter is one ASCII character, and no quote and no end of line".into(),
             );
+        }
+        if self
+            .escape
+            .is_some_and(|sign| !sign.is_ascii() || sign == '"')
+        {
+            return Err("`escape` is one ASCII character, and no quote".into());
         }
         let fields = self.fields();
         fields.check()?;

@@ -8,6 +8,11 @@ pub(crate) fn foreign(content: &Content) -> Result<Option<&'static str>, SourceE
     Ok(kind(&head))
 }
 
+/// The same of a file that is there as a whole.
+pub(crate) fn foreign_bytes(file: &[u8]) -> Option<&'static str> {
+    kind(&file[..file.len().min(HEAD as usize)])
+}
+
 /// The kind of a file that is no text, by its first bytes.
 fn kind(head: &[u8]) -> Option<&'static str> {
     let begins = KINDS.iter().find(|(magic, _)| head.starts_with(magic));
@@ -55,9 +60,21 @@ const KINDS: &[(&[u8], &str)] = &[
         b"PAR1",
         "it is a Parquet file: set `format = { parquet = .. }`",
     ),
+    (
+        b"PARE",
+        "it is a Parquet file that is encrypted, which is not read: write it without encryption",
+    ),
+    (b"version https://git-lfs.github.com/spec/", LFS_POINTER),
+    (
+        b"%PDF-",
+        "it is a PDF and no text: take the text out of it first",
+    ),
     (b"ARROW1", ARROW),
     (b"\xff\xff\xff\xff", ARROW),
 ];
+
+const LFS_POINTER: &str =
+    "it is a pointer of Git LFS and not the file itself: fetch that with `git lfs pull`";
 
 const ARROW: &str = "it is an Arrow file, which is not read: write it as Parquet, as with \
                      `Dataset.to_parquet`, or as lines of JSON";
@@ -78,6 +95,11 @@ mod tests {
         check(b"{\0\"\0t\0e\0x\0", "UTF-16");
         check(b"\0{\0\"\0t\0e\0x", "UTF-16");
         check(b"\xff\xff\xff\xff\x01", "Arrow");
+        check(
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:1",
+            "git lfs pull",
+        );
+        check(b"PARE", "encrypted");
         for text in [
             &b"{\"text\": 1}"[..],
             b"",

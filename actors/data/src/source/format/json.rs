@@ -1,6 +1,6 @@
 //! The fields that are wanted of a JSON object; all others are passed over without being kept.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use odeon_algorithms::json;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -119,32 +119,76 @@ fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
 
 /// An error of a line, with what such a line often is.
 fn explained(error: String, line: &[u8]) -> String {
-    let returns = line.iter().filter(|&&byte| byte == b'\r').count();
-    match returns {
-        0 => error,
-        _ if line.trim_ascii_end().contains(&b'\r') => {
-            format!("{error}; its lines seem to end with CR alone, and LF is what ends one")
+    let line = line.trim_ascii();
+    let hint = match line {
+        _ if line.contains(&b'\r') => {
+            "its lines seem to end with CR alone, and LF is what ends one"
         }
-        _ => error,
+        [b'<', ..] => {
+            "it begins as HTML does: a page that says what went wrong may have been stored in its place"
+        }
+        [b'{', .., b'}'] if error.contains("trailing characters") => {
+            "something stands behind its object, and each object is a line of its own"
+        }
+        [b'{' | b'['] | [b'"', .., b',' | b'{' | b'['] | [b'}' | b']'] | [b'}' | b']', b','] => {
+            "an object may be spread over several lines: write each as one, as with `jq -c .`"
+        }
+        [b'{', rest @ ..] if rest.trim_ascii_start().first() == Some(&b'\'') => {
+            "its quotes are single, as Python prints an object: write it with `json.dumps`"
+        }
+        _ => return error,
+    };
+    format!("{error}; {hint}")
+}
+
+/// The message of a reader of JSON about one line, whose number it does not know.
+fn placed(error: &serde_json::Error) -> String {
+    let (text, column) = (error.to_string(), error.column());
+    let place = format!(" at line {} column {column}", error.line());
+    match text.strip_suffix(&place) {
+        Some(text) => format!("{text}, at its byte {column}"),
+        None => text,
     }
 }
 
+/// The fields that an object has.
+fn fields_of(object: &[u8]) -> String {
+    let read: BTreeMap<String, IgnoredAny> = serde_json::from_slice(object).unwrap_or_default();
+    let names = read
+        .keys()
+        .take(FIELDS_TOLD)
+        .map(|name| format!("`{name}`"));
+    let names: Vec<String> = names.collect();
+    let more = match read.len() > names.len() {
+        true => " and others",
+        false => "",
+    };
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => format!("{}{more}", names.join(", ")),
+    }
+}
+
+/// As many fields of an object are told that lacks one.
+const FIELDS_TOLD: usize = 8;
+
 /// The strings at these paths of a JSON object, as it is.
 fn strict<'a, const N: usize>(
-    json: &'a [u8],
+    line: &'a [u8],
     paths: [&str; N],
 ) -> Result<[Cow<'a, str>; N], String> {
     let mut found = [const { None }; N];
-    let mut json = serde_json::Deserializer::from_slice(json);
+    let mut json = serde_json::Deserializer::from_slice(line);
     let wanted: [(usize, &str); N] = std::array::from_fn(|slot| (slot, paths[slot]));
     let object = Object {
         wanted: &wanted,
         found: &mut found,
     };
     let read = object.deserialize(&mut json).and_then(|()| json.end());
-    read.map_err(|error| format!("it is not JSON as expected: {error}"))?;
+    read.map_err(|error| format!("it is not JSON as expected: {}", placed(&error)))?;
     if let Some(absent) = found.iter().position(Option::is_none) {
-        return Err(format!("it has no field `{}`", paths[absent]));
+        let name = paths[absent];
+        return Err(format!("it has no field `{name}`, but {}", fields_of(line)));
     }
     Ok(found.map(Option::unwrap_or_default))
 }

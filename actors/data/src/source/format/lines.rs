@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 
 use super::{
     At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, foreign::foreign,
@@ -47,6 +47,11 @@ impl FileFormat for Documents<'_> {
 
     fn scan(&self, content: &Content, file: u32, block_bytes: u64) -> Result<Scanned, SourceError> {
         if let Some(reason) = foreign(content)? {
+            return Ok(Scanned::of_another_kind(content, reason));
+        }
+        let begin = content.part(0..content.len().min(BEGIN))?;
+        if memchr(b'\n', &begin).is_none() && memchr(b'\r', begin.trim_ascii_end()).is_some() {
+            let reason = "its lines end with CR alone, and LF is what ends one: convert it, as with `tr '\\r' '\\n'`";
             return Ok(Scanned::of_another_kind(content, reason));
         }
         let splitting = Splitting::of(&self.0.document).unwrap_or(Splitting::LINE);
@@ -290,6 +295,9 @@ fn text_records(
         emit(at, text(document, markup));
     });
 }
+
+/// Among so many bytes there is the end of a line, where a file has some.
+const BEGIN: u64 = 1 << 20;
 
 /// As much of a line that is too long is kept.
 const HEAD: usize = 64;

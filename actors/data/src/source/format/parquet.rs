@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    fmt::Write as _,
     io::Cursor,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -134,6 +135,7 @@ fn absent(schema: &SchemaDescriptor, name: &str) -> String {
         Some((_, false)) => {
             format!("its column `{name}` has fields of its own; its columns are {all}")
         }
+        None if all.is_empty() => "it has no columns".to_owned(),
         None => format!("it has no column `{name}`, but {all}"),
     }
 }
@@ -257,7 +259,15 @@ fn scan(
             scanned.digest = digest;
             (metadata, columns)
         }
-        Err(reason) => {
+        Err(mut reason) => {
+            let (first, response, image) = fields.names();
+            let names = [Some(first), response, image].into_iter().flatten();
+            for name in names.filter(|name| content.shown.contains(&format!("/{name}="))) {
+                let _ = write!(
+                    reason,
+                    "; `{name}` is in the names of folders, which are no columns here"
+                );
+            }
             scanned.broken(&content.shown, content.len(), reason);
             return Ok(scanned);
         }

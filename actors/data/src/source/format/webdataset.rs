@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tar::{Archive, EntryType};
+use tar::{Archive, Entry, EntryType};
 
 use super::{
     At, Block, Cutter, Emit, FileFormat, Pixels, RECORD_BYTES_MAX, Raw, Records, Scanned,
@@ -67,6 +67,16 @@ fn archive<R: Read + Seek>(from: R) -> Archive<R> {
     archive
 }
 
+/// Returns true for a member with holes whose map is written as pax does.
+fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> std::io::Result<bool> {
+    let Some(notes) = entry.pax_extensions()? else {
+        return Ok(false);
+    };
+    // What is no note is none about holes.
+    let mut keys = notes.flatten().map(|note| note.key_bytes().to_owned());
+    Ok(keys.any(|key| key.starts_with(b"GNU.sparse.")))
+}
+
 /// The members of an archive, until the first that cannot be read.
 fn members<R: Read + Seek>(
     archive: &mut Archive<R>,
@@ -74,10 +84,10 @@ fn members<R: Read + Seek>(
     mut each: impl FnMut(Member),
 ) -> std::io::Result<()> {
     for entry in archive.entries_with_seek()? {
-        let entry = entry?;
+        let mut entry = entry?;
         let start = entry.raw_file_position();
         let kind = entry.header().entry_type();
-        if kind == EntryType::GNUSparse {
+        if kind == EntryType::GNUSparse || is_sparse(&mut entry)? {
             return Err(std::io::Error::other(
                 "a member has holes, which is not supported",
             ));
