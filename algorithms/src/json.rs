@@ -9,6 +9,17 @@ use serde::de::IgnoredAny;
 /// which `NaN` and infinities, which are no JSON, are `null`; nothing where there is none of them.
 #[must_use]
 pub fn tolerated(json: &[u8]) -> Option<Vec<u8>> {
+    rewritten(json, is_long_number)
+}
+
+/// JSON in which `NaN` and infinities, which are no JSON, are `null`; nothing where there is none of them.
+#[must_use]
+pub(crate) fn finite(json: &[u8]) -> Option<Vec<u8>> {
+    rewritten(json, |_| false)
+}
+
+/// JSON without what is no number, in which words that are picked are strings.
+fn rewritten(json: &[u8], is_quoted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let (mut out, mut at, mut changed) = (Vec::new(), 0, false);
     while let Some(&byte) = json.get(at) {
         if byte == b'"' {
@@ -30,7 +41,7 @@ pub fn tolerated(json: &[u8]) -> Option<Vec<u8>> {
                 out.extend_from_slice(b"null");
                 changed = true;
             }
-            word if is_long_number(word) => {
+            word if is_quoted(word) => {
                 out.push(b'"');
                 out.extend_from_slice(word);
                 out.push(b'"');

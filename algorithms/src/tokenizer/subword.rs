@@ -13,6 +13,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokenizers::tokenizer::AddedToken;
 
 use self::{folder::Described, words::Words};
@@ -347,8 +348,44 @@ impl Debug for Subword {
 }
 
 fn parse(json: &str) -> Result<tokenizers::Tokenizer, TokenizerError> {
-    json.parse()
-        .map_err(|error: tokenizers::Error| description(format!("{TOKENIZER}: {error}")))
+    json.parse().map_err(|error: tokenizers::Error| {
+        let mut told = format!("{TOKENIZER}: {error}");
+        // The library does not say which of its kinds it does not know.
+        if told.contains("did not match any variant")
+            && let Some(types) = types(json)
+        {
+            told = format!("{told}; a part of it is of no kind that is known: {types}");
+        }
+        description(told)
+    })
+}
+
+/// The parts of a description with their types.
+fn types(json: &str) -> Option<String> {
+    let json: Value = serde_json::from_str(json).ok()?;
+    let parts = [
+        "normalizer",
+        "pre_tokenizer",
+        "model",
+        "post_processor",
+        "decoder",
+    ];
+    let types = parts.iter().filter_map(|part| {
+        let part_of = json.get(part)?;
+        let own = part_of.get("type")?.as_str()?;
+        let below = [part_of.get("pretokenizers"), part_of.get("normalizers")];
+        let below = below
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_array)
+            .flatten();
+        let below: Vec<&str> = below.filter_map(|it| it.get("type")?.as_str()).collect();
+        Some(match below.is_empty() {
+            true => format!("`{part}` is {own}"),
+            false => format!("`{part}` is {own} of {}", below.join(", ")),
+        })
+    });
+    Some(types.collect::<Vec<_>>().join(", "))
 }
 
 fn description(detail: String) -> TokenizerError {
@@ -362,7 +399,7 @@ mod tests {
     use odeon_skip::{Need, skip};
     use proptest::prelude::*;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

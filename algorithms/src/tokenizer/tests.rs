@@ -341,6 +341,24 @@ fn a_tokenizer_survives_serialisation_and_files() {
     }
 }
 
+/// <https://github.com/huggingface/tokenizers/issues/644>
+#[test]
+fn dropout_of_merges_is_off_and_told() {
+    let dropping = bytes_json().replacen("\"type\":\"BPE\"", "\"type\":\"BPE\",\"dropout\":0.5", 1);
+    assert_ne!(dropping, bytes_json());
+    let eos = ("generation_config.json", r#"{"eos_token_id": 1}"#);
+    let made = |json: String| {
+        let spec = spec(json, vec![], &[eos]);
+        Tokenizer::new(TokenizerSpec::Subword(spec)).unwrap()
+    };
+    let (plain, dropping) = (made(bytes_json()), made(dropping));
+    assert!(dropping.notes()[0].starts_with("`dropout` of tokenizer.json is 0.5"));
+    let text = "the quick brown fox jumps over the lazy dog";
+    for _ in 0..20 {
+        assert_eq!(dropping.encode(text).unwrap(), plain.encode(text).unwrap());
+    }
+}
+
 #[test]
 fn a_bad_description_is_refused() {
     let refused = |json: &str, files: &[(&str, &str)]| {
@@ -387,6 +405,12 @@ fn a_bad_description_is_refused() {
         let error = refused(&bytes_json(), &[(name, text)]);
         assert!(error.contains(why), "{text}: {error}");
     }
+    // <https://github.com/huggingface/tokenizers/issues/1297>
+    let strange = bytes_json().replacen("\"ByteLevel\"", "\"MyOwn\"", 1);
+    let error = refused(&strange, &[eos]);
+    assert!(error.contains("is MyOwn"), "{error}");
+    let pointer = "version https://git-lfs.github.com/spec/v1\n";
+    assert!(refused(pointer, &[eos]).contains("git lfs pull"));
     // What two files say otherwise is told.
     let spaced = (
         config,

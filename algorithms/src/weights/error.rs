@@ -22,6 +22,12 @@ pub enum LoadError {
         /// The error, and its place.
         detail: String,
     },
+    /// What is there is a pointer of Git LFS and not the file itself.
+    #[error("{} is a pointer of Git LFS and not the file itself: fetch that with `git lfs pull`", path.display())]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file's checksum is not the recorded one. Restore it from another copy, or fall back to an
     /// earlier checkpoint.
     #[error(
@@ -95,6 +101,9 @@ pub enum LoadError {
         expected: Vec<usize>,
     },
 }
+
+/// The begin of what Git LFS has in place of a file that was not fetched.
+pub(crate) const LFS_POINTER: &str = "version https://git-lfs.github.com/spec/";
 
 /// Why a checkpoint was not written. The target does not exist; unfinished files are removed.
 #[derive(Debug, thiserror::Error)]

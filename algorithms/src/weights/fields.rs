@@ -394,6 +394,9 @@ fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
     if let Some(method) = quantised.map(|it| it.get("quant_method").unwrap_or(it)) {
         return Err(format!("weights quantised by {method}"));
     }
+    if said.get("text_config").is_some_and(Value::is_object) {
+        return Err("a model with more than text (`text_config`)".to_owned());
+    }
     let writes = |name: &str| {
         let ends = ["ForCausalLM", "LMHeadModel", "Model"];
         ends.iter().any(|end| name.ends_with(end))

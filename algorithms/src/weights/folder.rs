@@ -10,10 +10,10 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 
 use super::{
-    error::LoadError,
+    error::{LFS_POINTER, LoadError},
     fields::ModelFields,
     loaded::{LoadedModel, LoadedTensor},
-    safetensors::{CONFIG, map, read_json, shards, verify},
+    safetensors::{CONFIG, INDEX, WEIGHTS, map, read_json, shards, verify},
 };
 
 /// A directory with `config.json` and `model.safetensors`, or the shards that
@@ -65,7 +65,18 @@ impl ModelFolder {
                 found.insert(name, place);
             }
         }
-        let mut notes = prefixed(&mut found);
+        let mut notes = unwrapped(&mut found);
+        notes.extend(prefixed(&mut found));
+        if directory.join(ADAPTER).exists() {
+            notes.push(format!(
+                "`{ADAPTER}` lies beside the weights: the adapter is not applied; merge it first where it is wanted"
+            ));
+        }
+        if !directory.join(WEIGHTS).exists() && !directory.join(INDEX).exists() {
+            notes.push(format!(
+                "`{INDEX}` is not there: shards are taken by their numbers"
+            ));
+        }
         let head = found.get(HEAD);
         if let (true, Some(head)) = (fields.tied, head) {
             let embedding = found.get(EMBEDDING);
@@ -213,7 +224,29 @@ fn damaged(path: &Path, error: &safetensors::SafeTensorError) -> LoadError {
 }
 
 fn parsed<'a>(path: &Path, bytes: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
-    SafeTensors::deserialize(bytes).map_err(|error| damaged(path, &error))
+    SafeTensors::deserialize(bytes).map_err(|error| {
+        match bytes.starts_with(LFS_POINTER.as_bytes()) {
+            true => LoadError::Pointer { path: path.into() },
+            false => damaged(path, &error),
+        }
+    })
+}
+
+/// Names without what wrappers of training put in front of them.
+fn unwrapped(found: &mut BTreeMap<String, Place>) -> Vec<String> {
+    let mut notes = vec![];
+    while !found.is_empty()
+        && let Some(wrapper) = WRAPPERS
+            .iter()
+            .find(|wrapper| found.keys().all(|name| name.starts_with(**wrapper)))
+    {
+        let all = std::mem::take(found).into_iter();
+        found.extend(all.map(|(name, place)| (name[wrapper.len()..].to_owned(), place)));
+        notes.push(format!(
+            "tensors are named with `{wrapper}` in front, as a wrapper of training writes them"
+        ));
+    }
+    notes
 }
 
 /// Names as they are with a head: files that were saved from the bare model lack `model.` in front.
@@ -273,6 +306,14 @@ fn numbers(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
+/// What `torch.compile`, parallel data and adapters write in front of names.
+const WRAPPERS: [&str; 4] = [
+    "_orig_mod.",
+    "module.",
+    "base_model.model.",
+    "_fsdp_wrapped_module.",
+];
+const ADAPTER: &str = "adapter_config.json";
 const PREFIX: &str = "model.";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";

@@ -1,4 +1,4 @@
-//! The GGUF container, version 3: typed metadata and tensors.
+//! The GGUF container, versions 2 and 3: typed metadata and tensors.
 //!
 //! Every length in a file is untrusted: it is compared with what is left of the file before
 //! anything is allocated or read.
@@ -12,7 +12,11 @@ use std::{
 
 use memmap2::Mmap;
 
-use super::{error::LoadError, loaded::LoadedTensor, quantised::Encoding};
+use super::{
+    error::{LFS_POINTER, LoadError},
+    loaded::LoadedTensor,
+    quantised::Encoding,
+};
 
 /// An open GGUF file, mapped into memory.
 pub struct Gguf {
@@ -70,6 +74,7 @@ impl Gguf {
         // project writes are renamed into place complete and never changed.
         let bytes = unsafe { Mmap::map(&file) }.map_err(read)?;
         let (metadata, tensors) = read_directory(&bytes).map_err(|fault| match fault {
+            Fault::Pointer => LoadError::Pointer { path: path.into() },
             Fault::Damaged(detail) => LoadError::Damaged {
                 path: path.into(),
                 detail,
@@ -189,6 +194,7 @@ impl Debug for Gguf {
 
 /// Why the directory cannot be used; the path is added by the caller.
 enum Fault {
+    Pointer,
     Damaged(String),
     Unsupported(String),
 }
@@ -197,11 +203,20 @@ type Directory = (BTreeMap<String, GgufValue>, BTreeMap<String, GgufTensor>);
 
 fn read_directory(bytes: &[u8]) -> Result<Directory, Fault> {
     let mut reader = Reader { bytes, at: 0 };
+    if bytes.starts_with(LFS_POINTER.as_bytes()) {
+        return Err(Fault::Pointer);
+    }
     if reader.take(4)? != MAGIC {
         return Err(Fault::Damaged("it does not begin with \"GGUF\"".into()));
     }
     let version = reader.u32()?;
-    if version != 3 {
+    if [2, 3].contains(&version.swap_bytes()) {
+        return Err(Fault::Unsupported(
+            "the byte order of other machines (convert it with `gguf-convert-endian`)".to_owned(),
+        ));
+    }
+    // The second lies as the third does.
+    if ![2, 3].contains(&version) {
         return Err(Fault::Unsupported(format!("GGUF version {version}")));
     }
     let tensor_count = reader.count(TENSOR_BYTES_MIN)?;

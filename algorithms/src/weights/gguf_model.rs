@@ -104,6 +104,14 @@ impl<'a> Metadata<'a> {
                  `llama-gguf-split --merge`, giving it the first part: one part alone"
             ));
         }
+        if let Some(kind) = gguf.string("general.type").filter(|kind| *kind != "model") {
+            return Err(format!(
+                "a file of the kind `{kind}` (`general.type`) and not `model`"
+            ));
+        }
+        if gguf.tensors().is_empty() {
+            return Err("a file of a vocabulary without weights".to_owned());
+        }
         let architecture = gguf.string("general.architecture");
         let (architecture, family) = match architecture {
             Some(own @ "llama") => (own, Family::Llama),

@@ -17,10 +17,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    error::{LoadError, SaveError},
+    error::{LFS_POINTER, LoadError, SaveError},
     fields::ModelFields,
     loaded::{ModelView, TensorView},
 };
+use crate::json;
 use crate::tokenizer::Tokenizer;
 
 /// The type in which a checkpoint stores its parameters.
@@ -255,6 +256,10 @@ pub(super) fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
         return Ok(BTreeSet::from([WEIGHTS.to_owned()]));
     }
     if !path.exists() {
+        let numbered = numbered(directory);
+        if !numbered.is_empty() {
+            return Ok(numbered);
+        }
         let found = |name: &&str| directory.join(name).exists();
         let others: Vec<&str> = OTHER_WEIGHTS.iter().copied().filter(found).collect();
         return Err(LoadError::NoWeights {
@@ -278,6 +283,23 @@ pub(super) fn shards(directory: &Path) -> Result<BTreeSet<String>, LoadError> {
             _ => Err(damaged("`weight_map` holds something else than file names")),
         })
         .collect()
+}
+
+/// The names of shards by the number that theirs have, such as `model-00001-of-00002.safetensors`, where there
+/// are some: with those that are not there.
+fn numbered(directory: &Path) -> BTreeSet<String> {
+    let count = |name: &str| {
+        let middle = name.strip_prefix("model-")?.strip_suffix(".safetensors")?;
+        let (number, count) = middle.split_once("-of-")?;
+        let digits = number.len() == 5 && count.len() == 5;
+        number.parse::<u32>().ok().filter(|_| digits)?;
+        count.parse::<u32>().ok()
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let count = names.filter_map(|name| count(&name)).max().unwrap_or(0);
+    let name = |number| format!("model-{number:05}-of-{count:05}.safetensors");
+    (1..=count).map(name).collect()
 }
 
 /// Compares every file that `SHA256SUMS` names with its checksum, if there is such a file.
@@ -321,10 +343,17 @@ pub(super) fn read_json(path: &PathBuf) -> Result<Value, LoadError> {
         path: path.clone(),
         source,
     })?;
-    serde_json::from_slice(&text).map_err(|error| LoadError::Damaged {
-        path: path.clone(),
-        detail: error.to_string(),
-    })
+    if text.starts_with(LFS_POINTER.as_bytes()) {
+        return Err(LoadError::Pointer { path: path.clone() });
+    }
+    let read = serde_json::from_slice(&text);
+    // Python writes numbers that are none, which are no JSON.
+    let finite = || serde_json::from_slice(&json::finite(&text)?).ok();
+    read.or_else(|error| finite().ok_or(error))
+        .map_err(|error| LoadError::Damaged {
+            path: path.clone(),
+            detail: error.to_string(),
+        })
 }
 
 /// The SHA-256 of a file's contents in lower-case hexadecimal digits.
@@ -350,7 +379,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 pub(super) const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
+pub(super) const WEIGHTS: &str = "model.safetensors";
 /// Weights of other formats, which are named where there are no others.
 const OTHER_WEIGHTS: &[&str] = &[
     "pytorch_model.bin",

@@ -11,6 +11,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::tokenizer::Tokenizer;
 
+mod trackers;
+
 /// Writes GGUF files, sound or not.
 #[derive(Default)]
 struct Writer {
@@ -276,10 +278,10 @@ fn damaged_files_are_refused_with_a_reason() {
             .contains("fetch or copy it again")
     );
     assert!(
-        open(b"GGUF\x02\0\0\0")
+        open(b"GGUF\x01\0\0\0")
             .unwrap_err()
             .to_string()
-            .contains("version 2")
+            .contains("version 1")
     );
 
     let mut without = tiny();

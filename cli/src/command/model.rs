@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -407,6 +408,18 @@ pub(crate) fn find(name: &str) -> Result<PathBuf> {
     }
     if gguf || is_checkpoint(path) || path.join("config.json").exists() {
         return Ok(path.to_owned());
+    }
+    // The cache of the Hugging Face Hub has the folders of a model's revisions in one of its own.
+    let main = fs::read_to_string(path.join("refs/main")).unwrap_or_default();
+    let snapshot = path.join("snapshots").join(main.trim());
+    if !main.trim().is_empty() && snapshot.join("config.json").exists() {
+        return Ok(snapshot);
+    }
+    if path.join("adapter_config.json").exists() {
+        bail!(
+            "{name} is an adapter and no model: merge it into its base, with `merge_and_unload()` of peft and \
+             `save_pretrained`, and load what that writes"
+        );
     }
     bail!(
         "`{name}` is no run with a checkpoint, no folder with config.json, no .gguf file, and no \

@@ -7,6 +7,8 @@ fn mixture() -> ModelConfig {
     ModelConfig {
         ffn: 12,
         qkv_bias: false,
+        out_bias: false,
+        mlp_bias: false,
         block: LayerBlock::Moe(Moe {
             experts: 5,
             experts_per_token: 2,

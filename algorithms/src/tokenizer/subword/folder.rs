@@ -9,10 +9,12 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{SubwordSpec, TOKENIZER, description};
+use crate::json;
 use crate::tokenizer::{
     chat::ChatTemplate,
     error::{TokenizerError, read},
 };
+use crate::weights::LFS_POINTER;
 
 /// What a tokenizer's files say.
 #[derive(Debug)]
@@ -125,6 +127,15 @@ impl Described {
         let bpe = json.get("model").and_then(|model| model.get("type")) == Some(&json!("BPE"));
         let cleans_up = flag("clean_up_tokenization_spaces")? == Some(true);
         notes.extend(unfollowed(&json, flag("add_prefix_space")?));
+        let model = json.get_mut("model").and_then(Value::as_object_mut);
+        if let Some(dropout) = model.and_then(|model| model.get_mut("dropout"))
+            && dropout.as_f64().is_some_and(|part| part > 0.0)
+        {
+            notes.push(format!(
+                "`dropout` of {TOKENIZER} is {dropout}, by which a text has other tokens each time: it is off"
+            ));
+            *dropout = Value::Null;
+        }
         Ok(Self {
             json: Value::Object(json).to_string(),
             ids,
@@ -391,7 +402,16 @@ fn optional(
 }
 
 fn object(name: &str, text: &str) -> Result<Map<String, Value>, TokenizerError> {
-    serde_json::from_str(text.trim_start_matches('\u{feff}'))
+    let text = text.trim_start_matches('\u{feff}');
+    if text.starts_with(LFS_POINTER) {
+        return Err(description(format!(
+            "{name} is a pointer of Git LFS and not the file itself: fetch that with `git lfs pull`"
+        )));
+    }
+    let read = serde_json::from_str(text);
+    // Python writes numbers that are none, which are no JSON.
+    let finite = || serde_json::from_slice(&json::finite(text.as_bytes())?).ok();
+    read.or_else(|error| finite().ok_or(error))
         .map_err(|error| description(format!("{name}: {error}")))
 }
 
