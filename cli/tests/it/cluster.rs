@@ -265,6 +265,21 @@ fn several_nodes_run_on_one_machine_and_all_end() {
     );
 }
 
+/// <https://github.com/huggingface/transformers/issues/30061>,
+/// <https://github.com/NVIDIA-NeMo/RL/issues/309>
+#[test]
+fn a_program_that_reads_finds_the_end_of_its_input_and_may_start_others_of_odeon() {
+    let cluster = Cluster::up(&[]);
+    let submit = |script: &str| cluster.ok(&["submit", "--wait", "/bin/sh", "--", "-c", script]);
+    let said = submit("read line; echo \"read <$line>\"; cat; echo at the end");
+    assert!(said.contains("read <>\nat the end"), "{said}");
+    let odeon = env!("CARGO_BIN_EXE_odeon");
+    let said = submit(&format!(
+        "{odeon} gang 1 -- /bin/echo from within; echo and after"
+    ));
+    assert!(said.contains("from within\nand after"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let cluster = Cluster::up(&[]);

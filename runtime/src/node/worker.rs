@@ -72,6 +72,8 @@ pub(crate) struct Birth {
     blobs: Option<String>,
     /// The processors that it may run on; any, if empty.
     cpus: Vec<u32>,
+    /// The descriptor of the socket to its node; standard input without.
+    socket: Option<i32>,
 }
 
 /// The part of its machine that a worker process sees.

@@ -2,6 +2,7 @@
 //! node.
 
 use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,12 @@ use crate::net::link::{self, Link, socket};
 use crate::node::program;
 
 impl Birth {
+    /// Returns true where the node that wrote it has started this process itself.
+    fn is_of_parent(&self) -> bool {
+        let parent = rustix::process::getppid();
+        parent.is_some_and(|parent| parent.as_raw_nonzero().get() as u32 == self.node)
+    }
+
     /// Keeps this process to the processors near its devices. Its memory then comes from there
     /// too, since the kernel takes it where a page is first touched.
     ///
@@ -49,16 +56,17 @@ impl Birth {
     }
 }
 
-/// The facts that the node told this process, when it was started as a driver; once.
+/// The facts that the node told this process, when it was started as a driver; once. A program that a driver
+/// starts inherits what the driver was told, and is none.
 ///
 /// # Errors
 /// The variable was not set by a node of the same build.
 pub(crate) fn driver_birth() -> Option<Result<Birth, SystemError>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let birth = birth()?;
-    let drives = birth
-        .as_ref()
-        .map_or(true, |birth| birth.role == Role::Driver);
+    let drives = birth.as_ref().map_or(true, |birth| {
+        birth.role == Role::Driver && birth.is_of_parent()
+    });
     (drives && !TAKEN.swap(true, Ordering::AcqRel)).then_some(birth)
 }
 
@@ -161,6 +169,14 @@ pub(crate) enum ServeError {
     Hosted(#[from] Failure),
 }
 
+/// What is standard input, which is empty from then on.
+fn stdin_taken() -> std::io::Result<OwnedFd> {
+    let taken = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(taken)
+}
+
 /// Joins the node that started this process, and ends with it.
 pub(crate) async fn connect(
     birth: Birth,
@@ -169,12 +185,12 @@ pub(crate) async fn connect(
     components: WorkerComponents,
 ) -> Result<(Arc<Engine>, Arc<Link>), SystemError> {
     end_with(birth.node).map_err(io("asking to end with the node"))?;
-    let socket = std::os::fd::AsFd::as_fd(&std::io::stdin())
-        .try_clone_to_owned()
-        .map_err(io("taking over the socket of the node"))?;
     // Nothing that an actor starts may inherit the socket.
-    let null = std::fs::File::open("/dev/null").map_err(io("opening /dev/null"))?;
-    rustix::stdio::dup2_stdin(&null).map_err(|errno| io("closing standard input")(errno.into()))?;
+    let socket = match birth.socket {
+        Some(socket) => odeon_shm::take_open(socket),
+        None => stdin_taken(),
+    };
+    let socket = socket.map_err(io("taking over the socket of the node"))?;
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket
         .set_nonblocking(true)

@@ -8,6 +8,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use odeon_shm::keep_open;
+use parking_lot::Mutex;
 use rustix::process::Pid;
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -184,7 +186,8 @@ impl Engine {
         Ok(is_process(greeted, process)?.over_socket(fd))
     }
 
-    /// A new process, with our end of the socket that is its standard input.
+    /// A new process, with our end of the socket to it. That is its standard input, but for a driver, whose
+    /// program may be none of ours: a script that reads its input finds the end of it.
     pub(super) fn fork(
         self: &Arc<Self>,
         launch: &Launch<'_>,
@@ -202,6 +205,8 @@ impl Engine {
         };
         let (ours, theirs) =
             std::os::unix::net::UnixStream::pair().map_err(io("making a socket pair"))?;
+        let theirs = OwnedFd::from(theirs);
+        let drives = matches!(role, Role::Driver);
         let birth = Birth {
             role: role.clone(),
             node: std::process::id(),
@@ -213,6 +218,7 @@ impl Engine {
                 .share(process, job)
                 .map(|share| share.to_string()),
             cpus: binding.map_or_else(Vec::new, |binding| binding.cpus.clone()),
+            socket: drives.then(|| theirs.as_raw_fd()),
         };
         let mut child = command.command();
         if self.workers().mode.takes_output() {
@@ -223,13 +229,24 @@ impl Engine {
             child.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
             child.env("CUDA_VISIBLE_DEVICES", &binding.visible);
         }
-        let child = child
+        child
             .env(WORKER_ENV, birth.write()?)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(io(&format!("starting {}", command.program().display())))?;
+            .kill_on_drop(true);
+        // Of two that start at once none has the socket of the other.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let starting = STARTING.lock();
+        let child = match drives {
+            true => {
+                keep_open(theirs.as_raw_fd()).map_err(io("preparing a socket"))?;
+                let child = child.stdin(Stdio::null()).spawn();
+                drop(theirs);
+                child
+            }
+            false => child.stdin(Stdio::from(theirs)).spawn(),
+        };
+        drop(starting);
+        let child = child.map_err(io(&format!("starting {}", command.program().display())))?;
         ours.set_nonblocking(true)
             .map_err(io("preparing a socket"))?;
         let stream = UnixStream::from_std(ours).map_err(io("preparing a socket"))?;
