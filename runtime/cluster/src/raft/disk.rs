@@ -56,7 +56,10 @@ impl Closing {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
     /// The file cannot be opened.
-    #[error("{} cannot be opened: {source}", .path.display())]
+    #[error(
+        "{} cannot be opened: {source}: put a copy of it back; where other voters know what it held, have them \
+         forget this node (odeon forget) and let it join again in an empty folder (odeon token)", .path.display()
+    )]
     Open {
         /// Which.
         path: PathBuf,
@@ -72,6 +75,19 @@ pub(crate) enum DiskError {
     /// Its thread was lost.
     #[error("the thread that uses the catalog's file was lost")]
     Thread,
+}
+
+/// Has a file that is there, or is made, be its owner's alone: jobs' variables are in it.
+fn for_its_owner(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))
 }
 
 impl Disk {
@@ -95,6 +111,7 @@ impl Disk {
     }
 
     fn begin(path: &Path) -> Result<Database, redb::Error> {
+        for_its_owner(path)?;
         // What it keeps in memory of its file; more would only grow the daemon.
         let file = Database::builder()
             .set_cache_size(CACHE_BYTES)
