@@ -47,6 +47,7 @@ pub struct ClusterView {
     /// Copies of blobs that have ended of late.
     copies: VecDeque<Copied>,
     jobs_waiting: Vec<WaitingJob>,
+    disks_low: Vec<LowDisk>,
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
@@ -314,6 +315,17 @@ impl ClusterView {
         &self.jobs_waiting
     }
 
+    /// The disks of these nodes are nearly full, and no others, as whoever observes knows from elsewhere.
+    pub fn disks_low(&mut self, disks: Vec<LowDisk>) {
+        self.disks_low = disks;
+    }
+
+    /// Nodes whose disk is nearly full.
+    #[must_use]
+    pub fn low_disks(&self) -> &[LowDisk] {
+        &self.disks_low
+    }
+
     /// A node is known to be gone; `lost` unless it left in order.
     pub fn node_gone(&mut self, name: &str, now: Date, lost: bool) {
         let Some(node) = self.nodes.get_mut(name).filter(|node| node.gone.is_none()) else {
@@ -499,6 +511,17 @@ pub struct WaitingJob {
     /// Since when it waits.
     pub since: Date,
     /// Why, in words.
+    pub why: String,
+}
+
+/// A node whose disk is nearly full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LowDisk {
+    /// Which.
+    pub node: String,
+    /// Since when.
+    pub since: Date,
+    /// The room that is left, in words.
     pub why: String,
 }
 

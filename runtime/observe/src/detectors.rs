@@ -8,6 +8,7 @@ mod events_dropped;
 mod failed;
 mod left_out;
 mod link;
+mod low_disk;
 mod mailbox_full;
 mod node;
 mod pending;
@@ -49,6 +50,7 @@ const ORDER: [&str; 16] = [
     "restart_loop",
     "blocked_thread",
     "stuck_handler",
+    "low_disk",
     "pending",
     "waits_in_circle",
     STRAGGLER,
@@ -74,6 +76,7 @@ impl Default for Detectors {
             Box::new(restart_loop::RestartLoops),
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
+            Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),
             Box::new(slow_copy::SlowCopies),

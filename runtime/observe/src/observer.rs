@@ -11,7 +11,7 @@ use odeon::{Clock, System, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::cluster_view::{ClusterView, WaitingJob};
+use crate::cluster_view::{ClusterView, LowDisk, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 use crate::recording::{Frame, Recorder, RecordingError};
@@ -197,6 +197,14 @@ impl Observer {
         if self.read(|seen| seen.waiting_jobs() != jobs) {
             let (date, jobs) = (self.now(), jobs.into());
             self.tell(Frame::JobsWaiting { date, jobs });
+        }
+    }
+
+    /// The disks of these nodes are nearly full, and no others; see [`ClusterView::disks_low`].
+    pub fn disks_low(&self, disks: &[LowDisk]) {
+        if self.read(|seen| seen.low_disks() != disks) {
+            let (date, disks) = (self.now(), disks.into());
+            self.tell(Frame::DisksLow { date, disks });
         }
     }
 

@@ -22,7 +22,7 @@ use odeon::Timestamp;
 use odeon::inspect::NodeSight;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster_view::{ClusterView, WaitingJob};
+use crate::cluster_view::{ClusterView, LowDisk, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 
@@ -101,6 +101,13 @@ pub enum Frame<'a> {
         /// JSON.
         json: Cow<'a, str>,
     },
+    /// [`ClusterView::disks_low`].
+    DisksLow {
+        /// When.
+        date: Date,
+        /// All of them.
+        disks: Cow<'a, [LowDisk]>,
+    },
 }
 
 impl Frame<'_> {
@@ -114,6 +121,7 @@ impl Frame<'_> {
             | Self::Tick { date }
             | Self::Happened { date, .. }
             | Self::JobsWaiting { date, .. }
+            | Self::DisksLow { date, .. }
             | Self::Note { date, .. } => *date,
         }
     }
@@ -132,6 +140,7 @@ impl Frame<'_> {
             Self::Tick { date } => seen.tick(date),
             Self::Happened { event, .. } => seen.note(event.into_owned()),
             Self::JobsWaiting { jobs, .. } => seen.jobs_waiting(jobs.into_owned()),
+            Self::DisksLow { disks, .. } => seen.disks_low(disks.into_owned()),
             Self::Note { about, json, .. } => note(&about, &json),
         }
     }
