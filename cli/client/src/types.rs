@@ -53,10 +53,10 @@ const fn yes() -> bool {
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// `up`, `drained`, `left` or `lost`; `unknown` while there is no majority and the node that
-    /// answers does not hear it.
+    /// `up`, `drained`, `left` or `lost`; of one that the node which answers does not hear `silent`, until
+    /// it is lost or heard again, or `unknown` while there is no majority.
     pub state: String,
-    /// Why it is lost.
+    /// Why it is lost or called silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Since when, in milliseconds since 1970.

@@ -1,6 +1,6 @@
 //! Routes about the cluster: nodes, keys, tokens, namespaces, news.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,15 +49,29 @@ impl Api {
     /// The nodes. Without a majority nobody writes down who is gone: then this node says whom it hears.
     fn nodes(&self, tables: &Tables) -> Vec<Node> {
         let nodes = dto::nodes(tables);
-        if self.daemon.catalog().leader().is_some() {
-            return nodes;
-        }
+        let led = self.daemon.catalog().leader().is_some();
         let links = self.daemon.system().admin().links().into_iter();
-        let heard = links.filter(|link| !link.is_worker && link.silent_for < SILENCE);
-        let heard: BTreeSet<String> = heard.map(|link| link.node).collect();
-        let is_known = |node: &Node| node.name == self.daemon.name() || heard.contains(&node.name);
+        let links: BTreeMap<String, Duration> = links
+            .filter(|link| !link.is_worker)
+            .map(|link| (link.node, link.silent_for))
+            .collect();
         let nodes = nodes.into_iter().map(|mut node| {
-            if ["up", "drained"].contains(&node.state.as_str()) && !is_known(&node) {
+            let is_up = ["up", "drained"].contains(&node.state.as_str());
+            // One that has just come up may not be linked from here yet.
+            let silent_for = match links.get(&node.name) {
+                Some(silent_for) => *silent_for,
+                None => Duration::from_millis(tables.now.0.saturating_sub(node.since_ms)),
+            };
+            if !is_up || node.name == self.daemon.name() || silent_for < SILENCE {
+                return node;
+            }
+            if led {
+                node.state = "silent".to_owned();
+                node.why = Some(match links.contains_key(&node.name) {
+                    true => format!("has said nothing for {} s", silent_for.as_secs()),
+                    false => format!("has no link to `{}`", self.daemon.name()),
+                });
+            } else {
                 node.state = "unknown".to_owned();
             }
             node
