@@ -82,6 +82,7 @@ pub(crate) struct Api {
         jobs::job,
         jobs::stop,
         jobs::retry,
+        jobs::act_on_array,
         jobs::logs,
     )
 )]
@@ -154,6 +155,7 @@ impl Api {
             .route("/jobs/{job}", get(jobs::job))
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
+            .route("/jobs/{job}/array", post(jobs::act_on_array))
             .route("/jobs/{job}/logs", get(jobs::logs));
         let inspection = self.inspection();
         let scrape = inspection.clone().scrape();

@@ -7,9 +7,12 @@ pub(crate) mod words;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
+use odeon_cluster::DiskBound;
+use odeon_cluster::job::array::ArraySpec;
 
 /// An actor runtime for training large models.
 #[derive(Debug, Parser)]
@@ -116,7 +119,7 @@ pub(crate) enum Command {
     /// Cancel a job that waits
     Cancel(OneJobArgs),
     /// Wait for the end of a job; the exit code is the job's
-    Wait(OneJobArgs),
+    Wait(WaitArgs),
     /// Run a job again that is over
     Retry(OneJobArgs),
     /// Show what a job prints from now on; Ctrl-C leaves it running
@@ -253,6 +256,17 @@ pub(crate) struct RunThereArgs {
     /// The node that its driver must run on
     #[arg(long, requires = "cluster")]
     pub(crate) node: Option<String>,
+    /// The number of times that it is begun anew after a failure, or after its node was lost; it goes on
+    /// from its checkpoint then
+    #[arg(long, default_value_t = 0, requires = "cluster")]
+    pub(crate) retries: u32,
+    /// The time that it has to end, with a checkpoint, when it is stopped or its node ends: 60s, 5m, at most
+    /// 1h; 10s unless told otherwise
+    #[arg(long, value_name = "TIME", value_parser = resources::grace, requires = "cluster")]
+    pub(crate) grace: Option<Duration>,
+    /// A job, by number or name, or an array that has to succeed before it begins; several times for several
+    #[arg(long, value_name = "JOB", requires = "cluster")]
+    pub(crate) after: Vec<String>,
     /// Do not show what it prints, and do not wait for its end
     #[arg(long, requires = "cluster")]
     pub(crate) detach: bool,
@@ -277,9 +291,17 @@ pub(crate) struct RankArgs {
     /// Memory that each device has at least: 20GiB
     #[arg(long, value_name = "SIZE", value_parser = resources::size)]
     pub(crate) device_memory: Option<u64>,
-    /// The time that a rank may take to end after SIGTERM, before SIGKILL
-    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
-    pub(crate) grace: u64,
+    /// The time that a rank may take to end after SIGTERM, before SIGKILL: 60s, 5m, at most 1h; 5s unless
+    /// told otherwise
+    #[arg(long, value_name = "TIME", value_parser = resources::grace)]
+    pub(crate) grace: Option<Duration>,
+}
+
+impl RankArgs {
+    /// The time between SIGTERM and SIGKILL of a rank.
+    pub(crate) fn rank_grace(&self) -> Duration {
+        self.grace.unwrap_or(Duration::from_secs(5))
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -732,7 +754,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct WhyArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The run's folder, or a job of the cluster: j1, j2, ...
+    /// The run's folder, or a job of the cluster: j1, j2, ..., or its name, which may be that of an array
     pub(crate) run: PathBuf,
     /// A role, a name or an actor id that `odeon ps` lists; all of them when none is named
     pub(crate) actor: Option<String>,
@@ -796,6 +818,10 @@ pub(crate) struct NodeArgs {
     /// Room on its disk for files of jobs
     #[arg(long, default_value_t = 64, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) artifacts_gib: u64,
+    /// Warn when less than this is free on the disk of the folder: a part of it, as 5%, or a size, as 20GiB; 0%
+    /// never warns
+    #[arg(long, default_value = "5%", value_name = "ROOM", value_parser = resources::disk_bound)]
+    pub(crate) disk_alarm: DiskBound,
     /// A job that lacks more than this here starts at once and reads its files while they come
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     pub(crate) on_demand_above_mib: u64,
@@ -1017,7 +1043,7 @@ pub(crate) struct EventsArgs {
     pub(crate) kind: Vec<String>,
     /// Those of so long ago at most: 90s, 10m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = crate::figures::time)]
-    pub(crate) since: Option<std::time::Duration>,
+    pub(crate) since: Option<Duration>,
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
@@ -1032,7 +1058,10 @@ pub(crate) struct EventsArgs {
 )]
 #[command(mut_arg("max_restarts", |arg| arg.requires("gang")))]
 #[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
-#[command(mut_arg("grace", |arg| arg.requires("gang")))]
+#[command(mut_arg("grace", |arg| arg.help(
+    "The time that it has to end, between SIGTERM and SIGKILL, when it is stopped, its time is over, or its node \
+     ends: 60s, 5m, at most 1h; 10s unless told otherwise. Ranks of a gang have 5s of their own, or this"
+)))]
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
@@ -1067,6 +1096,13 @@ pub(crate) struct SubmitArgs {
     /// The number of times that it is begun anew after a failure, or after its node was lost
     #[arg(long, default_value_t = 0)]
     pub(crate) retries: u32,
+    /// A job, by number or name, or an array that has to succeed before it begins; several times for several
+    #[arg(long, value_name = "JOB")]
+    pub(crate) after: Vec<String>,
+    /// One job for each of these indices, which it finds in ODEON_ARRAY_INDEX: 0-99, 1,3,7 or 0-10:2, with %8
+    /// behind for 8 at once; 1000 at most
+    #[arg(long, value_name = "INDICES", value_parser = str::parse::<ArraySpec>)]
+    pub(crate) array: Option<ArraySpec>,
     /// The node that its driver must run on
     #[arg(long)]
     pub(crate) node: Option<String>,
@@ -1167,9 +1203,32 @@ pub(crate) struct StopArgs {
 pub(crate) struct OneJobArgs {
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The job: j1, j2, ..., or a name, which is that of the newest job with it
+    /// The job: j1, j2, ..., or a name, which is that of the newest job or array with it
     pub(crate) job: String,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// The job: j1, j2, ..., or a name, which is that of the newest job or array with it
+    pub(crate) job: String,
+    /// Wait for so long at most: 90s, 30m, 2h; the exit code is 124 then, and the job goes on
+    #[arg(long, value_name = "TIME", value_parser = resources::span)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl SubmitArgs {
+    /// The time that the job has to end, in seconds: for a gang that of its ranks, and some to tell of it.
+    pub(crate) fn grace_s(&self) -> Option<u64> {
+        let beyond = self.gang.map_or(0, |_| GANG_SLACK_S);
+        let grace = self.each.grace?.as_secs();
+        Some((grace + beyond).min(resources::GRACE_MAX_S))
+    }
+}
+
+/// The time that a gang may take to end beyond the grace of its ranks.
+const GANG_SLACK_S: u64 = 5;
 
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -23,8 +23,8 @@ use crate::majority::{MAJORITY_HEADER, Majority};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
-    Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Offered,
-    Problem, Status, StopJob, Token, Voters,
+    ActOnArray, ArrayAct, Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey, NewToken, News,
+    Node, Offered, Problem, Status, StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -805,6 +805,26 @@ impl Client {
     #[odeon_macros::boxed]
     pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
         self.get(Route::to(["jobs", id])?).await
+    }
+
+    /// The jobs that a word stands for: that of a number; else those of the newest job or array of a
+    /// name, in the order of their numbers. Nothing, where there is none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn named(&self, word: &str) -> Result<Vec<Job>, ClientError> {
+        self.get(Route::to(["jobs"])?.with("named", word)).await
+    }
+
+    /// Does something with all jobs of an array, which the number of any of them names.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn act_on_array(&self, job: &str, act: ArrayAct) -> Result<(), ClientError> {
+        let route = Route::to(["jobs", job, "array"])?;
+        self.post(route, &ActOnArray { act }).await
     }
 
     /// Ends a job; by force, it is killed.

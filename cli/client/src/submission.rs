@@ -76,6 +76,11 @@ impl Submission {
             word: None,
             resources: None,
             time_limit_s: None,
+            after: vec![],
+            array: None,
+            links: BTreeMap::new(),
+            grace_s: None,
+            idle_limit_s: None,
         };
         Ok(Self {
             program,

@@ -80,6 +80,9 @@ pub struct Node {
     /// it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlimited: Option<String>,
+    /// Why the disk of its folder is about to be full; none where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_disk: Option<String>,
 }
 
 /// The resources of one process of a job: its driver, or a rank. What is zero is not asked for.
@@ -160,6 +163,23 @@ pub struct NewJob {
     /// The longest time that a try of it may run, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u64>,
+    /// The jobs that have to succeed before it begins, each by its number or by a name, which may be that
+    /// of an array.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// One job for each of these indices, and how many may have a node at the same time: `0-99%8`,
+    /// `1,3,7`, `0-10:2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+    /// Links in its folder by their paths, each with what it leads to inside of that, seen from the link.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, String>,
+    /// The time between SIGTERM and SIGKILL when it has to end, in seconds; ten unless told otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
+    /// The longest time that a try of it may neither print anything nor use a processor, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit_s: Option<u64>,
 }
 
 /// A job.
@@ -231,6 +251,57 @@ pub struct Job {
     /// Lines of its output that no voter had kept when the try ended that printed them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unkept_lines: u64,
+    /// The jobs and arrays that it comes after which have not succeeded yet, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// Its place in an array, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayTask>,
+    /// The time between SIGTERM and SIGKILL when it has to end, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
+    /// The longest time that a try of it may neither print anything nor use a processor, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit_s: Option<u64>,
+}
+
+/// The place of a job in an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ArrayTask {
+    /// The name of the array.
+    pub name: String,
+    /// The first of its jobs, which have numbers without gaps.
+    pub first: String,
+    /// The last of them.
+    pub last: String,
+    /// The number of its jobs.
+    pub count: u32,
+    /// The index of this one.
+    pub index: u32,
+    /// The most of its jobs that may have a node at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+}
+
+/// An act on all jobs of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayAct {
+    /// Those that wait never begin.
+    Cancel,
+    /// Those that wait never begin, and the others end in order.
+    Stop,
+    /// Those that wait never begin, and the others are killed.
+    Kill,
+    /// Those that are over and have not succeeded are run again.
+    Retry,
+}
+
+/// An act on an array that somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActOnArray {
+    /// Which.
+    pub act: ArrayAct,
 }
 
 /// An earlier try of a job.

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use odeon_client::{inspect as seen, types};
 use odeon_cluster::Daemon;
 use odeon_cluster::controller::Offer;
+use odeon_cluster::fact::ArrayAct;
+use odeon_cluster::job::array::ArrayTask;
 use odeon_cluster::job::{Job, State};
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::resources;
@@ -43,6 +45,7 @@ fn node(row: &NodeRow, drivers: u64) -> types::Node {
         drivers,
         upgrades: row.spec.upgrades,
         unlimited: row.spec.unlimited.clone(),
+        low_disk: row.spec.low_disk.clone(),
     }
 }
 
@@ -148,6 +151,31 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         reserved: reserved.map(reservation).collect(),
         time_limit_s: job.spec.time_limit_s,
         unkept_lines: job.unkept_lines,
+        after: job.awaits.iter().map(ToString::to_string).collect(),
+        array: job.array.as_ref().map(array_task),
+        grace_s: job.spec.grace_s,
+        idle_limit_s: job.spec.idle_limit_s,
+    }
+}
+
+fn array_task(task: &ArrayTask) -> types::ArrayTask {
+    types::ArrayTask {
+        name: task.name.clone(),
+        first: task.jobs().start().to_string(),
+        last: task.jobs().end().to_string(),
+        count: task.count,
+        index: task.index,
+        at_once: task.at_once,
+    }
+}
+
+/// An act on an array as the catalog has it.
+pub(super) const fn array_act(act: types::ArrayAct) -> ArrayAct {
+    match act {
+        types::ArrayAct::Cancel => ArrayAct::Cancel,
+        types::ArrayAct::Stop => ArrayAct::Stop,
+        types::ArrayAct::Kill => ArrayAct::Kill,
+        types::ArrayAct::Retry => ArrayAct::Retry,
     }
 }
 

@@ -15,8 +15,9 @@ use axum::{Extension, Json};
 use odeon::Clock;
 use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon_artifacts::{Bundle, Digest};
-use odeon_client::types::{Job, Lines, NewJob, Offered, StopJob};
+use odeon_client::types::{ActOnArray, Job, Lines, NewJob, Offered, StopJob};
 use odeon_cluster::fact::Fact;
+use odeon_cluster::job::array::{After, ArrayError};
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
 use odeon_cluster::logs::Cursor;
 use odeon_cluster::logs::archive::Reading;
@@ -63,18 +64,43 @@ async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
 
 /// The job of a number, or the newest of a name.
 fn id_of(api: &Api, text: &str) -> Result<JobId, No> {
-    let unknown = match text.parse() {
+    let unknown = match text.parse::<JobId>() {
         Ok(id) => return Ok(id),
         Err(unknown) => unknown,
     };
     let named = api.read(|tables| {
-        let newest = tables.jobs.values().rev();
-        newest
-            .filter(|job| job.spec.name == text)
-            .map(|job| job.id)
-            .next()
+        let named = tables.jobs_named(text);
+        let one = |job: &&job::Job| job.spec.name == text;
+        let array = named.first().and_then(|job| job.array.clone());
+        (named.iter().find(|job| one(job)).map(|job| job.id), array)
     })?;
-    named.ok_or_else(|| No::unknown(format!("{unknown}, and none has this name")))
+    match named {
+        (Some(id), _) => Ok(id),
+        (None, Some(array)) => Err(No::invalid(format!(
+            "`{text}` is an array of {} jobs, {} to {}: name one of them, such as {text}-{}",
+            array.count,
+            array.jobs().start(),
+            array.jobs().end(),
+            array.index
+        ))),
+        (None, None) => Err(No::unknown(format!("{unknown}, and none has this name"))),
+    }
+}
+
+/// The job or array of a number or name, for one that comes after it.
+fn after_of(api: &Api, text: &str) -> Result<After, No> {
+    let named = api.read(|tables| {
+        let named = tables.jobs_named(text);
+        named.first().map(|job| match &job.array {
+            Some(array) if array.name == text => After::array(array),
+            _ => After::job(job.id),
+        })
+    })?;
+    named.ok_or_else(|| {
+        No::unknown(format!(
+            "there is no job `{text}` to come after: see `odeon jobs --all`"
+        ))
+    })
 }
 
 fn digest_of(text: &str) -> Result<Digest, No> {
@@ -131,7 +157,14 @@ pub(super) async fn submit(
         let name = TRACEPARENT.to_owned();
         new.env.entry(name).or_insert_with(|| given.traceparent());
     }
+    let after = new.after.iter().map(|it| after_of(&api, it));
+    let array = new.array.map(|it| it.parse()).transpose();
     let spec = JobSpec {
+        after: after.collect::<Result<_, _>>()?,
+        array: array.map_err(|error: ArrayError| No::invalid(error))?,
+        links: new.links,
+        grace_s: new.grace_s,
+        idle_limit_s: new.idle_limit_s,
         name: new.name,
         namespace: new
             .namespace
@@ -162,6 +195,9 @@ pub(super) struct JobsQuery {
     limit: Option<usize>,
     /// Also those that are over.
     all: Option<bool>,
+    /// Those alone that this word stands for, whether they are over or not, the oldest first: the job of a
+    /// number, or the newest job or array of a name.
+    named: Option<String>,
 }
 
 /// Jobs, the newest first.
@@ -176,6 +212,12 @@ pub(super) async fn jobs(
     let all = query.all.unwrap_or(true);
     let hindered = hindered(&api).await?;
     let jobs = api.read(|tables| {
+        if let Some(word) = &query.named {
+            let named = tables.jobs_named(word).into_iter();
+            return named
+                .map(|job| dto::job(job, hindered.get(&job.id)))
+                .collect();
+        }
         let newest = tables.jobs.values().rev();
         let wanted = newest.filter(|job| all || !job.is_over()).take(limit);
         wanted
@@ -248,6 +290,22 @@ pub(super) async fn retry(
 ) -> Answer<Job> {
     let by = caller.name;
     happened(&api, id_of(&api, &job)?, Event::Retry { by }).await
+}
+
+/// Ends the jobs of an array, or runs those again that have not succeeded.
+#[utoipa::path(post, path = "/api/v1/jobs/{job}/array", params(("job" = String, Path, description = "Which array: the number of any of its jobs.")), request_body = ActOnArray,
+    responses((status = 204)))]
+pub(super) async fn act_on_array(
+    State(api): State<Arc<Api>>,
+    Submitter(caller): Submitter,
+    Path(job): Path<String>,
+    Sent(ActOnArray { act }): Sent<ActOnArray>,
+) -> Done {
+    let (first, by) = (id_of(&api, &job)?, caller.name);
+    let act = dto::array_act(act);
+    let fact = Fact::Array { first, act, by };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn happened(api: &Api, job: JobId, event: Event) -> Answer<Job> {

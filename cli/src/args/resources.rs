@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use odeon_client::types::{Allotment, JobResources};
+use odeon_cluster::DiskBound;
 
 use super::RankArgs;
 
@@ -20,6 +21,9 @@ pub(crate) struct ResourceArgs {
     /// of others while they wait for room
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) time_limit: Option<Duration>,
+    /// A try that has neither printed anything nor used a processor for so long is ended: 30m, 2h
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) idle_limit: Option<Duration>,
 }
 
 impl ResourceArgs {
@@ -94,7 +98,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A time: `1h30m`.
-fn span(text: &str) -> Result<Duration, String> {
+pub(super) fn span(text: &str) -> Result<Duration, String> {
     const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
     let refused = || {
         format!(
@@ -118,11 +122,38 @@ fn span(text: &str) -> Result<Duration, String> {
     match seconds {
         1..=YEAR_S => Ok(Duration::from_secs(seconds)),
         _ => Err(format!(
-            "`{text}` is no time limit: at least 1s, at most 366d"
+            "`{text}` is no time that is possible here: at least 1s, at most 366d"
         )),
     }
 }
 
+/// The room that a disk is to have: `5%` or `20GiB`.
+pub(super) fn disk_bound(text: &str) -> Result<DiskBound, String> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return size(text).map(DiskBound::Bytes);
+    };
+    let percent = percent.parse().ok().filter(|percent| *percent <= 100);
+    percent.map(DiskBound::Share).ok_or_else(|| {
+        format!("`{text}` is no part of a disk: write 0% to 100%, or a size such as 20GiB")
+    })
+}
+
+/// A grace: a time, or a number of seconds.
+pub(super) fn grace(text: &str) -> Result<Duration, String> {
+    let time = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => span(text)?,
+    };
+    match time.as_secs() {
+        ..=GRACE_MAX_S => Ok(time),
+        _ => Err(format!(
+            "`{text}` is no grace: at most 1h, since a node that ends waits for it"
+        )),
+    }
+}
+
+/// The longest grace.
+pub(super) const GRACE_MAX_S: u64 = 3600;
 /// The longest time limit.
 const YEAR_S: u64 = 366 * 86_400;
 
@@ -146,6 +177,17 @@ mod tests {
             "4 GiB", "nanGiB", "infGiB", "0GiB", "2048TiB", "1.2.3GiB",
         ] {
             let why = size(text).unwrap_err();
+            assert!(why.contains(&format!("`{text}`")), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_room_of_a_disk_is_a_part_or_a_size() {
+        assert_eq!(disk_bound("5%"), Ok(DiskBound::Share(5)));
+        assert_eq!(disk_bound("0%"), Ok(DiskBound::Share(0)));
+        assert_eq!(disk_bound("2GiB"), Ok(DiskBound::Bytes(2 << 30)));
+        for text in ["", "%", "5", "101%", "-1%", "5 %", "1.5%"] {
+            let why = disk_bound(text).unwrap_err();
             assert!(why.contains(&format!("`{text}`")), "{why}");
         }
     }

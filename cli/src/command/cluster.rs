@@ -126,6 +126,9 @@ fn show(status: &Status) -> Result<()> {
         if let Some(why) = &node.why {
             print::line(format!("{} {why}", node.name))?;
         }
+        if let Some(why) = node.low_disk.as_ref().filter(|_| node.state != "left") {
+            print::line(format!("{}: {why}", node.name))?;
+        }
     }
     for unlimited in unlimited(&status.nodes, |_| true) {
         print::line(unlimited)?;

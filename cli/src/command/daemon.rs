@@ -1,6 +1,8 @@
 //! `odeon up` and `odeon join`: a node of a cluster on this machine, in the background unless told
 //! otherwise.
 
+mod process;
+
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,17 +24,15 @@ use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, owner_key};
 use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
 use odeon_otel::{Counting, Exporter, Settings};
-use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::process::{PID_FILE, await_end, note_grace, running, tell_to_end};
 use super::{export, upgrade};
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::print;
 use crate::waiter::Waiter;
 
-/// The file with the number of the daemon's process.
-const PID_FILE: &str = "daemon.pid";
 /// The log file of a daemon that runs in the background.
 const LOG_FILE: &str = "daemon.log";
 /// The folder of the other nodes that `--nodes` starts on this machine.
@@ -51,8 +51,6 @@ const CONNECTION_PAUSE: Duration = Duration::from_secs(1);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// The time that one that was killed may take to be gone.
 const KILLED_PATIENCE: Duration = Duration::from_millis(500);
-/// The time that a daemon may take to end in order.
-const END_PATIENCE: Duration = Duration::from_secs(30);
 /// The interval between looks at its state.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -330,6 +328,7 @@ fn passed_on(args: &NodeArgs, folder: &Path) -> Vec<String> {
         own.extend(["--name".to_owned(), name.clone()]);
     }
     own.extend(["--artifacts-gib".to_owned(), args.artifacts_gib.to_string()]);
+    own.extend(["--disk-alarm".to_owned(), args.disk_alarm.to_string()]);
     own.extend([
         "--on-demand-above-mib".to_owned(),
         args.on_demand_above_mib.to_string(),
@@ -473,58 +472,6 @@ fn said(folder: &Path, from: u64) -> String {
     }
 }
 
-/// The process of the daemon of a folder, if one runs.
-fn running(folder: &Path) -> Option<i32> {
-    let text = fs::read_to_string(folder.join(PID_FILE)).ok()?;
-    let pid: i32 = text.trim().parse().ok()?;
-    rustix::process::test_kill_process(Pid::from_raw(pid)?).ok()?;
-    // Numbers are used again: the daemon holds its folder's lock.
-    let lock = OpenOptions::new()
-        .write(true)
-        .open(folder.join("lock"))
-        .ok()?;
-    let held = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared);
-    held.is_err().then_some(pid)
-}
-
-/// Returns true if a process runs; one that has ended and that nobody has reaped does not.
-fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything, comes the state.
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| state != 'Z')
-}
-
-/// Tells the daemon of a folder to end, if one runs.
-fn tell_to_end(folder: &Path) -> Result<Option<Pid>> {
-    let Some(pid) = running(folder) else {
-        return Ok(None);
-    };
-    let process = Pid::from_raw(pid).context("a process of no number")?;
-    rustix::process::kill_process(process, Signal::TERM).context("ending the daemon")?;
-    Ok(Some(process))
-}
-
-/// Waits until a daemon has ended, and kills it when it does not.
-fn await_end(folder: &Path, process: Pid) {
-    let deadline = Clock::now().after(END_PATIENCE);
-    while is_alive(process.as_raw_pid()) {
-        if deadline.left(Clock::now()).is_zero() {
-            print::say(format!(
-                "the daemon in {} did not end in {} s and was killed",
-                folder.display(),
-                END_PATIENCE.as_secs()
-            ));
-            // It may have ended in this moment.
-            let _ = rustix::process::kill_process(process, Signal::KILL);
-            return;
-        }
-        pause();
-    }
-}
-
 fn admitted(args: &JoinArgs, through: SocketAddr, token: &str) -> Result<NodeIdentity> {
     let token: odeon::JoinToken = token.parse()?;
     let name = args.node.name.clone();
@@ -572,6 +519,7 @@ fn run(
             ..OnDemand::default()
         },
         logs: LogLimits::default(),
+        disk_alarm: args.disk_alarm,
         heritage,
     };
     Waiter::with_threads()?.block_on(async {
@@ -613,6 +561,7 @@ fn run(
             }
         }
         keeping.abort();
+        note_grace(&daemon)?;
         // Whoever waits for a job hears of its end while the node ends it.
         daemon.end_jobs().await;
         if let Some(exporter) = exporter {
@@ -620,9 +569,7 @@ fn run(
         }
         server.end().await;
         daemon.end().await;
-        let pid = daemon.folder().path().join(PID_FILE);
-        // It may have been removed by hand.
-        let _ = fs::remove_file(pid);
+        process::forget(daemon.folder().path());
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -35,7 +35,7 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
         .program
         .split_first()
         .context("a gang needs a program")?;
-    let grace = Duration::from_secs(args.each.grace);
+    let grace = args.each.rank_grace();
     let spec = GangSpec::new(ExecSpec::new(program).args(words), args.ranks)
         .needs(needs(system, &args.each).await)
         .run_id(system.process().to_string())

@@ -1,22 +1,30 @@
 //! Jobs of a cluster: `odeon submit`, `jobs`, `job`, `logs`, `stop`, `cancel`, `wait`, `retry`,
 //! `attach`.
 
+pub(crate) mod array;
 mod files;
 mod lines;
 mod program;
+pub(crate) mod recipe;
+mod table;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::trace::{SpanContext, TRACEPARENT};
-use odeon_client::types::Job;
+use odeon_client::types::{ArrayAct, Job};
 use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
+use self::array::{Named, end_of_all, wait_all};
 use self::lines::LinePrinter;
+use self::recipe::Kept;
 use super::cluster::look;
-use crate::args::{JobArgs, JobsArgs, LineArgs, LogsArgs, OneJobArgs, StopArgs, SubmitArgs};
+use crate::args::{
+    JobArgs, JobsArgs, LineArgs, LogsArgs, OneJobArgs, StopArgs, SubmitArgs, WaitArgs,
+};
 use crate::print;
 use crate::waiter::Waiter;
 
@@ -31,12 +39,9 @@ pub(crate) fn cluster(dir: Option<&PathBuf>) -> Result<(Client, Waiter)> {
 }
 
 pub(crate) fn submit(args: &SubmitArgs) -> Result<ExitCode> {
-    send(
-        &submission(args)?,
-        args.cluster.dir.as_ref(),
-        args.wait,
-        args.json,
-    )
+    // What is made for it alone is there until it is sent.
+    let (submission, _kept) = submission(args)?;
+    send(&submission, args.cluster.dir.as_ref(), args.wait, args.json)
 }
 
 /// Submits a job; shows what it prints and exits as it does, where it is waited for.
@@ -57,10 +62,22 @@ pub(crate) fn send(
         if json {
             print::line(serde_json::to_string(&job)?)?;
         } else {
-            print::say(format!("submitted {} ({})", job.id, job.name));
+            print::say(table::submitted(&job));
         }
         if !wait {
             return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(task) = &job.array {
+            return tokio::select! {
+                code = see_through(&client, &task.first) => code,
+                _ = tokio::signal::ctrl_c() => {
+                    let name = &task.name;
+                    print::say(format!(
+                        "{name} goes on; wait for it with `odeon wait {name}`, end it with `odeon stop {name}`"
+                    ));
+                    Ok(ExitCode::from(130))
+                }
+            };
         }
         let mut printer = LinePrinter::new(&job, &LineArgs::default(), true, false);
         tokio::select! {
@@ -74,6 +91,21 @@ pub(crate) fn send(
             }
         }
     })
+}
+
+/// Waits for the end of an array; the exit code is the highest of its jobs.
+async fn see_through(client: &Client, first: &str) -> Result<ExitCode> {
+    let first = client.job(first).await?;
+    let task = first.array.context("it was an array a moment ago")?;
+    match Named::find(client, &task.name).await? {
+        Named::Array(known, jobs) if known.first == task.first => {
+            Ok(end_of_all(&task, &wait_all(client, jobs).await?))
+        }
+        _ => bail!(
+            "another job has the name `{}` by now: wait for its jobs by their numbers",
+            task.name
+        ),
+    }
 }
 
 /// The executable of this process, to be a job's.
@@ -94,16 +126,18 @@ pub(crate) fn plain(name: &str) -> String {
 /// Names of jobs have a bound in bytes; no character takes more than four.
 const NAME_CHARS_MAX: usize = 25;
 
-fn submission(args: &SubmitArgs) -> Result<Submission> {
+/// A job as the command line has it, and what has to be there until it is sent.
+fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
     let resources = args.resources.asked(args.gang, &args.each)?;
     let what = program::what(args)?;
     let mut notes = what.notes;
-    let mut files = what.files;
-    for (name, path) in files::named(&args.file)? {
-        // What is named stands in the place of what was only found.
-        files.retain(|(known, _)| *known != name);
-        files.push((name, path));
-    }
+    let (mut files, mut links) = (what.files, BTreeMap::from_iter(what.links));
+    let named = files::named(&args.file)?;
+    // What is named stands in the place of what was only found.
+    files.retain(|(known, _)| !named.has(known));
+    links.retain(|known, _| !named.has(known));
+    files.extend(named.files);
+    links.extend(named.links);
     let here = std::env::current_dir().context("finding the current folder")?;
     notes.extend(program::unsent_packages(&files, &here));
     for note in notes {
@@ -117,6 +151,7 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
     let given = SpanContext::given();
     let given = given.map(|given| (TRACEPARENT.to_owned(), given.traceparent()));
     let mut env = Vec::from_iter(given);
+    env.extend(what.env);
     for variable in &args.env {
         let (name, value) = match variable.split_once('=') {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
@@ -129,7 +164,7 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
         };
         env.push((name, value));
     }
-    Ok(submission.with(|job| {
+    let submission = submission.with(|job| {
         if let Some(name) = args.name.as_ref().or(what.name.as_ref()) {
             job.name.clone_from(name);
         }
@@ -140,7 +175,13 @@ fn submission(args: &SubmitArgs) -> Result<Submission> {
         job.node.clone_from(&args.node);
         job.resources = resources;
         job.time_limit_s = args.resources.time_limit.map(|limit| limit.as_secs());
-    }))
+        job.idle_limit_s = args.resources.idle_limit.map(|limit| limit.as_secs());
+        job.after.clone_from(&args.after);
+        job.array = args.array.as_ref().map(ToString::to_string);
+        job.grace_s = args.grace_s();
+        job.links = links;
+    });
+    Ok((submission, what.kept))
 }
 
 /// Shows what a job prints until it is over; the exit code is the job's.
@@ -189,6 +230,11 @@ fn unheard(error: ClientError, id: &str) -> anyhow::Error {
     )
 }
 
+/// How a job has ended or where it is, in words.
+fn ended(job: &Job) -> &str {
+    job.why.as_deref().unwrap_or(&job.state)
+}
+
 /// Tells how a job has ended, whose last lines were shown or not; the exit code is the job's.
 fn end_of(job: &Job, is_shown: bool) -> ExitCode {
     if job.state != "succeeded" {
@@ -204,18 +250,25 @@ fn end_of(job: &Job, is_shown: bool) -> ExitCode {
 
 pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    // One more tells that there are more.
-    let asked = args.limit.saturating_add(1);
-    let mut jobs = runtime.block_on(look(&client, || client.jobs(asked, args.all)))?;
     let most = args.limit.min(JOBS_MAX - 1);
-    let is_cut = jobs.len() > most;
-    jobs.truncate(most);
-    if is_cut {
+    // One more tells that there are more. Those that are not over are all looked at, since many may share a
+    // row.
+    let asked = match args.all {
+        true => most + 1,
+        false => JOBS_MAX,
+    };
+    let mut jobs = runtime.block_on(look(&client, || client.jobs(asked, args.all)))?;
+    let shown = match args.json {
+        true => most,
+        false => table::fitting(&jobs, most),
+    };
+    if shown < jobs.len() {
         print::say(format!(
             "the {most} newest jobs; older ones with --limit N, at most {}",
             JOBS_MAX - 1
         ));
     }
+    jobs.truncate(shown);
     if args.json {
         for job in &jobs {
             print::line(serde_json::to_string(job)?)?;
@@ -229,32 +282,7 @@ pub(crate) fn jobs(args: &JobsArgs) -> Result<()> {
         });
         return Ok(());
     }
-    let now = odeon_cluster::unix::Unix::now().0;
-    let head = [
-        "job", "name", "state", "node", "since", "tries", "asks for", "by",
-    ];
-    let mut table = print::Table::new(head);
-    for job in &jobs {
-        table.row([
-            job.id.clone(),
-            job.name.clone(),
-            job.state.clone(),
-            job.node.clone().unwrap_or_else(|| "-".to_owned()),
-            print::ago(now.saturating_sub(job.since_ms)),
-            job.tries.to_string(),
-            job.asks.clone().unwrap_or_else(|| "-".to_owned()),
-            job.by.clone(),
-        ]);
-    }
-    table.print()?;
-    for job in &jobs {
-        match (job.state.as_str(), &job.why) {
-            ("waiting", Some(why)) => print::line(format!("{} waits: {why}", job.id))?,
-            ("staging", Some(why)) => print::line(format!("{} is held up: {why}", job.id))?,
-            _ => {}
-        }
-    }
-    Ok(())
+    Ok(table::show(&jobs)?)
 }
 
 pub(crate) fn job(args: &JobArgs) -> Result<()> {
@@ -300,8 +328,7 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     rows.push(("priority", job.priority.to_string()));
     rows.extend(job.asks.clone().map(|asks| ("asks for", asks)));
     rows.extend(held(&job).map(|held| ("holds", held)));
-    let limit = job.time_limit_s.map(Duration::from_secs);
-    rows.extend(limit.map(|limit| ("time limit", print::ago(limit.as_millis() as u64))));
+    rows.extend(bounds(&job));
     if job.unkept_lines > 0 {
         rows.push((
             "unkept",
@@ -328,6 +355,32 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
     Ok(())
 }
 
+/// The rows of a job about when it begins and what ends it.
+fn bounds(job: &Job) -> Vec<(&'static str, String)> {
+    let mut rows = vec![];
+    let limit = job.time_limit_s.map(Duration::from_secs);
+    rows.extend(limit.map(|limit| ("time limit", print::ago(limit.as_millis() as u64))));
+    let grace = job.grace_s.map(Duration::from_secs);
+    rows.extend(grace.map(|grace| ("grace", print::ago(grace.as_millis() as u64))));
+    let limit = job.idle_limit_s.map(Duration::from_secs);
+    rows.extend(limit.map(|limit| ("idle limit", print::ago(limit.as_millis() as u64))));
+    if !job.after.is_empty() {
+        rows.push(("after", job.after.join(", ")));
+    }
+    rows.extend(job.array.as_ref().map(|it| {
+        let most = it.at_once.map(|most| format!(", {most} at once"));
+        let most = most.unwrap_or_default();
+        (
+            "array",
+            format!(
+                "index {} of {} ({} to {}){most}",
+                it.index, it.name, it.first, it.last
+            ),
+        )
+    }));
+    rows
+}
+
 /// Jobs of one answer of a cluster.
 const JOBS_MAX: usize = 10_001;
 
@@ -352,7 +405,17 @@ fn held(job: &Job) -> Option<String> {
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     runtime.block_on(async {
-        let job = look(&client, || client.job(&args.job)).await?;
+        let job = match look(&client, || client.named(&args.job)).await?.as_slice() {
+            [] => client.job(&args.job).await?,
+            [job] => job.clone(),
+            jobs if args.follow => bail!(
+                "`{}` is an array of {} jobs: follow one of them, such as {}",
+                args.job,
+                jobs.len(),
+                jobs[0].name
+            ),
+            jobs => return logs_of_all(&client, jobs, args).await,
+        };
         let mut printer = LinePrinter::new(&job, &args.lines, args.follow, args.json);
         let mut after = String::new();
         // Which are the last is known when all were read that there are.
@@ -375,66 +438,152 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     })
 }
 
+/// The lines of the jobs of an array, one job after the other, each with its name in front.
+async fn logs_of_all(client: &Client, jobs: &[Job], args: &LogsArgs) -> Result<ExitCode> {
+    for job in jobs {
+        let mut printer = LinePrinter::new(job, &args.lines, false, args.json).of(&job.name);
+        let mut after = String::new();
+        loop {
+            let lines = client.logs(&job.id, &after, false).await?;
+            let is_all = lines.lines.is_empty();
+            after.clone_from(&lines.next);
+            printer.show(lines)?;
+            if is_all {
+                break;
+            }
+        }
+        printer.flush()?;
+        if !args.json {
+            say_unkept(job);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(async {
-        let job = client.stop(&args.job, args.force).await?;
-        match args.no_wait {
-            true => Ok(job),
-            false => client.wait(&job.id).await,
-        }
-    })?;
-    print::say(format!(
-        "{} {}",
-        job.id,
-        job.why.as_deref().unwrap_or(&job.state)
-    ));
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(async {
+        let job = match Named::find(&client, &args.job).await? {
+            Named::One(job) => job,
+            Named::Array(task, jobs) => {
+                let act = match args.force {
+                    true => ArrayAct::Kill,
+                    false => ArrayAct::Stop,
+                };
+                client.act_on_array(&task.first, act).await?;
+                if args.no_wait {
+                    print::say(format!(
+                        "the {} jobs of {} are told to end",
+                        jobs.len(),
+                        task.name
+                    ));
+                } else {
+                    end_of_all(&task, &wait_all(&client, jobs).await?);
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let job = client.stop(&job.id, args.force).await?;
+        let job = match args.no_wait {
+            true => job,
+            false => client.wait(&job.id).await?,
+        };
+        print::say(format!("{} {}", job.id, ended(&job)));
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 pub(crate) fn cancel(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(client.job(&args.job))?;
-    if job.over {
-        bail!(
-            "{} is over already: {}",
-            job.id,
-            job.why.as_deref().unwrap_or(&job.state)
-        );
-    }
-    if job.state != "waiting" {
-        bail!(
-            "{} is {}: only a job that waits can be cancelled; stop it with `odeon stop {}`",
-            job.id,
-            job.state,
-            job.id
-        );
-    }
-    // It may have begun in this moment; then it ends in order.
-    let job = runtime.block_on(client.stop(&args.job, false))?;
-    print::say(format!(
-        "{} {}",
-        job.id,
-        job.why.as_deref().unwrap_or(&job.state)
-    ));
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(async {
+        let job = match Named::find(&client, &args.job).await? {
+            Named::One(job) => job,
+            Named::Array(task, _) => {
+                client.act_on_array(&task.first, ArrayAct::Cancel).await?;
+                if let Named::Array(_, jobs) = Named::find(&client, &task.name).await? {
+                    print::say(table::in_one_line(&task.name, &jobs));
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        if job.over {
+            bail!("{} is over already: {}", job.id, ended(&job));
+        }
+        if job.state != "waiting" {
+            bail!(
+                "{} is {} on {}, and only a job that waits can be cancelled: end it with `odeon stop {0}`",
+                job.id,
+                job.state,
+                job.node.as_deref().unwrap_or("a node")
+            );
+        }
+        // It may have begun in this moment; then it ends in order.
+        let job = client.stop(&job.id, false).await?;
+        print::say(format!("{} {}", job.id, ended(&job)));
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
-pub(crate) fn wait(args: &OneJobArgs) -> Result<ExitCode> {
+pub(crate) fn wait(args: &WaitArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(async {
-        let job = look(&client, || client.job(&args.job)).await?;
-        anyhow::Ok(client.wait(&job.id).await)
-    })?;
-    let job = job.map_err(|error| unheard(error, &args.job))?;
-    Ok(end_of(&job, false))
+    runtime.block_on(async {
+        let waiting = async {
+            match Named::find(&client, &args.job).await? {
+                Named::One(job) => {
+                    let job = client.wait(&job.id).await;
+                    let job = job.map_err(|error| unheard(error, &args.job))?;
+                    Ok(end_of(&job, false))
+                }
+                Named::Array(task, jobs) => Ok(end_of_all(&task, &wait_all(&client, jobs).await?)),
+            }
+        };
+        let Some(limit) = args.timeout else {
+            return waiting.await;
+        };
+        match tokio::time::timeout(limit, waiting).await {
+            Ok(code) => code,
+            Err(_) => {
+                let jobs = client.named(&args.job).await?;
+                print::say(match jobs.as_slice() {
+                    [job] => format!(
+                        "{} is {} after {} of waiting; it goes on",
+                        job.id,
+                        job.state,
+                        print::ago(limit.as_millis() as u64)
+                    ),
+                    jobs => format!(
+                        "{} goes on after {} of waiting: {}",
+                        args.job,
+                        print::ago(limit.as_millis() as u64),
+                        array::in_words(jobs)
+                    ),
+                });
+                Ok(ExitCode::from(TIMED_OUT))
+            }
+        }
+    })
 }
+
+/// The exit code of who has waited for as long as was said, as of `timeout`.
+const TIMED_OUT: u8 = 124;
 
 pub(crate) fn retry(args: &OneJobArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
-    let job = runtime.block_on(client.retry(&args.job))?;
-    print::say(format!("{} {}", job.id, job.state));
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(async {
+        match Named::find(&client, &args.job).await? {
+            Named::One(job) => {
+                let job = client.retry(&job.id).await?;
+                print::say(format!("{} {}", job.id, job.state));
+            }
+            Named::Array(task, _) => {
+                client.act_on_array(&task.first, ArrayAct::Retry).await?;
+                if let Named::Array(_, jobs) = Named::find(&client, &task.name).await? {
+                    print::say(table::in_one_line(&task.name, &jobs));
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// From the next line on, to the end of the job; leaving does not end it.

@@ -7,7 +7,6 @@ mod notes;
 mod placed;
 mod pretrain;
 mod progress;
-mod submit;
 #[cfg(test)]
 mod tests;
 mod tries;
@@ -47,13 +46,11 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         return pretrain::run(job, &source, args);
     }
     let recipe = source.recipe()?;
-    if args.cluster {
-        return submit::submit(&source, &recipe, args);
-    }
     let mut plan = model::plan(&source, &recipe)?;
     let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(&source, &recipe.folder())?;
-    if args.fresh {
+    let fresh = begins_anew(args);
+    if fresh {
         folder::check_run(&recipe.folder())?;
     } else {
         folder::check_same(&source, &recipe)?;
@@ -82,9 +79,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         tell_left_out(&recipe);
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.fresh
-        && let Some(steps) = folder::finished(&recipe)
-    {
+    if !fresh && let Some(steps) = folder::finished(&recipe) {
         print::say(format!(
             "{} is done: {steps} of {} steps, in {}; raise rl.steps to go on, or begin anew with \
              --fresh",
@@ -107,7 +102,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         ));
     }
     tell_left_out(&recipe);
-    let folder = RunFolder::take(&source, recipe.folder(), args.fresh)?;
+    let folder = RunFolder::take(&source, recipe.folder(), fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
     host(
         job,
@@ -120,6 +115,16 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
             None => follow(&system, plan, &recipe, folder, pages).await,
         },
     )
+}
+
+/// Returns true where what an earlier run has left is removed: by the first try of a job, and not by those
+/// that follow its failure, which go on from what that has come to.
+fn begins_anew(args: &RunArgs) -> bool {
+    let tries = std::env::var("ODEON_ATTEMPT").ok();
+    let is_first = tries
+        .and_then(|n| n.parse::<u32>().ok())
+        .is_none_or(|n| n <= 1);
+    args.fresh && is_first
 }
 
 /// Says which lines of the file of problems are left out.

@@ -1,45 +1,24 @@
 //! `odeon why`: where the processes of a run or the actors of a job are and why, or what they wait for.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use odeon::ActorId;
-use odeon::inspect::{NodeView, Why};
+use odeon::inspect::Why;
 use odeon_client::types::Node;
 use odeon_client::{Asked, Page, View};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::processes::{self, replace};
+use super::job::array::Named;
+use super::places::{FILE, Places};
+use super::processes;
 use super::watched::Watched;
 use super::{cluster, job};
 use crate::args::WhyArgs;
 use crate::figures;
 use crate::print;
 use crate::waiter::Waiter;
-
-/// Where a run writes down what its nodes have and who waits.
-pub(crate) const FILE: &str = "placement.json";
-
-/// The places of a run's actors, as far as it knows.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Places {
-    /// The actors by role; those that wait to be started have none yet.
-    pub(crate) roles: BTreeMap<String, ActorId>,
-    pub(crate) nodes: Vec<NodeView>,
-}
-
-impl Places {
-    /// Writes it into the folder of the run.
-    pub(crate) fn write(&self, run: &Path) -> Result<()> {
-        replace(&run.join(FILE), &serde_json::to_string(self)?)
-    }
-
-    fn why(&self, actor: ActorId) -> Option<Why> {
-        self.nodes.iter().find_map(|node| node.why(actor))
-    }
-}
 
 /// One process of a run or actor of a job, and why it is where it is.
 #[derive(Serialize)]
@@ -54,7 +33,7 @@ struct Told {
 
 pub(crate) fn run(args: &WhyArgs) -> Result<()> {
     let told = match job_of(&args.run) {
-        Some(job) => of_job(job, args)?,
+        Some(job) => of_named(job, args)?,
         None => of_run(&args.run)?,
     };
     let wanted: Vec<Told> = match &args.actor {
@@ -114,16 +93,59 @@ fn explain(run: &Path, told: &mut [Told]) {
     }
 }
 
-/// The number of a job, where it is no folder.
+/// The number or the name of a job, where it is no folder.
 fn job_of(run: &Path) -> Option<&str> {
-    let name = run.to_str().filter(|_| !run.exists())?;
-    let digits = name.strip_prefix('j')?;
-    let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-    is_number.then_some(name)
+    let is_one = !run.exists() && run.components().count() == 1;
+    run.to_str().filter(|_| is_one)
 }
 
 /// Actors of a job that are asked about.
 const ACTORS_MAX: usize = 200;
+
+/// A job, or those of an array: each that is not over with why, or how it has ended.
+fn of_named(word: &str, args: &WhyArgs) -> Result<Vec<Told>> {
+    let (client, runtime) = job::cluster(args.cluster.dir.as_ref())?;
+    let named = runtime
+        .block_on(Named::find(&client, word))
+        .with_context(|| {
+            format!(
+                "there is no job {word}, nor a folder of that name: `odeon jobs --all` lists jobs"
+            )
+        })?;
+    let (task, jobs) = match named {
+        Named::One(job) => return of_job(&job.id, args),
+        Named::Array(task, jobs) => (task, jobs),
+    };
+    let mut told = vec![Told {
+        role: task.name,
+        actor: None,
+        why: job::array::in_words(&jobs),
+        facts: None,
+    }];
+    // Those that wait for the same are one.
+    let mut reasons: Vec<(String, Vec<String>)> = vec![];
+    for job in jobs {
+        let why = match (job.why, job.node) {
+            (Some(why), _) => format!("{}: {why}", job.state),
+            (None, Some(node)) => format!("{} on {node}", job.state),
+            (None, None) => job.state,
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(job.name),
+            None => reasons.push((why, vec![job.name])),
+        }
+    }
+    told.extend(reasons.into_iter().map(|(why, names)| Told {
+        role: match names.as_slice() {
+            [first, .., last] => format!("{first} to {last} ({})", names.len()),
+            names => names.concat(),
+        },
+        actor: None,
+        why,
+        facts: None,
+    }));
+    Ok(told)
+}
 
 /// The job itself, then its actors.
 fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
@@ -190,7 +212,8 @@ fn of_whole(job: odeon_client::inspect::Job) -> Told {
         }
         (None, None, None) => job.state.clone(),
     };
-    for row in job.refusal.into_iter().flat_map(|it| it.rows) {
+    let rows = job.refusal.into_iter().flat_map(|it| it.rows);
+    for row in rows.filter(|row| !row.fits) {
         why += &format!("; {}: {}", row.node, row.why);
     }
     Told {

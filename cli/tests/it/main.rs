@@ -10,6 +10,7 @@ mod faults;
 mod gang;
 mod inspect;
 mod nodes;
+mod orders;
 mod own_data;
 mod programs;
 mod reservations;

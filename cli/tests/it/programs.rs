@@ -2,7 +2,7 @@
 //! lines; and what a cluster keeps of them.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use odeon_skip::{Need, skip};
 use crate::nodes::{eventually, found, text};
 
 /// A node of this machine and a folder to work in; it ends with the test.
-struct Node {
+pub(crate) struct Node {
     folder: tempfile::TempDir,
 }
 
 impl Node {
-    fn up(args: &[&str]) -> Self {
+    pub(crate) fn up(args: &[&str]) -> Self {
         let node = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -30,15 +30,38 @@ impl Node {
     }
 
     /// The folder in which commands are given.
-    fn here(&self) -> PathBuf {
+    pub(crate) fn here(&self) -> PathBuf {
         self.folder.path().join("here")
     }
 
-    fn dir(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The answer of its API to a question, whatever it is.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let connection = fs::read_to_string(self.dir().join("api.json")).unwrap();
+        let connection: serde_json::Value = serde_json::from_str(&connection).unwrap();
+        let host = connection["url"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("http://");
+        let key = connection["key"].as_str().unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        let ask = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut answer = vec![];
+        stream.read_to_end(&mut answer).unwrap();
+        text(&answer)
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
         self.folder.path().join("head")
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.here().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -46,7 +69,7 @@ impl Node {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_odeon"));
         command
             .env_remove("ODEON_LOG")
@@ -57,12 +80,12 @@ impl Node {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
     /// Runs a command that must succeed, and gives what it shows and says.
-    fn ok(&self, args: &[&str]) -> (String, String) {
+    pub(crate) fn ok(&self, args: &[&str]) -> (String, String) {
         let output = self.run(args);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{args:?}: {out}{err}");
@@ -70,7 +93,7 @@ impl Node {
     }
 
     /// Runs a command that must fail, and gives why it says it did.
-    fn fails(&self, args: &[&str]) -> String {
+    pub(crate) fn fails(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let out = text(&output.stdout);
         assert!(!output.status.success(), "{args:?}: {out}");

@@ -280,7 +280,7 @@ fn what_cannot_be_meant_is_refused_and_time_limits_end_jobs() {
         (&["--memory=-1GiB"], "`-1GiB` is no size"),
         (&["--cpus=0"], "from 0.001 to 1024"),
         (&["--time-limit=2"], "`2` is no time"),
-        (&["--time-limit=0s"], "no time limit"),
+        (&["--time-limit=0s"], "at least 1s, at most 366d"),
         (&["--device-memory=20GiB"], "--gpus"),
         (&["--gpus=0"], "0 is not in 1..=128"),
         (&["--ranks=2"], "say what (--cpus, --memory, --gpus)"),

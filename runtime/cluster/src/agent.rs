@@ -5,6 +5,7 @@ mod actor;
 mod driving;
 pub(crate) mod giving;
 mod handoff;
+mod idle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -284,6 +285,13 @@ impl Agent {
         }
     }
 
+    /// The longest that a driver which runs here may take to end.
+    pub(crate) fn longest_grace(&self) -> Duration {
+        let book = self.inner.book.lock();
+        let graces = book.driven.values().map(AttemptHandoff::grace);
+        graces.max().unwrap_or_default()
+    }
+
     /// Ends all tries that run here, and waits until none of their processes is left. That they are
     /// over the catalog hears when the node says that it leaves.
     pub(crate) async fn end_all(&self) {
@@ -408,7 +416,10 @@ impl Agent {
         let words = |error: StagingError| error.to_string();
         let staged = self.inner.staging.bring(spec.bundle, known).await;
         let staged = staged.map_err(words)?;
-        let folder = self.inner.staging.folder_for(job, attempt, &staged);
+        let folder = self
+            .inner
+            .staging
+            .folder_for(job, attempt, &staged, &spec.links);
         let folder = folder.map_err(words)?;
         let reserved = match spec.resources.is_empty() {
             true => Allotment::default(),
@@ -449,6 +460,7 @@ impl Agent {
             bundle,
             env,
             priority,
+            links,
             ..
         } = self.spec_of(known.0).await.map_err(refused)?;
         let spec = JobSpec {
@@ -468,6 +480,11 @@ impl Agent {
             }),
             resources: JobResources::default(),
             time_limit_s: None,
+            after: vec![],
+            array: None,
+            links,
+            grace_s: None,
+            idle_limit_s: None,
         };
         let by = known.0.to_string();
         let job = match self

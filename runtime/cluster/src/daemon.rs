@@ -20,6 +20,7 @@ use crate::admit::gate::Gatekeeper;
 use crate::agent::{self, Agent};
 use crate::catalog::{Catalog, CatalogError, WriteError};
 use crate::controller::{Offer, Rules, offers, waits};
+use crate::disk_room::DiskBound;
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError};
 use crate::forward::Forward;
@@ -62,6 +63,8 @@ pub struct DaemonConfig {
     pub on_demand: OnDemand,
     /// Bounds of the logs that it keeps.
     pub logs: LogLimits,
+    /// The least that is to be free of the disk of its folder: with less the cluster is warned.
+    pub disk_alarm: DiskBound,
     /// The state that the program before this one in this process has left.
     pub heritage: Option<Heritage>,
 }
@@ -297,6 +300,12 @@ impl Daemon {
         };
         drop(hold);
         Heritage { engine, own }
+    }
+
+    /// The longest time that the jobs which it runs may take to end.
+    #[must_use]
+    pub fn longest_grace(&self) -> Duration {
+        self.agent.longest_grace()
     }
 
     /// Ends the jobs that it runs, in order, and begins no more.

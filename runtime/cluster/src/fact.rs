@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::access::KeyRole;
-use crate::job::{Event, JobId, JobSpec};
+use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::unix::Unix;
 
 /// A fact on its way into the catalog.
@@ -88,11 +88,18 @@ pub struct NodeSpec {
     /// it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlimited: Option<String>,
+    /// Why the disk of its folder is about to be full; none where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_disk: Option<String>,
 }
 
 /// A change that the catalog is told of, as its writer states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a fact is written, read and gone: few are there at a time"
+)]
 pub enum Fact {
     /// A node has come up. Written by itself.
     NodeUp(NodeSpec),
@@ -185,6 +192,16 @@ pub enum Fact {
         /// The name of whoever wants that.
         by: String,
     },
+    /// All jobs of an array to which that can be done are to end, or to be run again. Written by the
+    /// leader.
+    Array {
+        /// The first of them, or any.
+        first: JobId,
+        /// The act.
+        act: ArrayAct,
+        /// The name of whoever wants that.
+        by: String,
+    },
     /// Something happened to a job. Written by the node of its present try when it is about that;
     /// else by the leader.
     Job {
@@ -193,6 +210,40 @@ pub enum Fact {
         /// The event.
         event: Event,
     },
+}
+
+/// An act on all jobs of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayAct {
+    /// Those that wait never begin.
+    Cancel,
+    /// Those that wait never begin, and the others end in order.
+    Stop,
+    /// Those that wait never begin, and the others are killed.
+    Kill,
+    /// Those that are over and have not succeeded are run again.
+    Retry,
+}
+
+impl ArrayAct {
+    /// Returns true where it can be done to a job.
+    pub(crate) fn is_for(self, job: &Job) -> bool {
+        match self {
+            Self::Cancel => matches!(job.state, State::Waiting { .. }),
+            Self::Stop | Self::Kill => !job.is_over(),
+            Self::Retry => job.outcome().is_some_and(|it| *it != Outcome::Succeeded),
+        }
+    }
+
+    /// What is said of an array of which none is such.
+    pub(crate) const fn lacks(self) -> &'static str {
+        match self {
+            Self::Cancel => "waits: those that run are ended with `odeon stop`",
+            Self::Stop | Self::Kill => "runs or waits: all are over",
+            Self::Retry => "has failed or was ended: there is nothing to run again",
+        }
+    }
 }
 
 /// The bounds of a namespace; what is missing has none.

@@ -231,6 +231,11 @@ impl Forward {
         let _ = Clock::timeout(patience, read).await;
     }
 
+    /// The number of lines that a try has printed here.
+    pub(crate) fn lines(&self, of: Try) -> u64 {
+        self.waiting.lock().lines(of)
+    }
+
     /// The last words of the driver of a try on its standard error.
     pub(crate) fn said(&self, of: Try) -> Option<String> {
         self.waiting.lock().said(of)

@@ -65,6 +65,7 @@ impl Hollow {
             upgrades: 0,
             inventory: vec![],
             unlimited: None,
+            low_disk: None,
         };
         system.scope(catalog.write_own(Fact::NodeUp(spec))).await?;
         // Any node looks at what the others do.
@@ -109,6 +110,11 @@ impl Hollow {
             }),
             resources: JobResources::default(),
             time_limit_s: None,
+            after: vec![],
+            array: None,
+            links: BTreeMap::new(),
+            grace_s: None,
+            idle_limit_s: None,
         };
         let by = self.name.clone();
         let written = self.catalog.write_for(Fact::JobSubmitted { spec, by });

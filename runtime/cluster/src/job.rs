@@ -17,15 +17,18 @@
 //! its tries are counted on, so that a try has the same number for ever and what is left of an old
 //! one is known as old.
 
-use std::collections::BTreeMap;
+pub mod array;
+mod spec;
+
 use std::fmt;
 use std::time::Duration;
 
-use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::resources::{Bytes, JobResources, JobResourcesError, Reservation};
+use self::array::{After, ArrayTask};
+pub use self::spec::{DEFAULT_NAMESPACE, Hosted, JobSpec, JobSpecError};
+use crate::resources::{Bytes, Reservation};
 use crate::unix::Unix;
 
 /// The number of a job in its cluster; written `j17`.
@@ -48,171 +51,6 @@ impl std::str::FromStr for JobId {
             .map(Self)
             .ok_or_else(|| format!("`{text}` is no job: they are written j1, j2, ..."))
     }
-}
-
-/// A job that somebody wants to have run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobSpec {
-    /// For people; it need not be unique.
-    pub name: String,
-    /// Whose quota it counts against, and where the names of its detached actors are found.
-    #[serde(default = "default_namespace")]
-    pub namespace: String,
-    /// The files that it consists of, the executable among them.
-    pub bundle: Digest,
-    /// Arguments of the executable.
-    #[serde(default)]
-    pub args: Vec<String>,
-    /// Variables; of the daemon's own it sees `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `TZ`,
-    /// `LD_LIBRARY_PATH` and `CUDA_VISIBLE_DEVICES`, and `PYTHONUNBUFFERED` is 1.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// Those of a higher priority start first.
-    #[serde(default)]
-    pub priority: i32,
-    /// The most times that a run of it is begun anew after a failure, or after its node was lost.
-    #[serde(default)]
-    pub retries: u32,
-    /// The node that its driver must run on.
-    #[serde(default)]
-    pub node: Option<String>,
-    /// The detached actor that it is there for, in place of the `main` of its program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hosts: Option<Hosted>,
-    /// The resources that it asks for; it does not begin before it has all of them.
-    #[serde(default, skip_serializing_if = "JobResources::is_empty")]
-    pub resources: JobResources,
-    /// The longest time that a try of it may run, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_limit_s: Option<u64>,
-}
-
-/// A detached actor, whose life a job is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hosted {
-    /// The name by which it is bound, alone in its namespace.
-    pub name: String,
-    /// The name of its type.
-    pub actor: String,
-    /// Set where it begins anew after a failure, or when its node was lost; then as often as that
-    /// happens.
-    pub kept: bool,
-    /// The order to spawn it ([`odeon::DetachedActor::to_text`]).
-    pub order: String,
-}
-
-/// The namespace of who names none.
-pub const DEFAULT_NAMESPACE: &str = "default";
-
-fn default_namespace() -> String {
-    DEFAULT_NAMESPACE.to_owned()
-}
-
-/// Longest name of a job or namespace, in bytes.
-const NAME_BYTES_MAX: usize = 100;
-/// Arguments and variables of a job together, in bytes: what the operating system passes on.
-const ARGS_BYTES_MAX: usize = 128 << 10;
-/// Most retries.
-const RETRIES_MAX: u32 = 1000;
-/// The longest time limit, in seconds: a year.
-const TIME_LIMIT_MAX_S: u64 = 366 * 86_400;
-
-impl JobSpec {
-    /// Checks that it can be meant.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn check(&self) -> Result<(), JobSpecError> {
-        for (what, name) in [("name", &self.name), ("namespace", &self.namespace)] {
-            let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
-            if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
-                return Err(JobSpecError::Name {
-                    what,
-                    name: name.clone(),
-                });
-            }
-        }
-        if let Some(name) = self.node.as_ref().filter(|name| name.is_empty()) {
-            let (what, name) = ("node", name.clone());
-            return Err(JobSpecError::Name { what, name });
-        }
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
-        let bytes = self.args.iter().map(String::len).chain(env).sum();
-        if bytes > ARGS_BYTES_MAX {
-            return Err(JobSpecError::TooLong { bytes });
-        }
-        let strange = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
-        if let Some(name) = self.env.keys().find(strange) {
-            return Err(JobSpecError::Variable(name.clone()));
-        }
-        let texts = self.args.iter().chain(self.env.values());
-        if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
-            return Err(JobSpecError::Zero(text.clone()));
-        }
-        if let Some(name) = self.env.keys().find(|name| *name == "ODEON_WORKER") {
-            return Err(JobSpecError::Reserved(name.clone()));
-        }
-        if self.retries > RETRIES_MAX {
-            return Err(JobSpecError::Retries(self.retries));
-        }
-        if let Some(limit) = self.time_limit_s
-            && !(1..=TIME_LIMIT_MAX_S).contains(&limit)
-        {
-            return Err(JobSpecError::TimeLimit(limit));
-        }
-        self.resources.check()?;
-        Ok(())
-    }
-
-    /// The longest time that a try may run.
-    #[must_use]
-    pub fn time_limit(&self) -> Option<Duration> {
-        self.time_limit_s.map(Duration::from_secs)
-    }
-}
-
-/// The fault of a job that is submitted.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum JobSpecError {
-    /// A name that is none.
-    #[error(
-        "a job's {what} has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`; `{name}` does not"
-    )]
-    Name {
-        /// Which one.
-        what: &'static str,
-        /// As given.
-        name: String,
-    },
-    /// Too much to pass to a process.
-    #[error(
-        "arguments and variables have {bytes} bytes, at most {ARGS_BYTES_MAX} can be passed: put them into a file (--file)"
-    )]
-    TooLong {
-        /// Of all together.
-        bytes: usize,
-    },
-    /// A variable that cannot be set.
-    #[error("`{0}` is no name of a variable")]
-    Variable(String),
-    /// Text that no process can be given.
-    #[error("`{0}` contains a zero byte")]
-    Zero(String),
-    /// A variable that is the runtime's own.
-    #[error("`{0}` is a variable that the runtime keeps for itself")]
-    Reserved(String),
-    /// More retries than there may be.
-    #[error("{0} retries, at most {RETRIES_MAX} are possible")]
-    Retries(u32),
-    /// No time at all, or more than there may be.
-    #[error("a time limit of {0} s: it is at least one second and at most {TIME_LIMIT_MAX_S} s")]
-    TimeLimit(u64),
-    /// Resources that nobody can mean.
-    #[error(transparent)]
-    Resources(#[from] JobResourcesError),
 }
 
 /// One try to run a job.
@@ -301,6 +139,18 @@ pub enum Outcome {
         /// Its time limit, in seconds.
         limit_s: u64,
     },
+    /// It had neither printed anything nor used a processor for so long.
+    Idle {
+        /// Its idle limit, in seconds.
+        limit_s: u64,
+    },
+    /// It was to begin after a job that did not succeed.
+    Unmet {
+        /// Which.
+        after: JobId,
+        /// The end of that one, or of the one for which that never began, in words.
+        cause: String,
+    },
     /// The kernel has killed a process of it that needed more memory than it may have on the node of
     /// its driver.
     OutOfMemory {
@@ -343,10 +193,29 @@ impl Outcome {
                 code: Some(code), ..
             } => *code,
             Self::Failed { code: None, .. } => 1,
-            Self::TimedOut { .. } => 124,
+            Self::TimedOut { .. } | Self::Idle { .. } => 124,
             Self::OutOfMemory { .. } => 137,
             Self::Stopped { .. } => 143,
-            Self::Cancelled { .. } | Self::Refused { .. } | Self::Lost { .. } => 125,
+            Self::Cancelled { .. }
+            | Self::Unmet { .. }
+            | Self::Refused { .. }
+            | Self::Lost { .. } => 125,
+        }
+    }
+}
+
+impl Outcome {
+    /// The end of a job as a part of a sentence: `j1 failed: exit code 3`, `j1 was stopped by ann`.
+    pub(crate) fn told_of(&self, job: JobId) -> String {
+        match self {
+            Self::Stopped { .. }
+            | Self::Cancelled { .. }
+            | Self::Unmet { .. }
+            | Self::Refused { .. }
+            | Self::Lost { .. } => {
+                format!("{job} was {self}")
+            }
+            _ => format!("{job} {self}"),
         }
     }
 }
@@ -361,6 +230,14 @@ impl fmt::Display for Outcome {
                     f,
                     "ended after {limit_s} s, its time limit: give it more (--time-limit)"
                 )
+            }
+            Self::Idle { limit_s } => write!(
+                f,
+                "ended after it had printed nothing and used no processor for {limit_s} s, its idle \
+                 limit: give it more (--idle-limit)"
+            ),
+            Self::Unmet { after, cause } => {
+                write!(f, "cancelled: it comes after {after}, and {cause}")
             }
             Self::OutOfMemory { limit_bytes } => write!(
                 f,
@@ -406,6 +283,12 @@ pub struct Job {
     /// Lines of its output that no voter had kept when the try ended that printed them.
     #[serde(default, skip_serializing_if = "no_lines")]
     pub unkept_lines: u64,
+    /// The jobs and arrays that it comes after which have not succeeded yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaits: Vec<After>,
+    /// Its place in an array, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayTask>,
 }
 
 /// An event in the life of a job.
@@ -530,7 +413,35 @@ impl Job {
             quick_failures: 0,
             earlier: vec![],
             unkept_lines: 0,
+            awaits: vec![],
+            array: None,
         }
+    }
+
+    /// Has it begin after these alone.
+    pub(crate) fn await_all(&mut self, all: Vec<After>) {
+        self.awaits = all;
+        if let State::Waiting { why, .. } = &mut self.state
+            && !self.awaits.is_empty()
+        {
+            *why = After::told(&self.awaits);
+        }
+    }
+
+    /// These have succeeded after which it comes.
+    pub(crate) fn await_rest(&mut self, is_met: impl Fn(&After) -> bool) {
+        self.awaits.retain(|it| !is_met(it));
+        if let State::Waiting { why, .. } = &mut self.state {
+            *why = match self.awaits.is_empty() {
+                true => "those that it comes after have succeeded".to_owned(),
+                false => After::told(&self.awaits),
+            };
+        }
+    }
+
+    /// Ends it, as it waits for one that did not succeed.
+    pub(crate) fn end_unmet(&mut self, after: JobId, cause: String, at: Unix) {
+        self.end(Outcome::Unmet { after, cause }, None, at);
     }
 
     /// The present try.
@@ -567,6 +478,15 @@ impl Job {
         matches!(self.state, State::Ended { .. })
     }
 
+    /// The end that it came to, if it is over.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            State::Ended { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
     /// One word for where it is.
     #[must_use]
     pub const fn word(&self) -> &'static str {
@@ -577,11 +497,12 @@ impl Job {
             State::Stopping { .. } => "stopping",
             State::Ended { outcome, .. } => match outcome {
                 Outcome::Succeeded => "succeeded",
-                Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::OutOfMemory { .. } => {
-                    "failed"
-                }
+                Outcome::Failed { .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::Idle { .. }
+                | Outcome::OutOfMemory { .. } => "failed",
                 Outcome::Stopped { .. } => "stopped",
-                Outcome::Cancelled { .. } => "cancelled",
+                Outcome::Cancelled { .. } | Outcome::Unmet { .. } => "cancelled",
                 Outcome::Refused { .. } => "refused",
                 Outcome::Lost { .. } => "lost",
             },

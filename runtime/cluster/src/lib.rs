@@ -25,13 +25,14 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
+//! | `job/*`, `tables/arrays` | a job as it is submitted (`spec`); arrays, and jobs after others (`array`), and what the end of one means for those behind it. Pure |
 //! | `resources` | what a job asks for, what a try of it has reserved, and what that leaves of a node. Pure |
 //! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
 //! | `controller`, `controller/*` | the leader's part; what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all three pure |
-//! | `voting`, `presence` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself |
+//! | `voting`, `presence`, `disk_room` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself; when its disk is nearly full (pure) |
 //! | `submit` | taking a job in: its files, then its row |
-//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
+//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), tries that do nothing (`idle`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
 //! | `staging` | bringing a job's files to a node |
 //! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`mounted`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
 //! | `admit`, `admit/gate`, `access` | taking new nodes in by token: making one, judging one; the rights of keys |
@@ -56,6 +57,7 @@ pub mod catalog;
 mod cgroups;
 pub mod controller;
 pub mod daemon;
+mod disk_room;
 pub mod fact;
 pub mod folder;
 mod forward;
@@ -80,5 +82,6 @@ pub mod upgrade;
 mod voting;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, NodeEntry};
+pub use disk_room::DiskBound;
 pub use folder::FolderError;
 pub use staging::demand::OnDemand;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
-use odeon_observe::cluster_view::WaitingJob;
+use odeon_observe::cluster_view::{LowDisk, WaitingJob};
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::{Date, Observer, here};
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ use crate::history::History;
 use crate::job::{JobId, State};
 use crate::local_only::LocalOnly;
 use crate::node_directory;
-use crate::tables::{CatalogNews, NodeState};
+use crate::tables::{CatalogNews, NodeRow, NodeState};
 use crate::unix::Unix;
 
 /// The longest time that processes of a node may take to show themselves.
@@ -186,6 +186,7 @@ pub(crate) async fn follow(
             observer.jobs_waiting(&jobs_waiting(&catalog, &rules));
         }
         let known = catalog.nodes();
+        observer.disks_low(&low_disks(&observer, &known));
         let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
         let gone = known
             .iter()
@@ -209,7 +210,25 @@ pub(crate) async fn follow(
     }
 }
 
-/// Jobs that wait for their place, and why; the first in line first.
+/// Nodes whose disk is nearly full, each since it was seen first.
+fn low_disks(observer: &Observer, nodes: &[NodeRow]) -> Vec<LowDisk> {
+    let up = nodes.iter().filter(|row| row.state == NodeState::Up);
+    let low = up.filter_map(|row| {
+        let (node, why) = (row.spec.name.clone(), row.spec.low_disk.clone()?);
+        let since = observer.read(|seen| {
+            let mut known = seen.low_disks().iter();
+            known
+                .find(|it| it.node == node && it.why == why)
+                .map(|it| it.since)
+        });
+        let since = since.unwrap_or_else(|| Date::from_ms(Unix::now().0 as f64));
+        Some(LowDisk { node, since, why })
+    });
+    low.collect()
+}
+
+/// Jobs that wait for their place, and why; the first in line first. That no more jobs of an array run than
+/// may at once is as it was wanted.
 fn jobs_waiting(catalog: &Catalog, rules: &Rules) -> Vec<WaitingJob> {
     let waiting = catalog.read(|tables| {
         let why = waits(tables, rules, Unix::now());
@@ -219,10 +238,12 @@ fn jobs_waiting(catalog: &Catalog, rules: &Rules) -> Vec<WaitingJob> {
             let State::Waiting { since, .. } = &job.state else {
                 return None;
             };
-            Some(WaitingJob {
+            let why = why.get(&job.id)?.clone();
+            let is_wanted = job.array.as_ref().is_some_and(|array| array.is_full(&why));
+            (!is_wanted).then(|| WaitingJob {
                 job: job.id.to_string(),
                 since: Date::from_ms(since.unwrap_or(job.submitted).0 as f64),
-                why: why.get(&job.id)?.clone(),
+                why,
             })
         });
         jobs.collect()

@@ -43,6 +43,25 @@ pub(crate) async fn end(mark: String) {
     tracing::warn!(mark, "processes of a job do not end");
 }
 
+/// Processor time that the processes with a mark have used, and those that they have waited for, in
+/// milliseconds.
+pub(crate) fn cpu_ms(mark: &str) -> u64 {
+    let entry = format!("{VARIABLE}={mark}");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+    let marked = numbers.filter(|pid| is_marked(*pid, entry.as_bytes()) == Some(true));
+    marked.filter_map(ticks_of).sum::<u64>() * 1000 / rustix::param::clock_ticks_per_second()
+}
+
+/// Ticks that a process and the children that it has waited for were given.
+fn ticks_of(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: its state, and in the 12th place from there the first of four.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let ticks = rest.split(' ').skip(11).take(4);
+    Some(ticks.filter_map(|it| it.parse::<u64>().ok()).sum())
+}
+
 /// The result of a look for marked processes.
 enum Left {
     None,

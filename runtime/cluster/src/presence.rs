@@ -9,6 +9,7 @@ use odeon_placement::{Device, Health};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, WriteError};
+use crate::disk_room::WatchedDisk;
 use crate::fact::{Fact, NodeSpec, RefusalKind};
 use crate::folder::NodeFile;
 use crate::tables::NodeState;
@@ -18,6 +19,7 @@ use crate::tables::NodeState;
 pub(crate) struct Presence {
     catalog: Catalog,
     spec: Arc<Mutex<NodeSpec>>,
+    disk: Option<Arc<WatchedDisk>>,
 }
 
 /// The longest time that a node may take to learn what the catalog knows of its last life.
@@ -62,17 +64,26 @@ impl Presence {
                 })
                 .collect(),
             unlimited,
+            low_disk: None,
         };
         Self {
             catalog: catalog.clone(),
             spec: Arc::new(Mutex::new(spec)),
+            disk: None,
         }
+    }
+
+    /// With word of when this disk has too little room.
+    pub(crate) fn watching(self, disk: WatchedDisk) -> Self {
+        let disk = Some(Arc::new(disk));
+        Self { disk, ..self }
     }
 
     /// The description that it gives now.
     pub(crate) fn said(&self) -> NodeSpec {
         let mut spec = self.spec.lock().clone();
         spec.votes = self.catalog.is_voter();
+        spec.low_disk = self.disk.as_ref().and_then(|disk| disk.look());
         spec
     }
 

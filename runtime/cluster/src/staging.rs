@@ -417,27 +417,32 @@ impl Staging {
         self.system.blobs().copy_in(&bytes).ok()
     }
 
-    /// The folder that a try works in on this node: its own, with links to its files.
+    /// The folder that a try works in on this node: its own, with links to its files, and those of its own.
     pub(crate) fn folder_for(
         &self,
         job: JobId,
         attempt: u32,
         staged: &Staged,
+        links: &BTreeMap<String, String>,
     ) -> Result<PathBuf, StagingError> {
         let folder = self.folder_of(job, attempt);
         let made = || -> std::io::Result<()> {
             std::fs::create_dir_all(&folder)?;
-            for file in &staged.files {
-                let link = folder.join(file);
+            let link = |name: &str, target: &Path| {
+                let link = folder.join(name);
                 if let Some(parent) = link.parent() {
                     std::fs::create_dir_all(parent)?;
                 }
-                match std::os::unix::fs::symlink(staged.folder.join(file), &link) {
-                    Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                        return Err(error);
-                    }
-                    _ => {}
+                match std::os::unix::fs::symlink(target, &link) {
+                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+                    made => made,
                 }
+            };
+            for file in &staged.files {
+                link(file, &staged.folder.join(file))?;
+            }
+            for (name, target) in links {
+                link(name, Path::new(target))?;
             }
             Ok(())
         };

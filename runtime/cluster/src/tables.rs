@@ -2,6 +2,8 @@
 //! tables and a command. Every voter applies the same commands in the same order and has the same
 //! tables.
 
+mod arrays;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use odeon_artifacts::Digest;
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::KeyRole;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
+use crate::job::array::After;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::resources::{NodeRoom, Reservation};
 use crate::unix::Unix;
@@ -38,6 +41,9 @@ pub struct Tables {
     /// The jobs that host detached actors and are not over, by the names of these: `namespace/name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub detached: BTreeMap<String, JobId>,
+    /// The jobs that wait for others to succeed.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub later: BTreeSet<JobId>,
     /// Join tokens by the hash of their secret.
     pub tokens: BTreeMap<String, TokenRow>,
     /// Keys of the API by the hash of their secret.
@@ -339,7 +345,11 @@ impl Tables {
                 only(writer, &Writer::Leader)?;
                 let refused = |error| Refusal::new(RefusalKind::Invalid, error);
                 spec.check().map_err(refused)?;
-                return Ok(Written::Job(self.submit(spec, by)?));
+                return Ok(Written::Job(self.add_jobs(spec, by)?));
+            }
+            Fact::Array { first, act, by } => {
+                only(writer, &Writer::Leader)?;
+                self.array_act(first, act, &by)?;
             }
             Fact::Job { job, event } => self.job_event(writer, job, event)?,
         }
@@ -364,6 +374,14 @@ impl Tables {
 
     fn node_up(&mut self, spec: NodeSpec) -> Result<(), Refusal> {
         let (name, boot) = (spec.name.clone(), spec.boot);
+        let low_before = self
+            .nodes
+            .get(&name)
+            .and_then(|row| row.spec.low_disk.clone());
+        let low = spec
+            .low_disk
+            .clone()
+            .filter(|why| Some(why) != low_before.as_ref());
         let certificate = spec.certificate.as_ref();
         if certificate.is_some_and(|it| self.revoked.contains(it)) {
             let why = format!("node `{name}` was forgotten: let it join with a new token");
@@ -380,8 +398,14 @@ impl Tables {
         if let Some(row) = known {
             if back && row.state == NodeState::Up {
                 // It says so again, with what has changed.
+                let has_room_again = low_before.is_some() && spec.low_disk.is_none();
                 row.spec = spec;
                 self.changed(&name);
+                if let Some(why) = low {
+                    self.note(name, why);
+                } else if has_room_again {
+                    self.note(name, "has room on its disk again".to_owned());
+                }
                 return Ok(());
             }
             if back && row.state == NodeState::Left {
@@ -415,7 +439,10 @@ impl Tables {
             self.reserve_again(&name, before, boot);
         }
         let what = if back { "is back" } else { "is up" };
-        self.note(name, what.to_owned());
+        self.note(name.clone(), what.to_owned());
+        if let Some(why) = low {
+            self.note(name, why);
+        }
         Ok(())
     }
 
@@ -506,15 +533,6 @@ impl Tables {
 
     // ---- jobs ----
 
-    fn submit(&mut self, spec: JobSpec, by: String) -> Result<JobId, Refusal> {
-        let id = JobId(self.last_job + 1);
-        self.take_name(&spec, id)?;
-        self.last_job = id.0;
-        self.note(id.to_string(), format!("`{}` submitted by {by}", spec.name));
-        self.jobs.insert(id, Job::new(id, spec, by, self.now));
-        Ok(id)
-    }
-
     /// Gives the detached actor of a job its name.
     fn take_name(&mut self, spec: &JobSpec, id: JobId) -> Result<(), Refusal> {
         let Some(hosted) = &spec.hosts else {
@@ -558,13 +576,10 @@ impl Tables {
             let fits = fits.and_then(|()| self.may_reserve(job, node, reserved));
             fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
         }
-        if let Event::Retry { .. } = &event
-            && job.is_over()
-        {
-            let spec = job.spec.clone();
-            self.take_name(&spec, id)?;
+        match event {
+            Event::Retry { by } => self.run_again(id, by),
+            event => self.happened(id, event),
         }
-        self.happened(id, event)
     }
 
     /// Checks that a job may have a node. Whoever gives it one has looked at tables that may be
@@ -580,6 +595,18 @@ impl Tables {
         if let Some(wanted) = job.spec.node.as_ref().filter(|wanted| *wanted != node) {
             let id = job.id;
             return Err(format!("{id} must run on node `{wanted}`, not on `{node}`"));
+        }
+        if !job.awaits.is_empty() {
+            return Err(After::told(&job.awaits));
+        }
+        if let Some(array) = &job.array
+            && let Some(most) = array.at_once
+        {
+            let members = self.jobs.range(array.jobs());
+            let running = members.filter(|(_, it)| it.attempt().is_some()).count();
+            if running >= most as usize {
+                return Err(array.full(running));
+            }
         }
         let namespace = &job.spec.namespace;
         let quota = self.namespaces.get(namespace);
@@ -670,6 +697,7 @@ impl Tables {
                 self.detached.remove(&name);
             }
             self.forget_ended(id);
+            self.tell_later_jobs(id);
         }
         Ok(())
     }

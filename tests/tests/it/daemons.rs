@@ -33,6 +33,7 @@ pub(crate) fn config(folder: &Path, name: &str, entry: NodeEntry) -> DaemonConfi
         },
         on_demand: OnDemand::default(),
         logs: LogLimits::default(),
+        disk_alarm: odeon_cluster::DiskBound::default(),
         heritage: None,
     }
 }
@@ -141,6 +142,11 @@ pub(crate) async fn upload_files(
         hosts: None,
         resources: JobResources::default(),
         time_limit_s: None,
+        after: vec![],
+        array: None,
+        links: BTreeMap::new(),
+        grace_s: None,
+        idle_limit_s: None,
     }
 }
 

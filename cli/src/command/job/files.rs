@@ -10,9 +10,25 @@ use ignore::WalkBuilder;
 use super::program::{below, file_name};
 use crate::{figures, print};
 
-/// The files that are named, each under the path by which the job finds it.
-pub(super) fn named(named: &[String]) -> Result<Vec<(String, PathBuf)>> {
-    let mut files = vec![];
+/// Files and links, each under the path by which the job finds it.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) files: Vec<(String, PathBuf)>,
+    /// Links with what they lead to, seen from each.
+    pub(super) links: Vec<(String, String)>,
+}
+
+impl Found {
+    /// Returns true where something has this path.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.files.iter().any(|(known, _)| known == name)
+            || self.links.iter().any(|(known, _)| known == name)
+    }
+}
+
+/// The files that are named.
+pub(super) fn named(named: &[String]) -> Result<Found> {
+    let mut all = Found::default();
     let mut known = BTreeSet::new();
     for file in named {
         let (name, path) = match file.split_once('=') {
@@ -30,51 +46,133 @@ pub(super) fn named(named: &[String]) -> Result<Vec<(String, PathBuf)>> {
         let name = name.trim_end_matches('/');
         let found = match path.is_dir() {
             true => of_folder(name, &path)?,
-            false => vec![(name.to_owned(), path)],
+            false => Found {
+                files: vec![(name.to_owned(), path)],
+                ..Found::default()
+            },
         };
-        for (name, path) in found {
+        let names = found.files.iter().map(|(name, _)| name);
+        for name in names.chain(found.links.iter().map(|(name, _)| name)) {
             if !known.insert(name.clone()) {
                 bail!("--file names two files `{name}`: a job finds one under each name");
             }
-            files.push((name, path));
         }
+        all.files.extend(found.files);
+        all.links.extend(found.links);
     }
-    Ok(files)
+    Ok(all)
 }
 
 /// The files of a folder, in the order of their paths. Those stay that `.gitignore` or `.odeonignore`
-/// name, what git keeps for itself, compiled Python, and environments of Python.
-pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let mut files = vec![];
-    let mut bytes = 0;
-    let walk = WalkBuilder::new(folder)
-        .standard_filters(false)
-        .git_ignore(true)
-        .parents(true)
-        .require_git(false)
-        .add_custom_ignore_filename(".odeonignore")
-        // A link stands for what it leads to: elsewhere it would lead to nothing.
-        .follow_links(true)
-        .filter_entry(|entry| {
-            let name = entry.file_name();
-            let stays = name == ".git" || name == "__pycache__";
-            !stays && !entry.path().join("pyvenv.cfg").is_file()
-        })
-        .sort_by_file_path(Ord::cmp)
-        .build();
-    for entry in walk {
-        let entry = entry.with_context(|| format!("reading the folder {}", folder.display()))?;
-        if entry.file_type().is_some_and(|it| it.is_dir()) {
-            continue;
+/// name, what git keeps for itself, compiled Python, and environments of Python. A link that leads to
+/// something that is sent is sent as a link; of another one what it leads to is.
+pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Found> {
+    let mut walk = Walk {
+        folder: fs::canonicalize(folder)
+            .with_context(|| format!("reading the folder {}", folder.display()))?,
+        bytes: 0,
+        found: Found::default(),
+        outside: vec![],
+    };
+    let root = walk.folder.clone();
+    walk.walk("", &root, 0)?;
+    let Walk {
+        bytes,
+        mut found,
+        outside,
+        ..
+    } = walk;
+    if found.files.is_empty() {
+        bail!(
+            "the folder {} has no file that would be sent: see its .gitignore and .odeonignore",
+            folder.display()
+        );
+    }
+    found.files.sort();
+    found.links.sort();
+    let (count, size) = (found.files.len() as u64, figures::bytes(bytes as f64));
+    let count = figures::plural(count, "file");
+    print::say(format!("{}: {count}, {size}", folder.display()));
+    if let Some(first) = outside.first() {
+        let count = figures::plural(outside.len() as u64, "link");
+        print::say(format!(
+            "{}: of {count} what they lead to is sent, since that lies elsewhere or is not sent ({first})",
+            folder.display()
+        ));
+    }
+    if !name.is_empty() {
+        let prefix = |path: &mut String| *path = format!("{name}/{path}");
+        found.files.iter_mut().for_each(|(path, _)| prefix(path));
+        found.links.iter_mut().for_each(|(path, _)| prefix(path));
+    }
+    Ok(found)
+}
+
+/// A folder that is walked through.
+struct Walk {
+    folder: PathBuf,
+    bytes: u64,
+    found: Found,
+    /// Links of which what they lead to is sent.
+    outside: Vec<String>,
+}
+
+impl Walk {
+    /// Takes in a folder, which is found under this name, below so many links.
+    fn walk(&mut self, name: &str, folder: &Path, depth: usize) -> Result<()> {
+        let walk = WalkBuilder::new(folder)
+            .standard_filters(false)
+            .git_ignore(true)
+            .parents(true)
+            .require_git(false)
+            .add_custom_ignore_filename(".odeonignore")
+            .filter_entry(|entry| {
+                let name = entry.file_name();
+                let stays = name == ".git" || name == "__pycache__";
+                !stays && !entry.path().join("pyvenv.cfg").is_file()
+            })
+            .sort_by_file_path(Ord::cmp)
+            .build();
+        let mut links = vec![];
+        for entry in walk {
+            let entry =
+                entry.with_context(|| format!("reading the folder {}", folder.display()))?;
+            if entry.file_type().is_some_and(|it| it.is_dir()) {
+                continue;
+            }
+            let is_link = entry.path_is_symlink();
+            let path = entry.into_path();
+            let below = path.strip_prefix(folder).expect("it lies in the folder");
+            let below = below.to_str().ok_or_else(|| {
+                anyhow!(
+                    "{}: its name is no UTF-8: name it in .odeonignore, or rename it",
+                    path.display()
+                )
+            })?;
+            let name = match name {
+                "" => below.to_owned(),
+                name => format!("{name}/{below}"),
+            };
+            match is_link {
+                true => links.push((name, path)),
+                false => self.take(name, path)?,
+            }
         }
-        let path = entry.into_path();
-        let below = path.strip_prefix(folder).expect("it lies in the folder");
-        let below = below.to_str().ok_or_else(|| {
-            anyhow!(
-                "{}: its name is no UTF-8: name it in .odeonignore, or rename it",
-                path.display()
-            )
-        })?;
+        // What they may lead to is known by now, but for other links.
+        loop {
+            let before = links.len();
+            links.retain(|(name, path)| !self.keep(name, path));
+            if links.len() == before {
+                break;
+            }
+        }
+        for (name, path) in links {
+            self.follow(name, path, depth)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, name: String, path: PathBuf) -> Result<()> {
         let meta = fs::metadata(&path).with_context(|| path.display().to_string())?;
         if !meta.is_file() {
             bail!(
@@ -82,33 +180,83 @@ pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Vec<(String, PathBu
                 path.display()
             );
         }
-        bytes += meta.len();
-        if bytes > FOLDER_BYTES_MAX {
+        self.bytes += meta.len();
+        if self.bytes > FOLDER_BYTES_MAX {
             bail!(
                 "the folder {} has more than {}: name in .odeonignore what the job does not need, and \
                  put data where nodes reach it",
-                folder.display(),
+                self.folder.display(),
                 figures::bytes(FOLDER_BYTES_MAX as f64)
             );
         }
-        let name = match name {
-            "" => below.to_owned(),
-            name => format!("{name}/{below}"),
+        self.found.files.push((name, path));
+        Ok(())
+    }
+
+    /// Takes in a link as it is, where it leads to something that is sent. Returns true then.
+    fn keep(&mut self, name: &str, path: &Path) -> bool {
+        let Ok(target) = fs::read_link(path) else {
+            return false;
         };
-        files.push((name, path));
+        let is_sent = inside(name, &target).is_some_and(|to| self.is_sent(&to));
+        match target.to_str().filter(|_| is_sent) {
+            Some(target) => self.found.links.push((name.to_owned(), target.to_owned())),
+            None => return false,
+        }
+        true
     }
-    if files.is_empty() {
-        bail!(
-            "the folder {} has no file that would be sent: see its .gitignore and .odeonignore",
-            folder.display()
-        );
+
+    /// Takes in what a link leads to.
+    fn follow(&mut self, name: String, path: PathBuf, depth: usize) -> Result<()> {
+        let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
+        let leads_to = fs::canonicalize(&path).with_context(|| {
+            format!(
+                "{} is a link that leads to nothing: name it in .odeonignore",
+                path.display()
+            )
+        })?;
+        self.outside.push(format!("{name} -> {}", target.display()));
+        if !leads_to.is_dir() {
+            return self.take(name, path);
+        }
+        let holder = path.parent().map(fs::canonicalize).transpose()?;
+        if holder.is_some_and(|it| it.starts_with(&leads_to)) || depth == LINKS_DEEP_MAX {
+            bail!(
+                "{} is a link to a folder that it lies in itself: name it in .odeonignore",
+                path.display()
+            );
+        }
+        self.walk(&name, &leads_to, depth + 1)
     }
-    let (count, size) = (files.len() as u64, figures::bytes(bytes as f64));
-    let count = figures::plural(count, "file");
-    print::say(format!("{}: {count}, {size}", folder.display()));
-    Ok(files)
+
+    /// Returns true where a file, a folder with one, or a link of this path is sent.
+    fn is_sent(&self, path: &str) -> bool {
+        let is_in = |name: &str| {
+            let rest = name.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let files = self.found.files.iter().any(|(name, _)| is_in(name));
+        files || self.found.links.iter().any(|(name, _)| name == path)
+    }
 }
 
+/// The path below the folder that a link there leads to; none where it leads elsewhere.
+fn inside(link: &str, target: &Path) -> Option<String> {
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    for part in target.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(parts.pop()?),
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Links to folders within each other that are followed.
+const LINKS_DEEP_MAX: usize = 8;
 /// The most bytes of a folder: code and settings have less, and data is read where it lies.
 const FOLDER_BYTES_MAX: u64 = 1 << 30;
 
@@ -142,18 +290,41 @@ mod tests {
         }
         fs::write(here.join(".gitignore"), "*.log\n.env\n").unwrap();
         fs::write(here.join(".odeonignore"), "data/big\n").unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::create_dir(elsewhere.path().join("more")).unwrap();
+        fs::write(elsewhere.path().join("more/c.txt"), "c").unwrap();
         symlink("a.txt", here.join("link")).unwrap();
-        let sent = of_folder("x", here).unwrap();
-        let sent: Vec<_> = sent.iter().map(|(name, _)| name.as_str()).collect();
+        symlink("../a.txt", here.join("sub/up")).unwrap();
+        symlink("sub", here.join("folder")).unwrap();
+        symlink("link", here.join("early")).unwrap();
+        symlink("../sub/../a.txt", here.join("sub/round")).unwrap();
+        symlink("a.log", here.join("stays")).unwrap();
+        symlink(elsewhere.path(), here.join("outside")).unwrap();
+        let found = of_folder("x", here).unwrap();
+        let sent: Vec<_> = found.files.iter().map(|(name, _)| name.as_str()).collect();
         let expect = [
             "x/.gitignore",
             "x/.odeonignore",
             "x/a.txt",
             "x/data/small",
-            "x/link",
+            "x/outside/more/c.txt",
+            "x/stays",
             "x/sub/b.txt",
         ];
         assert_eq!(sent, expect);
+        let links: Vec<_> = found
+            .links
+            .iter()
+            .map(|(name, to)| (name.as_str(), to.as_str()))
+            .collect();
+        let expect = [
+            ("x/early", "link"),
+            ("x/folder", "sub"),
+            ("x/link", "a.txt"),
+            ("x/sub/round", "../sub/../a.txt"),
+            ("x/sub/up", "../a.txt"),
+        ];
+        assert_eq!(links, expect);
         let twice = named(&[
             format!("x={}", here.display()),
             format!("x/a.txt={}", here.join("a.txt").display()),
@@ -164,6 +335,10 @@ mod tests {
                 .to_string()
                 .contains("two files `x/a.txt`")
         );
+        symlink(elsewhere.path(), elsewhere.path().join("more/round")).unwrap();
+        let error = format!("{:#}", of_folder("x", here).unwrap_err());
+        assert!(error.contains("a folder that it lies in itself"), "{error}");
+        fs::remove_file(elsewhere.path().join("more/round")).unwrap();
         fs::remove_file(here.join("a.txt")).unwrap();
         let error = format!("{:#}", of_folder("x", here).unwrap_err());
         assert!(error.contains("link"), "{error}");

@@ -19,6 +19,8 @@ pub(super) struct LinePrinter {
     is_alone: bool,
     /// One JSON object for each line.
     json: bool,
+    /// The name of the job, where lines of several are shown.
+    label: Option<String>,
     /// The try of the last line.
     attempt: Option<u32>,
     /// How lines of each output stand that may be written over.
@@ -41,11 +43,18 @@ impl LinePrinter {
             follows,
             is_alone,
             json,
+            label: None,
             attempt: None,
             states: BTreeMap::new(),
             last: args.tail.map(|_| VecDeque::new()),
             is_open: false,
         }
+    }
+
+    /// With the name of its job in front of each line.
+    pub(super) fn of(mut self, job: &str) -> Self {
+        self.label = Some(job.to_owned());
+        self
     }
 
     /// Shows the lines of an answer that are asked for.
@@ -130,6 +139,9 @@ impl LinePrinter {
             (_, None) if self.is_alone => line.text.clone(),
             (process, None) => format!("[{process} on {}] {}", line.node, line.text),
         };
+        if let Some(label) = &self.label {
+            text = format!("[{label}] {text}");
+        }
         if self.args.timestamps {
             text = format!("{} {text}", moment(line.at_ms));
         }

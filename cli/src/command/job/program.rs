@@ -7,7 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::files;
+use super::files::{self, Found};
+use super::recipe::{Kept, Sent};
 use super::{plain, this_program};
 use crate::args::{RankArgs, SubmitArgs};
 
@@ -19,8 +20,54 @@ pub(super) struct What {
     pub(super) name: Option<String>,
     pub(super) words: Vec<String>,
     pub(super) files: Vec<(String, PathBuf)>,
+    pub(super) links: Vec<(String, String)>,
     /// What people should know of it.
     pub(super) notes: Vec<String>,
+    /// Variables that it needs.
+    pub(super) env: Vec<(String, String)>,
+    /// What has to be there until it is sent.
+    pub(super) kept: Option<Kept>,
+}
+
+impl What {
+    /// A program with a command line, which has its name if it is given none.
+    fn new(program: impl Into<PathBuf>, name: Option<String>, line: Line) -> Self {
+        Self {
+            program: program.into(),
+            name,
+            words: line.words,
+            files: line.files,
+            links: line.links,
+            notes: line.notes,
+            env: vec![],
+            kept: None,
+        }
+    }
+
+    /// A recipe, which this program runs.
+    fn recipe(path: &Path, words: &[String]) -> Result<Self> {
+        let sent = Sent::read(path)?;
+        if let Some(other) = words.iter().find(|word| *word != "--fresh") {
+            bail!(
+                "`{other}` is no word of a recipe: behind {} --fresh may stand, and nothing else",
+                path.display()
+            );
+        }
+        Ok(Self {
+            program: this_program()?,
+            name: Some(sent.name),
+            words: sent
+                .words
+                .into_iter()
+                .chain(words.iter().cloned())
+                .collect(),
+            files: sent.files,
+            links: vec![],
+            notes: vec![],
+            env: sent.env,
+            kept: Some(sent.kept),
+        })
+    }
 }
 
 /// A program as it is named, or this one, which runs a gang of it.
@@ -28,55 +75,40 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
     let here = std::env::current_dir().context("finding the current folder")?;
     let path = std::env::var("PATH").unwrap_or_default();
     if let Some(ranks) = args.gang {
-        let gang = Line::read(&args.words, &here)?;
-        return Ok(What {
-            program: this_program()?,
-            name: gang.name(),
-            words: gang_words(ranks, &args.each, args.resources.gpus, &gang.words),
-            files: gang.files,
-            notes: gang.notes,
-        });
+        let mut gang = Line::read(&args.words, &here)?;
+        let name = gang.name();
+        gang.words = gang_words(ranks, &args.each, args.resources.gpus, &gang.words);
+        return Ok(What::new(this_program()?, name, gang));
     }
     let (program, words) = args.words.split_first().context("no program to submit")?;
+    if program.ends_with(".toml") && here.join(program).is_file() {
+        return What::recipe(Path::new(program), words);
+    }
     let script = match kind_of(Path::new(program), &here, &path)? {
         Kind::Executable => {
-            return Ok(What {
-                program: PathBuf::from(program),
-                name: None,
+            let line = Line {
                 words: words.to_vec(),
-                files: vec![],
-                notes: vec![],
-            });
+                ..Line::default()
+            };
+            return Ok(What::new(program, None, line));
         }
         Kind::LookedUp => {
             let line = Line::read(&args.words, &here)?;
-            return Ok(What {
-                program: PathBuf::from(ENV),
-                name: line.name(),
-                words: line.words,
-                files: line.files,
-                notes: line.notes,
-            });
+            return Ok(What::new(ENV, line.name(), line));
         }
         Kind::Script(interpreter) => interpreter,
     };
-    let line = Line::read(words, &here)?;
+    let mut line = Line::read(words, &here)?;
     let file = below(program).or_else(|| file_name(program));
     let file = file.with_context(|| format!("`{program}` names no file"))?;
-    let mut files = line.files;
-    files.retain(|(known, _)| *known != file);
+    line.files.retain(|(known, _)| *known != file);
     let own = [format!("./{file}")];
     let name = Path::new(&file)
         .file_name()
         .map(|it| plain(&it.to_string_lossy()));
-    files.push((file, here.join(program)));
-    Ok(What {
-        program: PathBuf::from(ENV),
-        name,
-        words: script.into_iter().chain(own).chain(line.words).collect(),
-        files,
-        notes: line.notes,
-    })
+    line.files.push((file, here.join(program)));
+    line.words = script.into_iter().chain(own).chain(line.words).collect();
+    Ok(What::new(ENV, name, line))
 }
 
 /// What a job's program is here.
@@ -140,6 +172,7 @@ struct Line {
     /// The module of Python that it names.
     module: Option<String>,
     files: Vec<(String, PathBuf)>,
+    links: Vec<(String, String)>,
     notes: Vec<String>,
 }
 
@@ -172,7 +205,9 @@ impl Line {
         }
         let module = words.iter().skip_while(|word| *word != "-m").nth(1);
         if let Some(module) = module.filter(|it| is_module(it)) {
-            line.files.extend(module_files(module, here)?);
+            let found = module_files(module, here)?;
+            line.files.extend(found.files);
+            line.links.extend(found.links);
         }
         line.module = module.filter(|it| is_module(it)).cloned();
         Ok(line)
@@ -216,14 +251,17 @@ fn is_module(word: &str) -> bool {
 }
 
 /// The files of a module of this folder: of a package all, of its outermost one.
-fn module_files(module: &str, here: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn module_files(module: &str, here: &Path) -> Result<Found> {
     let outermost = module.split('.').next().unwrap_or(module);
     let (folder, file) = (here.join(outermost), format!("{outermost}.py"));
     if folder.is_dir() {
         return files::of_folder(outermost, &folder);
     }
     let path = here.join(&file);
-    Ok(Vec::from_iter(path.is_file().then_some((file, path))))
+    Ok(Found {
+        files: Vec::from_iter(path.is_file().then_some((file, path))),
+        ..Found::default()
+    })
 }
 
 /// A word for each package of this folder that a script imports and that does not travel.
@@ -309,7 +347,7 @@ fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]
     let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
     say("memory", each.memory.map(kib));
     say("device-memory", each.device_memory.map(kib));
-    say("grace", Some(each.grace.to_string()));
+    say("grace", Some(each.rank_grace().as_secs().to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
     words
@@ -403,7 +441,7 @@ mod tests {
             cpus: Some(0.5),
             memory: Some(3 << 29),
             device_memory: Some((20 << 30) + 1),
-            grace: 5,
+            grace: None,
         };
         let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
         let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";

@@ -8,8 +8,8 @@ use anyhow::Result;
 use odeon::System;
 use odeon_actors::hybrid::Member;
 
+use crate::command::places::{self, Places};
 use crate::command::processes::{DRIVER, Listing, Process};
-use crate::command::why::{self, Places};
 
 /// Notes in a run's folder, removed when this is dropped: after the run they would not be true.
 #[derive(Debug)]
@@ -62,6 +62,6 @@ impl Notes {
 impl Drop for Notes {
     fn drop(&mut self) {
         // Whoever reads them asks whether the driver lives.
-        let _ = fs::remove_file(self.path.join(why::FILE));
+        let _ = fs::remove_file(self.path.join(places::FILE));
     }
 }

@@ -28,13 +28,6 @@ use crate::waiter::Waiter;
 
 pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode> {
     let recipe = source.pretrain_recipe()?;
-    if args.cluster {
-        bail!(
-            "{}: a pretraining run is not submitted as a recipe yet: submit a program that runs it, \
-             or run it here",
-            args.recipe.display()
-        );
-    }
     let path = recipe.folder();
     let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(source, &path)?;

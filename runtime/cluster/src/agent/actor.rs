@@ -54,6 +54,20 @@ impl AgentActor {
         places.map(|places| places.insert(node)).is_some()
     }
 
+    /// The processor time of the processes of a try on this node that live, in milliseconds, and the lines
+    /// that they have printed.
+    #[handler]
+    pub(super) fn used(&mut self, tag: String) -> Later<(u64, u64)> {
+        let agent = self.agent.clone();
+        Later::new(async move {
+            let Some(of) = try_of(&tag) else {
+                return (0, 0);
+            };
+            let activity = agent.activity_here(of, &tag).await;
+            (activity.cpu_ms, activity.lines)
+        })
+    }
+
     /// Begins to end all processes of a job on this node, and answers how many are left; one, while
     /// what they have printed is on its way.
     #[handler]

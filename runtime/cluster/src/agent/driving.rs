@@ -1,6 +1,7 @@
 //! A try on its node, from its files to the outcome of its driver.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, DetachedActor, Driver, ProcessExit, WorkerCommand};
@@ -13,11 +14,11 @@ use crate::orphan_processes;
 use crate::staging::StagingError;
 use crate::unix::Unix;
 
-/// The time that a driver has to end in order.
-const GRACE: Duration = Duration::from_secs(10);
 /// The longest wait for the last lines of an ended process: what it has started may hold its output
 /// open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// The variable by which a driver knows which try of its job's run it is, counted from 1.
+const TRY_VARIABLE: &str = "ODEON_ATTEMPT";
 /// Variables of the daemon that jobs see.
 const INHERITED: [&str; 8] = [
     "PATH",
@@ -56,26 +57,22 @@ impl Agent {
         let staged = tokio::select! {
             biased;
             _ = stop.wait_for(Option::is_some) => return stopped(),
-            () = over => return timed_out_or(stopped(), limit),
+            () = over => return overdue_or(stopped(), &job.spec, Some(Overdue::Time)),
             staged = staging => staged,
         };
         let staged = staged.and_then(|staged| {
-            let folder = self.inner.staging.folder_for(job.id, attempt, &staged)?;
+            let links = &job.spec.links;
+            let folder = self
+                .inner
+                .staging
+                .folder_for(job.id, attempt, &staged, links)?;
             Ok((staged, folder))
         });
         let (staged, folder) = match staged {
             Ok(ready) => ready,
             Err(error) => return refused(&error),
         };
-        let reserved = self.reserved_here(job);
-        let of = (job.id, attempt);
-        let command = self.inner.cgroups.command(of, reserved, &staged.program);
-        let command = with_env(command, &job.spec);
-        let command = command.env(orphan_processes::VARIABLE, self.mark(&job.tag(attempt)));
-        let mut command = self.with_place(command).folder(folder);
-        for arg in &job.spec.args {
-            command = command.arg(arg);
-        }
+        let command = self.command(job, attempt, &staged.program).folder(folder);
         let tag = job.tag(attempt);
         self.inner.specs.lock().insert(job.id, job.spec.clone());
         let system = &self.inner.system;
@@ -108,9 +105,25 @@ impl Agent {
             end: None,
             exit: None,
             timed_out: false,
+            idle: false,
             places: BTreeSet::new(),
         };
         self.drive(handoff, driver, stop).await
+    }
+
+    /// The command that starts the driver of a try.
+    fn command(&self, job: &Job, attempt: u32, program: &Path) -> WorkerCommand {
+        let reserved = self.reserved_here(job);
+        let of = (job.id, attempt);
+        let command = self.inner.cgroups.command(of, reserved, program);
+        let command = with_env(command, &job.spec);
+        let command = command.env(orphan_processes::VARIABLE, self.mark(&job.tag(attempt)));
+        let mut command = self.with_place(command);
+        for arg in &job.spec.args {
+            command = command.arg(arg);
+        }
+        let tries = attempt.saturating_sub(job.tries_before);
+        command.env(TRY_VARIABLE, tries.to_string())
     }
 
     /// Has the engine know what a try has reserved before its driver asks for any of it.
@@ -130,8 +143,8 @@ impl Agent {
         stop: watch::Receiver<Option<bool>>,
     ) -> Outcome {
         let (of, pid, process) = (handoff.of(), handoff.pid, handoff.driver);
-        let limit = handoff.job.spec.time_limit();
-        let over_at = limit.map(|limit| handoff.began.after(limit));
+        let grace = handoff.job.spec.grace();
+        let began = handoff.began;
         let (job, attempt) = (handoff.job.clone(), handoff.attempt);
         let tag = job.tag(attempt);
         let system = &self.inner.system;
@@ -147,24 +160,43 @@ impl Agent {
             }
             self.tell(job.id, Event::Started { attempt, pid }).await;
         };
+        let overdue = self.overdue(of, &job, began);
         let exit = async {
-            let (end, timed_out) = match over_at {
-                Some(over) => follow_until(&mut driver, stop, over).await,
-                None => (follow(&mut driver, stop).await, false),
-            };
+            let (end, overdue) = follow_until(&mut driver, stop, grace, overdue).await;
             drop(over);
             if let Some(handoff) = self.inner.book.lock().driven.get_mut(&of) {
                 handoff.exit = Some(end.clone());
-                handoff.timed_out = timed_out;
+                handoff.timed_out = overdue == Some(Overdue::Time);
+                handoff.idle = overdue == Some(Overdue::Idle);
             }
             if *self.inner.passes.borrow() {
                 std::future::pending::<()>().await;
             }
-            (end, timed_out)
+            (end, overdue)
         };
-        let ((), ((exit, was_asked), timed_out)) = tokio::join!(started, exit);
+        let ((), ((exit, was_asked), overdue)) = tokio::join!(started, exit);
         let outcome = self.outcome(of, pid, &exit, was_asked).await;
-        timed_out_or(outcome, limit.filter(|_| timed_out))
+        overdue_or(outcome, &job.spec, overdue)
+    }
+
+    /// Resolves when a try has to end by itself; never for one without such a bound.
+    async fn overdue(&self, of: (JobId, u32), job: &Job, began: Unix) -> Overdue {
+        let time = async {
+            match job.spec.time_limit() {
+                Some(limit) => Clock::sleep(began.after(limit).since(Unix::now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        let idle = async {
+            match job.spec.idle_limit() {
+                Some(limit) => self.idles(of, &job.tag(of.1), limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = time => Overdue::Time,
+            () = idle => Overdue::Idle,
+        }
     }
 
     /// The outcome of a try whose driver is gone, once what it has left behind is, too.
@@ -190,34 +222,50 @@ impl Agent {
     }
 }
 
-/// The outcome of a try whose time was over: that is the reason for its end, however its driver took
-/// that.
-pub(super) fn timed_out_or(outcome: Outcome, limit: Option<Duration>) -> Outcome {
-    match limit {
-        Some(limit) => Outcome::TimedOut {
-            limit_s: limit.as_secs(),
+/// The reason of its own for which a try has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// Its time was over.
+    Time,
+    /// It did nothing for too long.
+    Idle,
+}
+
+/// The outcome of a try that had to end by itself: that is the reason for its end, however its driver took
+/// it.
+pub(super) fn overdue_or(outcome: Outcome, spec: &JobSpec, overdue: Option<Overdue>) -> Outcome {
+    match overdue {
+        Some(Overdue::Time) => Outcome::TimedOut {
+            limit_s: spec.time_limit_s.unwrap_or(0),
+        },
+        Some(Overdue::Idle) => Outcome::Idle {
+            limit_s: spec.idle_limit_s.unwrap_or(0),
         },
         None => outcome,
     }
 }
 
-/// Follows a driver to its end, which it is asked for when its time is over, if nobody has before.
-/// Returns true at last where it was.
+/// Follows a driver to its end, which it is asked for when it is overdue, if nobody has before. Returns why
+/// at last where it was.
 async fn follow_until(
     driver: &mut Driver,
     mut stop: watch::Receiver<Option<bool>>,
-    over: Unix,
-) -> ((ProcessExit, bool), bool) {
+    grace: Duration,
+    overdue: impl Future<Output = Overdue>,
+) -> ((ProcessExit, bool), Option<Overdue>) {
     let (ask, asked) = watch::channel(*stop.borrow_and_update());
-    let mut timed_out = false;
+    let mut reason = None;
     let asking = async {
-        let left = over.since(Unix::now());
         let asked_before = asked.borrow().is_some();
-        let in_time = Clock::timeout(left, stop.wait_for(Option::is_some));
-        let in_time = in_time.await.is_some();
-        if !asked_before && !in_time {
-            timed_out = true;
-            ask.send_replace(Some(true));
+        if !asked_before {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(Option::is_some) => {}
+                why = overdue => {
+                    reason = Some(why);
+                    ask.send_replace(Some(true));
+                }
+            }
         }
         loop {
             if let Some(in_order) = *stop.borrow_and_update() {
@@ -230,10 +278,10 @@ async fn follow_until(
     };
     let ended = tokio::select! {
         biased;
-        ended = follow(driver, asked.clone()) => ended,
+        ended = follow(driver, asked.clone(), grace) => ended,
         () = asking => unreachable!("it asks for as long as the driver runs"),
     };
-    (ended, timed_out)
+    (ended, reason)
 }
 
 /// Follows a driver to its end, and brings that about when it is asked for. Returns its exit, and
@@ -241,6 +289,7 @@ async fn follow_until(
 async fn follow(
     driver: &mut Driver,
     mut stop: watch::Receiver<Option<bool>>,
+    grace: Duration,
 ) -> (ProcessExit, bool) {
     let asked = tokio::select! {
         biased;
@@ -250,7 +299,7 @@ async fn follow(
     if asked == Some(true) {
         tokio::select! {
             biased;
-            exit = driver.stop(GRACE) => return (exit, true),
+            exit = driver.stop(grace) => return (exit, true),
             _ = stop.wait_for(|stop| *stop == Some(false)) => {}
         }
     }

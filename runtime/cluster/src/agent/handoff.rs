@@ -8,7 +8,7 @@ use odeon::{Clock, ProcessExit, ProcessId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::driving::timed_out_or;
+use super::driving::{Overdue, overdue_or};
 use super::{Agent, CLEAR_PAUSE};
 use crate::job::{Job, JobId, Outcome};
 use crate::unix::Unix;
@@ -30,6 +30,9 @@ pub(crate) struct AttemptHandoff {
     /// Set where it was asked to end because its time was over.
     #[serde(default)]
     pub(super) timed_out: bool,
+    /// Set where it was asked to end because it did nothing.
+    #[serde(default)]
+    pub(super) idle: bool,
     /// The other nodes on which processes of it may be.
     pub(super) places: BTreeSet<String>,
 }
@@ -37,6 +40,20 @@ pub(crate) struct AttemptHandoff {
 impl AttemptHandoff {
     pub(super) const fn of(&self) -> (JobId, u32) {
         (self.job.id, self.attempt)
+    }
+
+    /// The reason for which it was asked to end, where that is its own.
+    const fn overdue(&self) -> Option<Overdue> {
+        match (self.timed_out, self.idle) {
+            (true, _) => Some(Overdue::Time),
+            (false, true) => Some(Overdue::Idle),
+            (false, false) => None,
+        }
+    }
+
+    /// The time that its driver may take to end.
+    pub(super) fn grace(&self) -> Duration {
+        self.job.spec.grace()
     }
 
     /// The operating system's number of its driver.
@@ -83,8 +100,7 @@ impl Agent {
                     (Some((exit, was_asked)), _) => {
                         let of = (job.id, attempt);
                         let outcome = agent.outcome(of, handoff.pid, exit, *was_asked).await;
-                        let limit = job.spec.time_limit();
-                        timed_out_or(outcome, limit.filter(|_| handoff.timed_out))
+                        overdue_or(outcome, &job.spec, handoff.overdue())
                     }
                     (None, Some(driver)) => agent.drive(handoff, driver, stopped).await,
                     (None, None) => Outcome::Failed {

@@ -27,6 +27,11 @@ fn job(id: u64, attempt: u32, boot: u64) -> Job {
         hosts: None,
         resources: JobResources::default(),
         time_limit_s: None,
+        after: vec![],
+        array: None,
+        links: BTreeMap::new(),
+        grace_s: None,
+        idle_limit_s: None,
     };
     let mut job = Job::new(JobId(id), spec, "ann".to_owned(), Unix(0));
     for number in 1..=attempt {

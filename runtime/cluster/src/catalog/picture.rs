@@ -126,6 +126,7 @@ mod tests {
             upgrades: 0,
             inventory: vec![],
             unlimited: None,
+            low_disk: None,
         };
         say(tables, Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }

@@ -13,7 +13,6 @@
 //! ANL/IBM SP scheduling system, 1995) over several resources and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use odeon_placement::{
     Affinity, Cause, Demand, Isolation, Lease, Liveness, Node, Plan, Process, Reason, Refusal,
@@ -25,8 +24,6 @@ use crate::resources::{Reservation, devices_of};
 use crate::tables::Tables;
 use crate::unix::Unix;
 
-/// The time that a job may take to end when its time is over.
-const SLACK: Duration = Duration::from_secs(10);
 /// Jobs that are looked at beyond the first that waits, so that a look stays short however many wait.
 const LOOKS_MAX: usize = 1000;
 /// Holders of which a refusal says since when.
@@ -385,7 +382,7 @@ fn spare(now: &View, first: JobId, plan: &Plan, after: &View) -> View {
 /// When a job that holds something is over at the latest.
 fn end_of(job: &Job, now: Unix) -> Unix {
     let ends = match (&job.state, job.attempt()) {
-        (State::Stopping { since, .. }, _) => since.after(SLACK),
+        (State::Stopping { since, .. }, _) => since.after(job.spec.grace()),
         // Its files are brought within its time.
         (_, Some(attempt)) => end_if_begun(job, attempt.since),
         (_, None) => end_if_begun(job, now),
@@ -396,7 +393,7 @@ fn end_of(job: &Job, now: Unix) -> Unix {
 /// When a job that begins at this time is over at the latest.
 fn end_if_begun(job: &Job, begun: Unix) -> Unix {
     let limit = job.spec.time_limit();
-    limit.map_or(NEVER, |limit| begun.after(limit + SLACK))
+    limit.map_or(NEVER, |limit| begun.after(limit + job.spec.grace()))
 }
 
 #[cfg(test)]

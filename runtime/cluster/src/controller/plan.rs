@@ -220,7 +220,10 @@ fn judge<'a>(
     rules: &Rules,
     now: Unix,
 ) -> (Option<Room<'a>>, Vec<Verdict<'a>>) {
-    let due = |job: &&Job| matches!(&job.state, State::Waiting { not_before, .. } if !pauses(*not_before, now));
+    let due = |job: &&Job| match &job.state {
+        State::Waiting { not_before, .. } => job.awaits.is_empty() && !pauses(*not_before, now),
+        _ => false,
+    };
     let mut waiting: Vec<&Job> = tables.living_jobs().filter(due).collect();
     // Of equal priority, who came first.
     waiting.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
@@ -338,6 +341,8 @@ struct Load<'a> {
     nodes: BTreeMap<&'a str, (&'a NodeRow, usize)>,
     /// Jobs with a node by namespace.
     namespaces: BTreeMap<&'a str, u32>,
+    /// Jobs with a node by the first of their array.
+    arrays: BTreeMap<JobId, u32>,
 }
 
 impl<'a> Load<'a> {
@@ -350,6 +355,7 @@ impl<'a> Load<'a> {
                 .map(|row| (row.spec.name.as_str(), (row, 0)))
                 .collect(),
             namespaces: BTreeMap::new(),
+            arrays: BTreeMap::new(),
         };
         for job in tables.living_jobs() {
             if let Some(attempt) = job.attempt() {
@@ -364,6 +370,9 @@ impl<'a> Load<'a> {
             *drivers += 1;
         }
         *self.namespaces.entry(&job.spec.namespace).or_default() += 1;
+        if let Some(array) = &job.array {
+            *self.arrays.entry(array.first).or_default() += 1;
+        }
     }
 
     /// The node of a waiting job, and what it has to itself of that and of others: of a job that asks
@@ -396,6 +405,14 @@ impl<'a> Load<'a> {
 
     /// Of the nodes that a job may run on, the one with the fewest drivers.
     fn least(&self, job: &Job, rules: &Rules) -> Result<&'a NodeRow, String> {
+        if let Some(array) = &job.array
+            && let Some(most) = array.at_once
+        {
+            let running = self.arrays.get(&array.first).copied().unwrap_or(0);
+            if running >= most {
+                return Err(array.full(running as usize));
+            }
+        }
         let namespace = &job.spec.namespace;
         let quota = self.tables.namespaces.get(namespace);
         if let Some(most) = quota.and_then(|quota| quota.running_max) {

@@ -20,6 +20,7 @@ use crate::agent::{Agent, AttemptHandoff};
 use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::cgroups::Cgroups;
 use crate::controller::Controller;
+use crate::disk_room::WatchedDisk;
 use crate::folder::{Folder, NodeFile};
 use crate::forward::Forward;
 use crate::history::History;
@@ -270,7 +271,7 @@ impl Starting<'_> {
         let certificate = NodeIdentity::load(self.folder.path())?.fingerprint()?;
         let (system, catalog, node) = (self.system, &self.catalog, self.node);
         let address = address.to_owned();
-        Ok(Presence::of(
+        let presence = Presence::of(
             system,
             catalog,
             node,
@@ -278,8 +279,10 @@ impl Starting<'_> {
             certificate,
             upgrades,
             unlimited,
-        )
-        .await)
+        );
+        let folder = self.folder.path().to_owned();
+        let disk = WatchedDisk::new(folder, self.config.disk_alarm);
+        Ok(presence.await.watching(disk))
     }
 
     fn voting(&self, presence: &Presence) -> Voting {

@@ -166,6 +166,11 @@ impl Waiting {
         Some(queue.said.clone()).filter(|said| !said.is_empty())
     }
 
+    /// The number of lines that a try has printed here.
+    pub(crate) fn lines(&self, of: Try) -> u64 {
+        self.queues.get(&of).map_or(0, |queue| queue.next)
+    }
+
     /// Lines of a try that no voter keeps: those that have made room, and those that still wait.
     pub(crate) fn unkept(&self, of: Try) -> u64 {
         let queue = self.queues.get(&of);

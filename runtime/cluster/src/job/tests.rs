@@ -3,7 +3,13 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use std::collections::BTreeMap;
+
+use odeon_artifacts::Digest;
+
+use super::spec::{ARGS_BYTES_MAX, RETRIES_MAX};
 use super::*;
+use crate::resources::JobResources;
 
 /// Where a job is, as the figure of the module has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +140,11 @@ fn job(retries: u32) -> Job {
         hosts: None,
         resources: JobResources::default(),
         time_limit_s: None,
+        after: vec![],
+        array: None,
+        links: BTreeMap::new(),
+        grace_s: None,
+        idle_limit_s: None,
     };
     Job::new(JobId(1), spec, "ann".to_owned(), Unix(0))
 }
@@ -338,8 +349,11 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
         check(|spec| spec.env = [("A".to_owned(), "=".to_owned())].into()),
         Ok(())
     );
+    assert_eq!(check(|spec| spec.links = link("a/b", "../c")), Ok(()));
+    assert_eq!(check(|spec| spec.links = link("a", "b/c/../d")), Ok(()));
+    assert_eq!(check(|spec| spec.links = link("a/b/c", "../../d")), Ok(()));
     type Change = fn(&mut JobSpec);
-    let refused: [(Change, &str); 9] = [
+    let refused: [(Change, &str); 14] = [
         (|spec| spec.name.clear(), "a job's name has 1 to 100"),
         (
             |spec| spec.node = Some(String::new()),
@@ -364,11 +378,26 @@ fn what_cannot_be_meant_is_refused_with_a_reason() {
             "keeps for itself",
         ),
         (|spec| spec.retries = RETRIES_MAX + 1, "at most 1000"),
+        (|spec| spec.grace_s = Some(3601), "a grace of 3601 s"),
+        (|spec| spec.idle_limit_s = Some(9), "an idle limit of 9 s"),
+        (
+            |spec| spec.links = link("a/b", "../../c"),
+            "the link `a/b` to `../../c`",
+        ),
+        (|spec| spec.links = link("../a", "b"), "the link `../a`"),
+        (
+            |spec| spec.links = link("a", "/etc"),
+            "the link `a` to `/etc`",
+        ),
     ];
     for (change, words) in refused {
         let error = check(change).expect_err(words);
         assert!(error.contains(words), "{error}");
     }
+}
+
+fn link(path: &str, target: &str) -> BTreeMap<String, String> {
+    [(path.to_owned(), target.to_owned())].into()
 }
 
 /// One that hosts a detached actor.

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::fact::ArrayAct;
 use crate::job::JobSpec;
 use crate::resources::{Allotment, JobResources};
 
@@ -20,6 +21,11 @@ fn spec(name: &str) -> JobSpec {
         hosts: None,
         resources: JobResources::default(),
         time_limit_s: None,
+        after: vec![],
+        array: None,
+        links: BTreeMap::new(),
+        grace_s: None,
+        idle_limit_s: None,
     }
 }
 
@@ -39,6 +45,7 @@ fn node(name: &str, boot: u64) -> NodeSpec {
         upgrades: 0,
         inventory: vec![],
         unlimited: None,
+        low_disk: None,
     }
 }
 
@@ -191,6 +198,15 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
             by: by(),
         }),
         2 => name().prop_map(move |name| Fact::JobSubmitted { spec: spec(&name), by: by() }),
+        2 => (name(), job(), prop::option::of(job()), any::<bool>()).prop_map(move |(name, first, last, array)| {
+            let mut spec = spec(&name);
+            let last = last.unwrap_or(first);
+            spec.after = vec![After { first, last, array: None }];
+            spec.array = array.then(|| "0-1%1".parse().expect("it is one"));
+            Fact::JobSubmitted { spec, by: by() }
+        }),
+        1 => (job(), prop::sample::select(vec![ArrayAct::Cancel, ArrayAct::Stop, ArrayAct::Kill, ArrayAct::Retry]))
+            .prop_map(move |(first, act)| Fact::Array { first, act, by: by() }),
         12 => (job(), event).prop_map(|(job, event)| Fact::Job { job, event }),
     ];
     // The right writer most of the time.
@@ -302,6 +318,28 @@ fn check(tables: &Tables, before: &Tables) -> Result<(), TestCaseError> {
             let was = before.is_over(job.id, attempt);
             prop_assert!(!was || tables.is_over(job.id, attempt));
         }
+    }
+    let later = tables.living_jobs().filter(|job| !job.awaits.is_empty());
+    prop_assert!(later.map(|job| job.id).eq(tables.later.iter().copied()));
+    for job in tables.living_jobs().filter(|job| !job.awaits.is_empty()) {
+        prop_assert_eq!(job.word(), "waiting");
+        for after in &job.awaits {
+            let mut failed = tables.jobs.range(after.jobs());
+            let failed =
+                failed.find(|(_, it)| it.outcome().is_some_and(|it| *it != Outcome::Succeeded));
+            prop_assert!(failed.is_none(), "{} waits for {after} for ever", job.id);
+            let mut awaited = tables.jobs.range(after.jobs());
+            prop_assert!(
+                awaited.any(|(_, it)| !it.is_over()),
+                "{} waits for what is over",
+                job.id
+            );
+        }
+    }
+    for array in tables.jobs.values().filter_map(|job| job.array.as_ref()) {
+        let jobs = tables.jobs.range(array.jobs());
+        let running = jobs.filter(|(_, job)| job.attempt().is_some()).count();
+        prop_assert!(array.at_once.is_none_or(|most| running <= most as usize));
     }
     let mut numbers: Vec<u64> = tables.nodes.values().map(|row| row.number).collect();
     numbers.sort_unstable();
@@ -681,10 +719,11 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Unkept { .. } => 18,
         },
         Fact::VotersSet { .. } => 17,
+        Fact::Array { .. } => 19,
     }
 }
 
-const FACT_KINDS: usize = 19;
+const FACT_KINDS: usize = 20;
 
 /// SEMANTICS 59.
 #[test]
@@ -884,4 +923,223 @@ fn a_name_of_a_detached_actor_is_one_living_jobs_alone() {
         refused.why,
         "namespace `lab` has a detached actor `board` already: job j4"
     );
+}
+
+// ---- arrays, and jobs after others ----
+
+impl Writes {
+    fn after(&mut self, jobs: &[JobId]) -> JobId {
+        let mut after = spec("later");
+        after.after = jobs.iter().copied().map(After::job).collect();
+        self.submit(after)
+    }
+
+    fn ends(&mut self, job: JobId, outcome: Outcome) {
+        self.assign(job, "a", 1).unwrap();
+        let attempt = self.tables.jobs[&job].tries;
+        let event = Event::Over { attempt, outcome };
+        self.by(Writer::Node("a".to_owned()), Fact::Job { job, event })
+            .unwrap();
+    }
+
+    fn why(&self, job: JobId) -> String {
+        match &self.tables.jobs[&job].state {
+            State::Waiting { why, .. } => why.clone(),
+            State::Ended { outcome, .. } => outcome.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn array(&mut self, name: &str, indices: &str) -> JobId {
+        let mut array = spec(name);
+        array.retries = 0;
+        array.array = Some(indices.parse().unwrap());
+        self.submit(array)
+    }
+
+    fn act(&mut self, first: JobId, act: ArrayAct) -> Result<Written, Refusal> {
+        let by = "ann".to_owned();
+        self.leader(Fact::Array { first, act, by })
+    }
+}
+
+/// A failure after which no try follows.
+fn refused() -> Outcome {
+    Outcome::Refused {
+        why: "no such program".to_owned(),
+    }
+}
+
+/// SEMANTICS 119.
+#[test]
+fn a_job_begins_when_all_that_it_comes_after_have_succeeded() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let (one, two) = (writes.submit(spec("one")), writes.submit(spec("two")));
+    let later = writes.after(&[one, two]);
+    assert_eq!(
+        writes.why(later),
+        "it begins after j1 and j2 have succeeded"
+    );
+    assert_eq!(kind(writes.assign(later, "a", 1)), CONFLICT);
+    writes.ends(two, Outcome::Succeeded);
+    assert_eq!(writes.why(later), "it begins after j1 has succeeded");
+    assert_eq!(kind(writes.assign(later, "a", 1)), CONFLICT);
+    writes.ends(one, Outcome::Succeeded);
+    assert_eq!(kind(writes.assign(later, "a", 1)), DONE);
+    // What has succeeded already holds up nobody.
+    let free = writes.after(&[one]);
+    assert_eq!(kind(writes.assign(free, "a", 1)), DONE);
+}
+
+/// SEMANTICS 119.
+#[test]
+fn whoever_comes_after_a_job_that_fails_is_over_at_once_with_the_reason() {
+    for outcome in ["refused", "cancelled", "lost"] {
+        let mut writes = Writes::default();
+        writes.up("a", 1).unwrap();
+        let mut first = spec("first");
+        first.retries = 0;
+        let first = writes.submit(first);
+        let next = writes.after(&[first]);
+        let last = writes.after(&[next]);
+        let other = writes.submit(spec("other"));
+        let cause = match outcome {
+            "refused" => {
+                writes.ends(first, refused());
+                "j1 was refused: no such program"
+            }
+            "cancelled" => {
+                writes.stop(first).unwrap();
+                "j1 was cancelled by ann"
+            }
+            _ => {
+                writes.assign(first, "a", 1).unwrap();
+                writes.lost("a", 1).unwrap();
+                "j1 was lost with node `a`: is lost: it is silent"
+            }
+        };
+        assert_eq!(writes.word(next), "cancelled");
+        assert_eq!(
+            writes.why(next),
+            format!("cancelled: it comes after j1, and {cause}")
+        );
+        assert_eq!(
+            writes.why(last),
+            format!("cancelled: it comes after {next}, and {cause}")
+        );
+        assert_eq!(writes.word(other), "waiting");
+        // One that comes now is not taken, and nor is one after a job that there is not.
+        let mut late = spec("late");
+        late.after = vec![After::job(first)];
+        let by = "ann".to_owned();
+        let refused = writes.leader(Fact::JobSubmitted {
+            spec: late.clone(),
+            by: by.clone(),
+        });
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Conflict);
+        assert!(refused.why.contains(cause), "{refused}");
+        late.after = vec![After::job(JobId(99))];
+        let refused = writes.leader(Fact::JobSubmitted { spec: late, by });
+        assert!(refused.unwrap_err().why.contains("there is no job j99"));
+        // Run again, it waits for the other again.
+        let by = || "ann".to_owned();
+        let retry = |job| Fact::Job {
+            job,
+            event: Event::Retry { by: by() },
+        };
+        assert_eq!(kind(writes.leader(retry(next))), CONFLICT);
+        writes.leader(retry(first)).unwrap();
+        writes.leader(retry(next)).unwrap();
+        assert_eq!(writes.why(next), "it begins after j1 has succeeded");
+        writes.up("a", 1).ok();
+    }
+}
+
+/// SEMANTICS 119. As deep as people can make it, without a stack that grows with it.
+#[test]
+fn a_long_chain_falls_at_once() {
+    let mut writes = Writes::default();
+    let first = writes.submit(spec("first"));
+    let mut last = first;
+    for _ in 0..5000 {
+        last = writes.after(&[last]);
+    }
+    writes.stop(first).unwrap();
+    assert_eq!(writes.tables.living_jobs().count(), 0);
+    assert!(writes.why(last).ends_with("and j1 was cancelled by ann"));
+}
+
+/// SEMANTICS 120.
+#[test]
+fn an_array_is_a_job_for_each_index_with_so_many_at_once() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let first = writes.array("sweep", "0-8:4%2");
+    let all: Vec<&Job> = writes.tables.jobs_named("sweep");
+    let names: Vec<&str> = all.iter().map(|job| &*job.spec.name).collect();
+    assert_eq!(names, ["sweep-0", "sweep-4", "sweep-8"]);
+    let index = |job: &Job| job.spec.env["ODEON_ARRAY_INDEX"].clone();
+    let indices: Vec<String> = all.iter().map(|job| index(job)).collect();
+    assert_eq!(indices, ["0", "4", "8"]);
+    assert_eq!(all[0].spec.env["ODEON_ARRAY_COUNT"], "3");
+    let ids: Vec<JobId> = all.iter().map(|job| job.id).collect();
+    assert_eq!(writes.tables.jobs_named("sweep-4")[0].id, ids[1]);
+    // No third while two have a node, whoever leads.
+    writes.assign(ids[0], "a", 1).unwrap();
+    writes.assign(ids[2], "a", 1).unwrap();
+    let refused = writes.assign(ids[1], "a", 1).unwrap_err();
+    assert!(
+        refused.why.contains("`sweep` has 2 jobs that run"),
+        "{refused}"
+    );
+    // A job after all of it, and one after one of it.
+    let mut after = spec("sum");
+    let task = writes.tables.jobs[&first].array.clone().unwrap();
+    after.after = vec![After::array(&task)];
+    let sum = writes.submit(after);
+    assert!(writes.why(sum).contains("all of `sweep` (j1 to j3) have"));
+    writes.over(ids[0], 1, "a").unwrap();
+    writes.over(ids[2], 1, "a").unwrap();
+    assert_eq!(kind(writes.assign(sum, "a", 1)), CONFLICT);
+    writes.assign(ids[1], "a", 1).unwrap();
+    writes.over(ids[1], 1, "a").unwrap();
+    assert_eq!(kind(writes.assign(sum, "a", 1)), DONE);
+}
+
+/// SEMANTICS 120.
+#[test]
+fn an_array_is_ended_and_run_again_as_one() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let first = writes.array("sweep", "0-3");
+    let job = |n: u64| JobId(first.0 + n);
+    writes.ends(job(0), Outcome::Succeeded);
+    writes.assign(job(1), "a", 1).unwrap();
+    let words = |writes: &Writes| (0..4).map(|n| writes.word(job(n))).collect::<Vec<_>>();
+    writes.act(job(2), ArrayAct::Cancel).unwrap();
+    assert_eq!(
+        words(&writes),
+        ["succeeded", "staging", "cancelled", "cancelled"]
+    );
+    let none = writes.act(first, ArrayAct::Cancel).unwrap_err();
+    assert!(
+        none.why.contains("none of the 4 jobs of `sweep` waits"),
+        "{none}"
+    );
+    writes.act(first, ArrayAct::Kill).unwrap();
+    assert_eq!(writes.word(job(1)), "stopping");
+    writes.act(first, ArrayAct::Retry).unwrap();
+    assert_eq!(
+        words(&writes),
+        ["succeeded", "stopping", "waiting", "waiting"]
+    );
+    // By the number of a job that is of none.
+    let other = writes.submit(spec("other"));
+    let refused = writes.act(other, ArrayAct::Stop).unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unknown);
+    // A name stands for what came last.
+    let later = writes.array("sweep", "7");
+    assert_eq!(writes.tables.jobs_named("sweep")[0].id, later);
 }

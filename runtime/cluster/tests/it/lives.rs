@@ -29,6 +29,7 @@ fn config(folder: &Path, name: &str, entry: NodeEntry) -> DaemonConfig {
         },
         on_demand: OnDemand::default(),
         logs: LogLimits::default(),
+        disk_alarm: odeon_cluster::DiskBound::default(),
         heritage: None,
     }
 }

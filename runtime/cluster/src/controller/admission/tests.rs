@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use std::time::Duration;
+
 use odeon_artifacts::Digest;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -56,6 +58,7 @@ impl World {
             upgrades: 0,
             inventory: (0..devices).map(device).collect(),
             unlimited: None,
+            low_disk: None,
         };
         let said = self.say(Writer::Node(name.to_owned()), Fact::NodeUp(spec));
         said.unwrap_or_else(|refusal| panic!("{refusal}"));
@@ -74,6 +77,11 @@ impl World {
             hosts: None,
             resources: asked,
             time_limit_s: limit,
+            after: vec![],
+            array: None,
+            links: BTreeMap::new(),
+            grace_s: None,
+            idle_limit_s: None,
         };
         let by = "ann".to_owned();
         match self.say(Writer::Leader, Fact::JobSubmitted { spec, by }) {
@@ -530,7 +538,7 @@ fn a_try_whose_files_are_on_their_way_ends_no_later_for_that() {
         reserved: vec![reserved],
     };
     world.say(Writer::Leader, Fact::Job { job, event }).unwrap();
-    let at_the_latest = Unix(5_000).after(Duration::from_secs(60) + SLACK);
+    let at_the_latest = Unix(5_000).after(Duration::from_secs(60 + 10));
     let ends = |world: &World, now| end_of(&world.tables.jobs[&job], Unix(now));
     for now in [5_000, 20_000, 50_000] {
         assert_eq!(ends(&world, now), at_the_latest, "its files come");

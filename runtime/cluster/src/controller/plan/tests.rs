@@ -48,6 +48,7 @@ impl Writes {
             upgrades: 0,
             inventory: vec![],
             unlimited: None,
+            low_disk: None,
         };
         self.by(Writer::Node(name.to_owned()), Fact::NodeUp(spec));
     }
@@ -72,8 +73,8 @@ impl Writes {
         self.by(Writer::Leader, fact);
     }
 
-    fn submit(&mut self, namespace: &str, node: Option<&str>, priority: i32) -> JobId {
-        let spec = JobSpec {
+    fn spec(namespace: &str, node: Option<&str>, priority: i32) -> JobSpec {
+        JobSpec {
             name: "test".to_owned(),
             namespace: namespace.to_owned(),
             bundle: Digest::of(b"files"),
@@ -85,9 +86,22 @@ impl Writes {
             hosts: None,
             resources: JobResources::default(),
             time_limit_s: None,
-        };
+            after: vec![],
+            array: None,
+            links: BTreeMap::new(),
+            grace_s: None,
+            idle_limit_s: None,
+        }
+    }
+
+    fn submitted(&mut self, spec: JobSpec) -> Written {
         let by = "ann".to_owned();
-        match self.by(Writer::Leader, Fact::JobSubmitted { spec, by }) {
+        self.by(Writer::Leader, Fact::JobSubmitted { spec, by })
+    }
+
+    fn submit(&mut self, namespace: &str, node: Option<&str>, priority: i32) -> JobId {
+        let spec = Self::spec(namespace, node, priority);
+        match self.submitted(spec) {
             Written::Job(id) => id,
             Written::Done => panic!("a job has a number"),
         }
@@ -457,4 +471,47 @@ fn a_job_that_fails_again_and_again_is_begun_anew_with_growing_pauses() {
     assert!(due(&writes, 1_000_000));
     // Told by a clock that goes an hour before: nobody waits for that.
     assert!(due(&writes, 900_000));
+}
+
+/// SEMANTICS 120.
+#[test]
+fn an_array_is_begun_up_to_its_limit_and_holds_up_nobody() {
+    let mut writes = Writes::default();
+    writes.up("a");
+    let mut spec = Writes::spec("default", None, 0);
+    spec.array = Some("0-5%2".parse().unwrap());
+    let Written::Job(first) = writes.submitted(spec) else {
+        panic!("a job has a number");
+    };
+    let other = writes.submit("default", None, 0);
+    let rules = Rules::default();
+    let orders = |writes: &Writes| plan(&writes.tables, &BTreeMap::new(), &rules, Unix(1000));
+    let mut done = 0;
+    while writes.tables.living_jobs().next().is_some() {
+        let due = orders(&writes);
+        writes.carry_out(&due);
+        let runs = |job: &&Job| job.array.is_some() && job.attempt().is_some();
+        let running: Vec<JobId> = writes
+            .tables
+            .living_jobs()
+            .filter(runs)
+            .map(|it| it.id)
+            .collect();
+        assert!(running.len() <= 2, "{running:?}");
+        assert!(writes.tables.jobs[&other].attempt().is_some() || done > 0);
+        let why = waits(&writes.tables, &rules, Unix(1000));
+        if let Some(why) = why.values().next() {
+            assert!(why.contains("as many as may at once"), "{why}");
+        }
+        let next = running.first().copied().unwrap_or(other);
+        writes.event(
+            next,
+            Event::Over {
+                attempt: 1,
+                outcome: Outcome::Succeeded,
+            },
+        );
+        done += 1;
+    }
+    assert_eq!((done, first), (7, JobId(1)));
 }

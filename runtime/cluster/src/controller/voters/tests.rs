@@ -46,6 +46,7 @@ fn row(number: u64, how: How, votes: bool) -> NodeRow {
             upgrades: 0,
             inventory: vec![],
             unlimited: None,
+            low_disk: None,
         },
         state,
         since,

@@ -64,6 +64,7 @@ fn entry(term: u64, index: u64) -> Entry {
         upgrades: 0,
         inventory: vec![],
         unlimited: None,
+        low_disk: None,
     };
     let command = Command {
         id: index,

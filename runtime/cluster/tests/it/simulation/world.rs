@@ -875,6 +875,7 @@ impl World {
             upgrades: 0,
             inventory: vec![],
             unlimited: None,
+            low_disk: None,
         }
     }
 
@@ -1208,6 +1209,11 @@ impl World {
             node,
             hosts: None,
             resources,
+            after: vec![],
+            array: None,
+            links: BTreeMap::new(),
+            grace_s: None,
+            idle_limit_s: None,
             time_limit_s: match self.dice.roll(2) {
                 0 => Some(1 + self.dice.roll(100)),
                 _ => None,

@@ -13,43 +13,86 @@ use odeon_algorithms::task::TaskSpec;
 use odeon_client::Submission;
 
 use crate::args::RunArgs;
-use crate::command::job;
 use crate::command::model::{self, ModelFolder};
 
-pub(super) fn submit(source: &Source, recipe: &Recipe, args: &RunArgs) -> Result<ExitCode> {
-    let here = std::env::current_dir().context("finding the current folder")?;
-    let name = args.recipe.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| anyhow!("{} names no file", args.recipe.display()))?;
-    let models = std::env::var("ODEON_MODELS").ok();
-    let parcel = Parcel::of(source, recipe, &here, models.as_deref())?;
-    let folder = tempfile::tempdir().context("making a folder for the recipe")?;
-    let sent = folder.path().join(name);
-    fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
-    // Until it is sent.
-    let _model = parcel.model;
-    let mut files = parcel.files;
-    files.push((name.to_owned(), sent));
-    let mut submission = Submission::of_program(job::this_program()?)?
-        .files(files)?
-        .arg("run")
-        .arg(name);
+pub(crate) fn submit(args: &RunArgs) -> Result<ExitCode> {
+    let sent = Sent::read(&args.recipe)?;
+    let mut submission = Submission::of_program(super::this_program()?)?.files(sent.files)?;
+    for word in sent.words {
+        submission = submission.arg(word);
+    }
     if args.fresh {
         submission = submission.arg("--fresh");
     }
+    let there = &args.there;
     let submission = submission.with(|job| {
-        job.name = job::plain(&recipe.run.name);
-        job.node.clone_from(&args.there.node);
+        job.name = sent.name;
+        job.node.clone_from(&there.node);
+        job.retries = there.retries;
+        job.grace_s = there.grace.map(|grace| grace.as_secs());
+        job.after.clone_from(&there.after);
         let given = SpanContext::given();
         let given = given.map(|given| (TRACEPARENT.to_owned(), given.traceparent()));
         job.env.extend(given);
-        job.env.extend(parcel.env);
+        job.env.extend(sent.env);
     });
-    job::send(
-        &submission,
-        args.there.dir.as_ref(),
-        !args.there.detach,
-        false,
-    )
+    super::send(&submission, there.dir.as_ref(), !there.detach, false)
+}
+
+/// A recipe as a job of this program: the words that run it, and what goes with it.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The name of the job.
+    pub(super) name: String,
+    pub(super) words: Vec<String>,
+    pub(super) files: Vec<(String, PathBuf)>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) kept: Kept,
+}
+
+/// Files that are there until they are sent.
+#[derive(Debug)]
+pub(super) struct Kept {
+    _folder: tempfile::TempDir,
+    _model: Option<ModelFolder>,
+}
+
+impl Sent {
+    /// The recipe of a file.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let source = Source::read(path)?;
+        if source.pretrains() {
+            bail!(
+                "{}: a pretraining run is not submitted as a recipe yet: submit a program that runs it, or \
+                 run it here",
+                path.display()
+            );
+        }
+        Self::of(path, &source, &source.recipe()?)
+    }
+
+    fn of(path: &Path, source: &Source, recipe: &Recipe) -> Result<Self> {
+        let here = std::env::current_dir().context("finding the current folder")?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| anyhow!("{} names no file", path.display()))?;
+        let models = std::env::var("ODEON_MODELS").ok();
+        let parcel = Parcel::of(source, recipe, &here, models.as_deref())?;
+        let folder = tempfile::tempdir().context("making a folder for the recipe")?;
+        let sent = folder.path().join(name);
+        fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
+        let mut files = parcel.files;
+        files.push((name.to_owned(), sent));
+        Ok(Self {
+            name: super::plain(&recipe.run.name),
+            words: vec!["run".to_owned(), name.to_owned()],
+            files,
+            env: parcel.env,
+            kept: Kept {
+                _folder: folder,
+                _model: parcel.model,
+            },
+        })
+    }
 }
 
 /// A recipe as it travels, and what goes with it.
