@@ -876,7 +876,7 @@ fn repeated_to_the_bit(reports: &[Value]) -> usize {
     repeated
 }
 
-/// SEMANTICS 120.
+/// SEMANTICS 126.
 #[test]
 fn a_damaged_checkpoint_is_put_aside_and_the_run_goes_on_from_the_one_before() {
     let place = Place::new();

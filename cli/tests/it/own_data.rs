@@ -252,7 +252,7 @@ fn a_run_goes_on_with_the_files_that_it_has_read_and_with_no_others() {
     }
 }
 
-/// SEMANTICS 119.
+/// SEMANTICS 125.
 #[test]
 fn a_run_whose_data_have_grown_reads_each_line_once() {
     type Growth = (&'static str, fn(&Place), u32, &'static str);
@@ -312,7 +312,7 @@ fn a_run_goes_on_exactly_where_its_files_were_written_again_as_they_were() {
     assert_eq!((steps.len(), digests.len()), (30, 30));
 }
 
-/// SEMANTICS 120.
+/// SEMANTICS 126.
 #[test]
 fn a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
     type Damage = (&'static str, fn(&Path), &'static str);

@@ -103,7 +103,7 @@ fn open_behind(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// SEMANTICS 119.
+    /// SEMANTICS 125.
     #[test]
     fn what_came_is_behind_what_was_there_and_each_record_is_once(
         way in prop::sample::select(&WAYS[..]),
