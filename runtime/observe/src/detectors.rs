@@ -43,7 +43,7 @@ pub(crate) const NODE_DOWN: &str = "node_down";
 const STRAGGLER: &str = "straggler";
 
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,

@@ -274,7 +274,7 @@ impl FileFormat for &Csv {
             scanned.broken(&content.shown, begin, "a quote is not closed");
         }
         cutter.end(begin);
-        cutter.done(&reader.get_ref().from.get_ref().0, &mut scanned);
+        cutter.done(reader.get_ref().from.get_ref().0, &mut scanned);
         // Whoever reads a block needs the names of its columns.
         let first = scanned.blocks.first().map_or(0, |block| block.start);
         for block in &mut scanned.blocks {
