@@ -11,6 +11,7 @@
 //! | `setting` | how recipes choose an optimiser or a surrogate, and the values that settings may have |
 //! | `task`, `task/*` | problems with exact checkers: a `task/source` gives each `task/problem` and its `task/verdict`; `task/maths` compares mathematics by normal forms, `task/code` has programs run against tests |
 //! | `json` | JSON as programs write it that do not keep to it. Pure |
+//! | `lfs` | pointers of Git LFS in place of files. Pure |
 //! | `environment` | turns in which a reply calls a tool. Pure |
 //! | `tokenizer`, `tokenizer/*` | text to token ids and back: by byte (`bytes`), by character (`chars`), by subwords (`subword`; what a folder's files say together in `subword/folder`, a GGUF file as such files in `subword/from_gguf`; `subword/words` looks up words that were met before); a conversation as one text (`chat`) |
 //! | `weights`, `weights/*` | model files: GGUF (`gguf`, with the models in it in `gguf_model` and the encodings of tensors in `quantised`) and Hugging Face directories (`folder`, with their `config.json` in `fields`; written by `safetensors`), both read as parameters by name (`loaded`), of which models are made (`model`); the weighted sum of several models (`merge`) |
@@ -26,6 +27,7 @@ pub mod environment;
 pub mod fetch;
 pub mod generate;
 pub mod json;
+mod lfs;
 pub mod model;
 pub mod objective;
 pub mod parallel;

@@ -35,7 +35,7 @@ pub use self::{
     safetensors::{StoredType, save, texts},
 };
 
-pub(crate) use self::{error::LFS_POINTER, safetensors::sha256};
+pub(crate) use self::safetensors::sha256;
 
 #[cfg(test)]
 mod tests;

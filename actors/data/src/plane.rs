@@ -21,7 +21,7 @@ use odeon::{
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
-pub use self::found::{Change, Changed, SourceLeftOut};
+pub use self::found::{Changed, SourceChange, SourceLeftOut};
 use self::found::{Found, Surveyed, survey, take_up};
 use crate::client::Supply;
 use crate::constructor::{ConstructorArgs, ConstructorCounts, CountBuilt, DataConstructor};

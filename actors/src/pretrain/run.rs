@@ -11,7 +11,7 @@ use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::plane::{Change, DataPlan, DataPlane, SourceLeftOut};
+use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::Device;
@@ -121,12 +121,12 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     for (source, change) in plane.changes() {
         let (steps, source) = (goes_on, source.to_owned());
         let report = match change.clone() {
-            Change::Grown(what) => Report::Grown {
+            SourceChange::Grown(what) => Report::Grown {
                 steps,
                 source,
                 what,
             },
-            Change::Other(what) => Report::Changed {
+            SourceChange::Other(what) => Report::Changed {
                 steps,
                 source,
                 what,

@@ -205,11 +205,7 @@ impl<B: Backend> Lane<B> {
                 rows,
                 h: B::view(&m.normed, 0..n_x),
                 x: &mut m.x,
-                biases: place
-                    .block_biases
-                    .iter()
-                    .map(|it| weights.param(it))
-                    .collect(),
+                biases: weights.params(&place.block_biases),
                 scratch: &mut m.block,
             };
             let block = config.block;

@@ -124,6 +124,10 @@ impl<B: Backend> PackedModel<B> {
         self.places.layers.iter().zip(&self.layers)
     }
 
+    pub(super) fn params(&self, places: &[Range<usize>]) -> Vec<B::View<'_>> {
+        places.iter().map(|place| self.param(place)).collect()
+    }
+
     pub(super) fn param(&self, place: &Range<usize>) -> B::View<'_> {
         B::view(&self.params, place.clone())
     }

@@ -44,6 +44,22 @@ pub(crate) struct LayerPlaces {
     pub(crate) block_biases: Vec<Range<usize>>,
 }
 
+/// Places of the biases behind the matrices of the feed-forward part, where it has some.
+fn block_biases(
+    config: &ModelConfig,
+    push: &mut impl FnMut(&str, &[usize]) -> Range<usize>,
+) -> Vec<Range<usize>> {
+    let matrices = config.block.matrices(config.widths()).into_iter();
+    let biased = matrices.filter(|_| config.mlp_bias);
+    let places = biased.map(|matrix| {
+        let names = matrix.tensors.iter();
+        let own = names.map(|name| push(&format!("{name}.bias"), &[matrix.rows]));
+        let own: Vec<Range<usize>> = own.collect();
+        own[0].start..own[own.len() - 1].end
+    });
+    places.collect()
+}
+
 /// Names in Hugging Face's spelling. Queries, keys and values stand together, and so do the tensors
 /// of each matrix of the feed-forward part.
 pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
@@ -82,15 +98,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         for (name, shape, _) in &block {
             push(name, shape);
         }
-        let matrices = config.block.matrices(config.widths());
-        let biased = matrices.iter().filter(|_| config.mlp_bias);
-        let block_biases = biased.map(|matrix| {
-            let names = matrix.tensors.iter();
-            let own = names.map(|name| push(&format!("{name}.bias"), &[matrix.rows]));
-            let own: Vec<Range<usize>> = own.collect();
-            own[0].start..own[own.len() - 1].end
-        });
-        let block_biases = block_biases.collect();
+        let block_biases = block_biases(config, &mut push);
         layers.push(LayerPlaces {
             attention_norm,
             qkv,

@@ -102,9 +102,6 @@ pub enum LoadError {
     },
 }
 
-/// The begin of what Git LFS has in place of a file that was not fetched.
-pub(crate) const LFS_POINTER: &str = "version https://git-lfs.github.com/spec/";
-
 /// Why a checkpoint was not written. The target does not exist; unfinished files are removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

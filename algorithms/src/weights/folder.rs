@@ -10,11 +10,12 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 
 use super::{
-    error::{LFS_POINTER, LoadError},
+    error::LoadError,
     fields::ModelFields,
     loaded::{LoadedModel, LoadedTensor},
     safetensors::{CONFIG, INDEX, WEIGHTS, map, read_json, shards, verify},
 };
+use crate::lfs;
 
 /// A directory with `config.json` and `model.safetensors`, or the shards that
 /// `model.safetensors.index.json` names. Every tensor of the architecture is there, with its shape.
@@ -224,11 +225,9 @@ fn damaged(path: &Path, error: &safetensors::SafeTensorError) -> LoadError {
 }
 
 fn parsed<'a>(path: &Path, bytes: &'a Mmap) -> Result<SafeTensors<'a>, LoadError> {
-    SafeTensors::deserialize(bytes).map_err(|error| {
-        match bytes.starts_with(LFS_POINTER.as_bytes()) {
-            true => LoadError::Pointer { path: path.into() },
-            false => damaged(path, &error),
-        }
+    SafeTensors::deserialize(bytes).map_err(|error| match lfs::is_pointer(bytes) {
+        true => LoadError::Pointer { path: path.into() },
+        false => damaged(path, &error),
     })
 }
 

@@ -12,11 +12,8 @@ use std::{
 
 use memmap2::Mmap;
 
-use super::{
-    error::{LFS_POINTER, LoadError},
-    loaded::LoadedTensor,
-    quantised::Encoding,
-};
+use super::{error::LoadError, loaded::LoadedTensor, quantised::Encoding};
+use crate::lfs;
 
 /// An open GGUF file, mapped into memory.
 pub struct Gguf {
@@ -203,7 +200,7 @@ type Directory = (BTreeMap<String, GgufValue>, BTreeMap<String, GgufTensor>);
 
 fn read_directory(bytes: &[u8]) -> Result<Directory, Fault> {
     let mut reader = Reader { bytes, at: 0 };
-    if bytes.starts_with(LFS_POINTER.as_bytes()) {
+    if lfs::is_pointer(bytes) {
         return Err(Fault::Pointer);
     }
     if reader.take(4)? != MAGIC {

@@ -17,12 +17,12 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    error::{LFS_POINTER, LoadError, SaveError},
+    error::{LoadError, SaveError},
     fields::ModelFields,
     loaded::{ModelView, TensorView},
 };
-use crate::json;
 use crate::tokenizer::Tokenizer;
+use crate::{json, lfs};
 
 /// The type in which a checkpoint stores its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -343,7 +343,7 @@ pub(super) fn read_json(path: &PathBuf) -> Result<Value, LoadError> {
         path: path.clone(),
         source,
     })?;
-    if text.starts_with(LFS_POINTER.as_bytes()) {
+    if lfs::is_pointer(&text) {
         return Err(LoadError::Pointer { path: path.clone() });
     }
     let read = serde_json::from_slice(&text);

@@ -33,12 +33,12 @@ pub(super) struct Found {
     /// As it was each time before more came.
     pub(super) earlier: Vec<Earlier>,
     /// What has come, or differs, since the state was made that the plane goes on from.
-    change: Option<Change>,
+    change: Option<SourceChange>,
 }
 
 /// The change of a source since the state was made that a plane goes on from: how its files differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum SourceChange {
     /// All that was read is there, and more, which is read behind it.
     Grown(String),
     /// It is another: what was read may come again, or never.
@@ -56,7 +56,7 @@ pub struct SourceLeftOut {
 
 impl DataPlane {
     /// The sources whose files are others than when the state was made that it goes on from, by name.
-    pub fn changes(&self) -> impl Iterator<Item = (&str, &Change)> {
+    pub fn changes(&self) -> impl Iterator<Item = (&str, &SourceChange)> {
         let sources = self.plan.sources.iter().zip(&self.found);
         sources.filter_map(|(source, found)| Some((source.name.as_str(), found.change.as_ref()?)))
     }
@@ -193,7 +193,7 @@ impl DataPlan {
                 if last.is_some() && what.is_none() {
                     earlier.pop();
                 }
-                (surveyed, what.map(Change::Grown))
+                (surveyed, what.map(SourceChange::Grown))
             }
             Err(LoadFault {
                 differs: Some(what),
@@ -205,7 +205,7 @@ impl DataPlan {
                 }
                 Changed::GoOn => {
                     earlier.clear();
-                    (asked(true).await??, Some(Change::Other(what)))
+                    (asked(true).await??, Some(SourceChange::Other(what)))
                 }
             },
             Err(fault) => return Err(fault.into()),
@@ -239,7 +239,7 @@ impl DataPlan {
 /// what came as the end of the one before.
 pub(super) fn take_up(mut state: PlanState, surveyed: &[Surveyed]) -> PlanState {
     for (own, surveyed) in state.sources.iter_mut().zip(surveyed) {
-        let has_grown = matches!(surveyed.found.change, Some(Change::Grown(_)));
+        let has_grown = matches!(surveyed.found.change, Some(SourceChange::Grown(_)));
         if has_grown && own.is_between_passes() && surveyed.cells_before < surveyed.shape.cells {
             own.epoch -= 1;
             own.cell = surveyed.cells_before;

@@ -9,12 +9,11 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{SubwordSpec, TOKENIZER, description};
-use crate::json;
 use crate::tokenizer::{
     chat::ChatTemplate,
     error::{TokenizerError, read},
 };
-use crate::weights::LFS_POINTER;
+use crate::{json, lfs};
 
 /// What a tokenizer's files say.
 #[derive(Debug)]
@@ -403,7 +402,7 @@ fn optional(
 
 fn object(name: &str, text: &str) -> Result<Map<String, Value>, TokenizerError> {
     let text = text.trim_start_matches('\u{feff}');
-    if text.starts_with(LFS_POINTER) {
+    if lfs::is_pointer(text.as_bytes()) {
         return Err(description(format!(
             "{name} is a pointer of Git LFS and not the file itself: fetch that with `git lfs pull`"
         )));

@@ -372,6 +372,20 @@ struct Display {
     shown: Timestamp,
 }
 
+/// The words about a source whose files are others than those that the run has read.
+fn changed(report: &Report) -> Option<String> {
+    Some(match report {
+        Report::Grown { source, what, .. } => format!(
+            "{source} has grown since it was read: {what}; the new comes behind what was there"
+        ),
+        Report::Changed { source, what, .. } => format!(
+            "{source} is not what it was when it was read: {what}; the run goes on as `data.changed` says, and \
+             records may come twice or never"
+        ),
+        _ => return None,
+    })
+}
+
 /// The counts of what was left out, in words.
 fn counted(files: u64, others: u64, records: u64) -> String {
     LeftOut {
@@ -476,14 +490,11 @@ impl Display {
             } => {
                 self.tell_left_out(source, counted(*files, *others, *records), first);
             }
-            Report::Grown { source, what, .. } => print::say(format!(
-                "{source} has grown since it was read: {what}; the new comes behind what was there"
-            )),
-            Report::Changed { source, what, .. } => print::say(format!(
-                "{source} is not what it was when it was read: {what}; the run goes on as \
-                 `data.changed` says, and records may come twice or never"
-            )),
-            _ => {}
+            _ => {
+                if let Some(told) = changed(report) {
+                    print::say(told);
+                }
+            }
         }
     }
 
