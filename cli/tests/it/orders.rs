@@ -619,3 +619,41 @@ fn links_of_a_folder_that_is_sent_are_links_there() {
     );
     assert!(said.contains("host -> /etc/hostname"), "{said}");
 }
+
+/// SEMANTICS 123.
+#[test]
+fn a_gang_is_idle_when_no_rank_of_it_works_on_any_node() {
+    let node = Node::up(&["--nodes", "3", "--voters"]);
+    // Two ranks do not fit on a node.
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let cores = |share: f64| (cores as f64 * share).to_string();
+    let submit = |name: &str, cores: &str, script: &str| {
+        let gang = [
+            "submit",
+            "--gang",
+            "3",
+            "--cpus",
+            cores,
+            "--idle-limit",
+            "10s",
+        ];
+        let words = ["--name", name, "--", "sh", "-c", script];
+        node.ok(&[gang.as_slice(), &words].concat());
+    };
+    let go = node.here().join("go");
+    let work = format!(
+        "if [ $RANK = 2 ]; then while ! [ -e {} ]; do :; done; else sleep 1000; fi; exit 5",
+        go.display()
+    );
+    // The larger first: beside it there is room for the other.
+    submit("waits", &cores(0.6), "sleep 1000");
+    submit("works", &cores(0.2), &work);
+    let waited = node.run(&["wait", "waits"]);
+    let said = text(&waited.stderr);
+    assert_eq!(waited.status.code(), Some(124), "{said}");
+    assert!(said.contains("its idle limit"), "{said}");
+    // The other has had as long a time.
+    assert_eq!(shown(&node, "works")["state"], "running");
+    fs::write(&go, "").unwrap();
+    assert_eq!(node.run(&["wait", "works"]).status.code(), Some(5));
+}

@@ -43,14 +43,16 @@ pub(crate) async fn end(mark: String) {
     tracing::warn!(mark, "processes of a job do not end");
 }
 
-/// Processor time that the processes with a mark have used, and those that they have waited for, in
-/// milliseconds.
-pub(crate) fn cpu_ms(mark: &str) -> u64 {
+/// The processes with a mark, by their numbers, with the processor time that each has used, and those that it
+/// has waited for, in milliseconds.
+pub(crate) fn cpu_ms(mark: &str) -> Vec<(u64, u64)> {
     let entry = format!("{VARIABLE}={mark}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
     let marked = numbers.filter(|pid| is_marked(*pid, entry.as_bytes()) == Some(true));
-    marked.filter_map(ticks_of).sum::<u64>() * 1000 / rustix::param::clock_ticks_per_second()
+    let ms = |ticks: u64| ticks * 1000 / rustix::param::clock_ticks_per_second();
+    let used = marked.filter_map(|pid| Some((u64::try_from(pid).ok()?, ms(ticks_of(pid)?))));
+    used.collect()
 }
 
 /// Ticks that a process and the children that it has waited for were given.

@@ -54,17 +54,21 @@ impl AgentActor {
         places.map(|places| places.insert(node)).is_some()
     }
 
-    /// The processor time of the processes of a try on this node that live, in milliseconds, and the lines
-    /// that they have printed.
+    /// The processes of a try on this node that live, by their numbers, with the processor time of each in
+    /// milliseconds; and the number of lines that they have printed.
     #[handler]
-    pub(super) fn used(&mut self, tag: String) -> Later<(u64, u64)> {
+    pub(super) fn used(&mut self, tag: String) -> Later<(Vec<(u64, u64)>, u64)> {
         let agent = self.agent.clone();
         Later::new(async move {
             let Some(of) = try_of(&tag) else {
-                return (0, 0);
+                return (vec![], 0);
             };
             let activity = agent.activity_here(of, &tag).await;
-            (activity.cpu_ms, activity.lines)
+            let used = activity.cpu_ms.into_iter();
+            (
+                used.map(|((_, pid), ms)| (pid, ms)).collect(),
+                activity.lines,
+            )
         })
     }
 

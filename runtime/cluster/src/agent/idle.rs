@@ -1,6 +1,6 @@
 //! Tries that do nothing: whether one has printed a line or used a processor. [`IdleWatch`] is pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -12,12 +12,21 @@ use crate::job::JobId;
 use crate::orphan_processes;
 
 /// The work of a try up to a moment, over all nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Activity {
-    /// Processor time of its processes that live, in milliseconds.
-    pub(super) cpu_ms: u64,
+    /// Processor time of its processes that live, in milliseconds, each by its node and its number there.
+    pub(super) cpu_ms: BTreeMap<(String, u64), u64>,
     /// Lines that it has printed.
     pub(super) lines: u64,
+}
+
+impl Activity {
+    /// That of one node.
+    fn at(node: &str, used: Vec<(u64, u64)>, lines: u64) -> Self {
+        let used = used.into_iter();
+        let cpu_ms = used.map(|(pid, ms)| ((node.to_owned(), pid), ms)).collect();
+        Self { cpu_ms, lines }
+    }
 }
 
 /// Watches one try for as long as it does nothing.
@@ -29,14 +38,14 @@ pub(super) struct IdleWatch {
     since: Timestamp,
 }
 
-/// The part of a processor that whoever waits uses at most, in hundredths: what looks at a clock now and
-/// then is not at work.
+/// The part of a processor that a process which waits uses at most, in hundredths: what looks at a clock now
+/// and then is not at work, as the processes that host the ranks of a gang.
 const WAITING_PERCENT: u128 = 1;
 /// The longest pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 impl IdleWatch {
-    pub(super) const fn new(limit: Duration, now: Timestamp, activity: Activity) -> Self {
+    pub(super) fn new(limit: Duration, now: Timestamp, activity: Activity) -> Self {
         Self {
             limit,
             last: (now, activity),
@@ -47,19 +56,20 @@ impl IdleWatch {
     /// A look at it. Returns true where it has done nothing for as long as it may. One whose processes
     /// cannot all be looked at is taken to work.
     pub(super) fn look(&mut self, now: Timestamp, seen: Option<Activity>) -> bool {
-        let (at, before) = self.last;
         let Some(seen) = seen else {
             self.since = now;
             return false;
         };
-        self.last = (now, seen);
+        let (at, before) = std::mem::replace(&mut self.last, (now, seen));
+        let seen = &self.last.1;
         let printed = seen.lines != before.lines;
-        // A process that has ended takes its time along.
-        let worked = match seen.cpu_ms.checked_sub(before.cpu_ms) {
-            None => true,
-            Some(used) => u128::from(used) * 100 > now.since(at).as_millis() * WAITING_PERCENT,
-        };
-        if printed || worked {
+        let ended = before.cpu_ms.keys().any(|it| !seen.cpu_ms.contains_key(it));
+        let most = now.since(at).as_millis() * WAITING_PERCENT;
+        let worked = seen.cpu_ms.iter().any(|(process, used)| {
+            let known = before.cpu_ms.get(process).copied().unwrap_or(0);
+            u128::from(used.saturating_sub(known)) * 100 > most
+        });
+        if printed || ended || worked {
             self.since = now;
         }
         now.since(self.since) >= self.limit
@@ -88,30 +98,27 @@ impl Agent {
         };
         let there = places.iter().map(|node| self.activity_at(node, tag));
         let (here, there) = tokio::join!(self.activity_here(of, tag), join_all(there));
-        there.into_iter().try_fold(here, |sum, it| {
+        there.into_iter().try_fold(here, |mut sum, it| {
             let it = it?;
-            Some(Activity {
-                cpu_ms: sum.cpu_ms + it.cpu_ms,
-                lines: sum.lines + it.lines,
-            })
+            sum.cpu_ms.extend(it.cpu_ms);
+            sum.lines += it.lines;
+            Some(sum)
         })
     }
 
     async fn activity_at(&self, node: &str, tag: &str) -> Option<Activity> {
         let agent = reach(&self.inner.system, node).await.ok()?;
         let tag = tag.to_owned();
-        let (cpu_ms, lines) = agent.ask(Used { tag }).timeout(ORDER_PATIENCE).await.ok()?;
-        Some(Activity { cpu_ms, lines })
+        let (used, lines) = agent.ask(Used { tag }).timeout(ORDER_PATIENCE).await.ok()?;
+        Some(Activity::at(node, used, lines))
     }
 
     /// That of the processes on this node.
     pub(super) async fn activity_here(&self, of: (JobId, u32), tag: &str) -> Activity {
         let mark = self.mark(tag);
         let used = tokio::task::spawn_blocking(move || orphan_processes::cpu_ms(&mark)).await;
-        Activity {
-            cpu_ms: used.unwrap_or(0),
-            lines: self.inner.forward.lines(of),
-        }
+        let lines = self.inner.forward.lines(of);
+        Activity::at(&self.inner.node, used.unwrap_or_default(), lines)
     }
 }
 
@@ -124,7 +131,7 @@ mod tests {
     }
 
     fn did(cpu_ms: u64, lines: u64) -> Option<Activity> {
-        Some(Activity { cpu_ms, lines })
+        Some(Activity::at("a", vec![(7, cpu_ms)], lines))
     }
 
     /// SEMANTICS 123.
@@ -145,9 +152,22 @@ mod tests {
         // A process that ends, and a node that does not say, are signs of life.
         let mut ends = begin();
         assert!(!ends.look(at(5), did(900, 0)));
-        assert!(!ends.look(at(24), did(10, 0)));
-        assert!(!ends.look(at(43), did(10, 0)));
-        assert!(ends.look(at(44), did(10, 0)));
+        let gone = || Some(Activity::default());
+        assert!(!ends.look(at(24), gone()));
+        assert!(!ends.look(at(43), gone()));
+        assert!(ends.look(at(44), gone()));
+        // Many that wait do not work together, and one that works is enough.
+        let many = |ms: u64, last: u64| {
+            let waiting = (0..99).map(|pid| (pid, ms));
+            Some(Activity::at("a", waiting.chain([(99, last)]).collect(), 0))
+        };
+        let mut gang = begin();
+        let looks: Vec<bool> = (1..=4)
+            .map(|n| gang.look(at(n * 5), many(n * 40, n * 40)))
+            .collect();
+        assert_eq!(looks, [false, false, false, true]);
+        let mut gang = begin();
+        assert!((1..=40).all(|n| !gang.look(at(n * 5), many(0, n * 100))));
         let mut away = begin();
         assert!(!away.look(at(19), None));
         assert!(!away.look(at(38), did(0, 0)));
