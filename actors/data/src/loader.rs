@@ -28,7 +28,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use self::shelf::{Ended, Shelf};
 use crate::plan::{CellMeta, CellName};
 use crate::sample::{SampleId, SourceNumber};
-use crate::source::{Cell, Earlier, FileState, LeftOut, SourceSpec};
+use crate::source::{Cell, FileState, LeftOut, SourceSpec};
 
 /// The arguments of a loader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,8 +38,9 @@ pub struct LoaderArgs {
     pub name: String,
     /// All sources of the run, by their numbers. One is opened when a cell of it is first wanted.
     pub sources: Vec<SourceSpec>,
-    /// Each of them as it was before more came, as far as it was read before; nothing of the others.
-    pub earlier: Vec<Vec<Earlier>>,
+    /// JSON of each of them as it was before more came, as far as it was read before: a list of `Earlier`,
+    /// which names all files; none where nothing was read before.
+    pub earlier: Option<Blob>,
     /// Hashes of these sources when the run began, so that a source is not another one for whoever
     /// opens it later. Nobody knows them yet while sources are surveyed.
     pub identities: Vec<[u8; 32]>,

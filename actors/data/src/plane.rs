@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use odeon::serde::Serialize;
 use odeon::{
-    Actor, ActorId, AskError, Clock, Failure, FailureKind, Handler, Message, Needs, ProcessId, Ref,
-    Registered, Restart, Spawn, SpawnError, System,
+    Actor, ActorId, AskError, Blob, Clock, Failure, FailureKind, Handler, Message, Needs,
+    ProcessId, Ref, Registered, Restart, Spawn, SpawnError, System,
 };
 use odeon_algorithms::tokenizer::Tokenizer;
 
@@ -106,8 +107,17 @@ impl Loaders {
 }
 
 impl DataPlan {
-    fn loader_args(&self, earlier: Vec<Vec<Earlier>>, identities: Vec<[u8; 32]>) -> LoaderArgs {
-        LoaderArgs {
+    fn loader_args(
+        &self,
+        system: &System,
+        earlier: &[Vec<Earlier>],
+        identities: Vec<[u8; 32]>,
+    ) -> Result<LoaderArgs, Failure> {
+        let earlier = match earlier.iter().all(Vec::is_empty) {
+            true => None,
+            false => Some(json_blob(system, &earlier)?),
+        };
+        Ok(LoaderArgs {
             name: String::new(),
             sources: self.sources.clone(),
             earlier,
@@ -116,7 +126,7 @@ impl DataPlan {
             cache: self.cache.clone(),
             bytes_max: self.loaders.bytes_max,
             threads: self.loaders.threads,
-        }
+        })
     }
 
     /// Which ranks fetch what.
@@ -277,8 +287,8 @@ impl DataPlane {
         let surveyed = survey(system, &plan).await?;
         let identities = surveyed.iter().map(|it| it.identity).collect();
         let shapes: Vec<SourceShape> = surveyed.iter().map(|it| it.shape.clone()).collect();
-        let earlier = surveyed.iter().map(|it| it.found.earlier.clone());
-        let args = plan.loader_args(earlier.collect(), identities);
+        let earlier: Vec<_> = surveyed.iter().map(|it| it.found.earlier.clone()).collect();
+        let args = plan.loader_args(system, &earlier, identities)?;
         // What cannot be planned is said before anything waits for it.
         let mut planning = match plan.state.clone() {
             None => Planning::new(plan.spec.clone(), &shapes, plan.mesh.clone())?,
@@ -706,6 +716,14 @@ fn measured(
         }
     }
     Ok(Roster::new(sources))
+}
+
+/// Something as JSON in a blob, which may be larger than a message.
+pub fn json_blob(system: &System, what: &impl Serialize) -> Result<Blob, Failure> {
+    let json = serde_json::to_vec(what).map_err(Failure::error)?;
+    let mut writer = system.blobs().writer(json.len()).map_err(Failure::error)?;
+    writer.copy_from_slice(&json);
+    Ok(writer.seal())
 }
 
 /// Gives an actor its role for a name, for people who look on. Nobody needs it to be found.

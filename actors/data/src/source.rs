@@ -53,6 +53,7 @@ pub use self::{
     },
 };
 use self::{
+    file_state::Kept,
     format::pictures,
     index::{Files, Index},
     order::{Before, Cells},
@@ -96,8 +97,8 @@ struct Inner {
     spec: SourceSpec,
     opening: Opening,
     storage: Storage,
-    /// As it was each time before more came, the oldest first.
-    earlier: Vec<Earlier>,
+    /// As it was each time that it is known of, the oldest first.
+    known: Vec<Kept>,
     /// The folder that its files are below.
     root: String,
     files: Files,
@@ -210,7 +211,7 @@ impl Source {
             spool: Spool::new(cx.cache.join("plain"), cx.spool_bytes),
             opening: cx.clone(),
             storage,
-            earlier: earlier.to_vec(),
+            known: earlier.iter().map(Kept::of).collect(),
             root: String::new(),
             files: Files::default(),
             captions: pictures::Listing::default(),
@@ -260,13 +261,12 @@ impl Source {
         }
         let own = Arc::get_mut(&mut inner).expect("whoever scanned is done");
         own.cells.blocks = index.blocks.len() as u32;
-        let times = own.earlier.iter().zip(&index.earlier);
-        own.cells.earlier = times
-            .map(|(earlier, blocks)| Before {
-                blocks: *blocks,
-                until: earlier.until,
-            })
-            .collect();
+        let times = own.earlier().zip(&index.earlier);
+        let times = times.map(|(known, blocks)| Before {
+            blocks: *blocks,
+            until: known.until,
+        });
+        own.cells.earlier = times.collect();
         own.left_out.add(&index.left_out);
         own.index = index;
         own.identity = own.identify();
@@ -295,7 +295,11 @@ impl Source {
     /// The cells of them that there were before more came; all where nothing came.
     #[must_use]
     pub fn cells_before(&self) -> u32 {
-        self.inner.cells.count_before()
+        let last = self.inner.known.last();
+        match last.is_some_and(|last| last.has_grown) {
+            true => self.inner.cells.count_before(),
+            false => self.inner.cells.count(),
+        }
     }
 
     /// Checks that there is something to read.

@@ -32,7 +32,7 @@ use odeon_gpu::cuda::GpuOptions;
 use odeon_gpu::{Any, Backend, Cpu};
 
 pub use checkpoint::saved_progress;
-pub use damaged::{Damaged, damaged_checkpoints};
+pub use damaged::{Damaged, complete_checkpoints, damaged_checkpoints};
 pub use description::ModelDescription;
 pub use odeon_gpu::Device;
 pub use peers::{Cards, Joined};

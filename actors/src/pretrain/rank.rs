@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{ActorTask, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
+use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
 use odeon_algorithms::weights::ModelFields;
@@ -140,8 +140,8 @@ pub struct Present;
 pub struct Save {
     /// Steps that are done.
     pub steps: u64,
-    /// The planner's state before the next step, as JSON.
-    pub data: Bytes,
+    /// The planner's state before the next step, as JSON: it names all files of the data.
+    pub data: Blob,
     /// Set when it goes to the storage, and not to the memory of ranks alone.
     pub durable: bool,
 }
@@ -366,11 +366,14 @@ impl PretrainRank {
         let checkpoints = self.checkpoints.as_mut();
         let checkpoints = checkpoints.ok_or_else(|| Failure::error("it was not restored"))?;
         let mut blobs = vec![];
+        // Those are of all ranks: one says them for all.
+        if self.args.rank == 0 {
+            let data = save.data.open().await.map_err(Failure::error)?;
+            blobs.push((checkpoint::DATA.to_owned(), Bytes::copy_from_slice(&data)));
+        }
         let local = {
             let optimizer = self.optimizer.lock();
-            // Those are of all ranks: one says them for all.
             if self.args.rank == 0 {
-                blobs.push((checkpoint::DATA.to_owned(), save.data));
                 blobs.extend(state::owner_blobs(&optimizer)?);
                 let tokenizer = Some(&self.args.tokenizer);
                 blobs.extend(state::companions(&self.fields, tokenizer));

@@ -11,7 +11,7 @@ use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::TrainConfig;
-use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut};
+use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::Device;
@@ -546,7 +546,7 @@ impl<'a> Life<'a> {
         let state = state.map_err(Failure::error)?;
         let save = Save {
             steps: self.steps,
-            data: serde_json::to_vec(&state).map_err(Failure::error)?.into(),
+            data: json_blob(self.run.system, &state)?,
             durable,
         };
         let begun = Clock::now();

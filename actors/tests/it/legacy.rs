@@ -158,8 +158,14 @@ async fn a_checkpoint_of_the_layout_before_is_gone_on_from_to_the_bit_and_replac
             assert!(weights(resumed.as_mut()) == weights(trainer.as_mut()));
 
             resumed.save(&old, &again, &run_state()).unwrap();
-            let steps = again.warmup + again.version;
-            assert_eq!(names_in(&old), [format!("00000001-step-{steps}")]);
+            let first = format!("00000001-step-{}", again.warmup + again.version);
+            let before = format!("warmup-{warmup}-step-{version}");
+            assert_eq!(names_in(&old), [&*first, "latest", &*before]);
+            advance(trainer.as_mut(), &mut progress);
+            advance(resumed.as_mut(), &mut again);
+            resumed.save(&old, &again, &run_state()).unwrap();
+            let second = format!("00000002-step-{}", again.warmup + again.version);
+            assert_eq!(names_in(&old), [first, second]);
             assert_eq!(saved_progress(&old).unwrap(), Some(again));
             let mut last = spec.trainer().unwrap();
             let restored = last.restore(&old).unwrap();
@@ -215,14 +221,14 @@ async fn a_damaged_checkpoint_of_the_layout_before_is_refused_and_named() {
 
 /// SEMANTICS 33.
 #[tokio::test]
-async fn a_critic_keeps_one_of_the_layout_before_until_it_has_two_others() {
+async fn a_critic_keeps_those_of_the_layout_before_until_it_has_three_others() {
     let folder = tempfile::tempdir().unwrap();
     let [fresh, old, base] = ["fresh", "old", "base"].map(|name| folder.path().join(name));
     let spec = tiny(&base, 0, 1);
     let returns = |step: u64| vec![vec![1.0 / step as f32; 2]; 4];
     let mut critic = spec.critic().unwrap();
     let mut losses = vec![0.0];
-    for step in 1..=4 {
+    for step in 1..=5 {
         losses.push(critic.learn(&batch(step), &returns(step)).unwrap());
         if step <= 2 {
             critic.save(&fresh, step).unwrap();
@@ -243,9 +249,22 @@ async fn a_critic_keeps_one_of_the_layout_before_until_it_has_two_others() {
         critic.save(&old, step).unwrap();
         names_in(&old)
     };
-    let both = ["00000001-step-3", "latest", "warmup-0-step-2"];
-    assert_eq!(learn(3, None), both);
+    let all = [
+        "00000001-step-3",
+        "latest",
+        "warmup-0-step-1",
+        "warmup-0-step-2",
+    ];
+    assert_eq!(learn(3, None), all);
     // The trainer is lost before it saves.
-    assert_eq!(learn(3, Some(2)), both);
-    assert_eq!(learn(4, None), ["00000001-step-3", "00000002-step-4"]);
+    assert_eq!(learn(3, Some(2)), all);
+    let three = [
+        "00000001-step-3",
+        "00000002-step-4",
+        "latest",
+        "warmup-0-step-2",
+    ];
+    assert_eq!(learn(4, None), three);
+    let three = ["00000001-step-3", "00000002-step-4", "00000003-step-5"];
+    assert_eq!(learn(5, None), three);
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, Shared};
-use odeon::{Clock, Context, Handler, message};
+use odeon::{Blob, Clock, Context, Handler, message};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{LoadFault, LoaderArgs, LoaderCounts};
 use crate::plan::CellName;
 use crate::sample::SourceNumber;
-use crate::source::{Cell, Opening, Source, SourceError};
+use crate::source::{Cell, Earlier, Opening, Source, SourceError};
 
 /// A cell was made, or could not be. A loader tells itself.
 #[message(name = "data.Ended")]
@@ -41,6 +41,8 @@ pub(super) struct Shelf {
     /// As many cells as may be made at a time.
     room: Arc<Semaphore>,
     sources: HashMap<SourceNumber, Opened>,
+    /// Those that are taken for sources of which nothing was read before.
+    anew: BTreeSet<SourceNumber>,
     /// In the order in which they are needed.
     wanted: Vec<CellName>,
     cells: BTreeMap<CellName, Slot>,
@@ -53,6 +55,17 @@ struct Slot {
     bytes: Option<u64>,
 }
 
+/// A source as it was each time before more came.
+async fn read_earlier(all: &Blob, number: SourceNumber) -> Result<Vec<Earlier>, String> {
+    let lost =
+        |error: &dyn fmt::Display| format!("how it was before is not known any more: {error}");
+    let view = all.open().await.map_err(|error| lost(&error))?;
+    let all = serde_json::from_slice::<Vec<Vec<Earlier>>>(&view);
+    let mut all = all.map_err(|error| lost(&error))?;
+    let own = all.get_mut(usize::from(number.0));
+    Ok(own.map(std::mem::take).unwrap_or_default())
+}
+
 /// Skipped records that are told with their reasons.
 const SKIPPED_TOLD: usize = 8;
 
@@ -63,6 +76,7 @@ impl Shelf {
             opening: Opening::new(args.tokenizer.clone(), &args.cache).with_threads(args.threads),
             args: Arc::new(args),
             sources: HashMap::new(),
+            anew: BTreeSet::new(),
             wanted: vec![],
             cells: BTreeMap::new(),
             counts: LoaderCounts::default(),
@@ -85,6 +99,7 @@ impl Shelf {
             return open.clone();
         }
         let (args, opening) = (Arc::clone(&self.args), self.opening.clone());
+        let is_anew = self.anew.contains(&number);
         let open = async move {
             let Some(spec) = args.sources.get(usize::from(number.0)) else {
                 return Err(LoadFault {
@@ -98,9 +113,11 @@ impl Shelf {
                 detail,
                 differs: None,
             };
-            let earlier = args.earlier.get(usize::from(number.0));
-            let earlier = earlier.map_or(&[][..], Vec::as_slice);
-            let source = Source::open_behind(number, spec, earlier, &opening).await;
+            let earlier = match &args.earlier {
+                Some(earlier) if !is_anew => read_earlier(earlier, number).await.map_err(fault)?,
+                _ => vec![],
+            };
+            let source = Source::open_behind(number, spec, &earlier, &opening).await;
             let source = source.map_err(|error| LoadFault {
                 differs: match &error {
                     SourceError::Differs { what, .. } => Some(what.clone()),
@@ -123,10 +140,7 @@ impl Shelf {
 
     /// Takes a source for one of which nothing was read before.
     pub(super) fn forget(&mut self, number: SourceNumber) {
-        let args = Arc::make_mut(&mut self.args);
-        if let Some(earlier) = args.earlier.get_mut(usize::from(number.0)) {
-            earlier.clear();
-        }
+        self.anew.insert(number);
         self.sources.remove(&number);
     }
 

@@ -135,17 +135,17 @@ const SURVEY: Duration = Duration::from_secs(1800);
 /// Has loaders open the sources, and ends them: what they have found is kept on disk, and those that
 /// follow are told what the sources are.
 pub(super) async fn survey(system: &System, plan: &DataPlan) -> Result<Vec<Surveyed>, PlaneError> {
-    let earlier = plan
-        .sources
-        .iter()
-        .map(|source| plan.earlier_of(&source.name));
-    let args = plan.loader_args(earlier.collect(), vec![]);
+    let earlier = plan.sources.iter();
+    let earlier: Vec<Vec<Earlier>> = earlier
+        .map(|source| plan.earlier_of(&source.name))
+        .collect();
+    let args = plan.loader_args(system, &earlier, vec![])?;
     let mut surveyors = vec![];
     for nth in 0..plan.sources.len().min(SURVEYORS_MAX) {
         let name = format!("surveyor-{nth}");
         surveyors.push(plan.spawn::<SourceLoader>(system, &args, name).await?);
     }
-    let asked = (0..).zip(&args.earlier).map(async |(nth, earlier)| {
+    let asked = (0..).zip(&earlier).map(async |(nth, earlier)| {
         let surveyor = surveyors[usize::from(nth) % surveyors.len()];
         plan.survey(SourceNumber(nth), earlier, surveyor).await
     });
@@ -236,9 +236,18 @@ impl DataPlan {
 }
 
 /// The state with which sources go on to which something came: one that stands between two passes reads
-/// what came as the end of the one before.
+/// what came as the end of the one before. One that is another and has no cell where it stands begins its
+/// next pass.
 pub(super) fn take_up(mut state: PlanState, surveyed: &[Surveyed]) -> PlanState {
     for (own, surveyed) in state.sources.iter_mut().zip(surveyed) {
+        let is_other = matches!(surveyed.found.change, Some(SourceChange::Other(_)));
+        if is_other {
+            // Samples that wait are of what was there; and so may its place be.
+            own.waiting.clear();
+            if own.cell >= surveyed.shape.cells {
+                (own.epoch, own.cell, own.nth, own.any) = (own.epoch + 1, 0, 0, false);
+            }
+        }
         let has_grown = matches!(surveyed.found.change, Some(SourceChange::Grown(_)));
         if has_grown && own.is_between_passes() && surveyed.cells_before < surveyed.shape.cells {
             own.epoch -= 1;

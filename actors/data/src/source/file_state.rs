@@ -2,7 +2,7 @@
 //! Pure.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,11 +29,46 @@ pub struct Earlier {
     pub until: u32,
 }
 
-impl Earlier {
-    /// The size that a file had, if there was one of this name.
-    pub(crate) fn size(&self, name: &str) -> Option<u64> {
-        let own = self.files.iter().find(|file| file.name == name);
-        own.map(|file| file.size)
+/// The files of a source as they were, by their names.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    files: HashMap<String, FileState>,
+    pub(crate) until: u32,
+    /// Set once it is known that something came since.
+    pub(crate) has_grown: bool,
+}
+
+impl Kept {
+    pub(crate) fn of(earlier: &Earlier) -> Self {
+        let files = earlier.files.iter();
+        Self {
+            files: files
+                .map(|file| (file.name.clone(), file.clone()))
+                .collect(),
+            until: earlier.until,
+            has_grown: false,
+        }
+    }
+
+    /// The file of this name, if there was one.
+    pub(crate) fn file(&self, name: &str) -> Option<&FileState> {
+        self.files.get(name)
+    }
+
+    /// Number of files.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(crate) fn files(&self) -> impl Iterator<Item = &FileState> {
+        self.files.values()
+    }
+
+    /// Returns true where files are not of the sizes that they have now, or more.
+    pub(crate) fn differs(&self, now: &BTreeMap<&str, u64>) -> bool {
+        let same =
+            |(name, size): (&&str, &u64)| self.file(name).is_some_and(|file| file.size == *size);
+        self.len() != now.len() || !now.iter().all(same)
     }
 
     /// Says how files are more than something was added to those that were, if they are: one is gone, or
@@ -44,7 +79,7 @@ impl Earlier {
         grows: impl Fn(&str) -> bool,
     ) -> Result<(), String> {
         let old = |pick: &dyn Fn(&FileState, Option<u64>) -> bool| -> Vec<FileState> {
-            let files = self.files.iter();
+            let files = self.files();
             let picked = files.filter(|file| pick(file, now.get(file.name.as_str()).copied()));
             picked.cloned().collect()
         };

@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::{
     Inner, blocking,
     fault::{SkipReason, Skipped, SourceError},
-    file_state::{Earlier, FileState, difference},
+    file_state::{FileState, Kept, difference},
     format::{Block, Scanned, idx, pictures},
     index::{Digest, Files, Index},
     left_out::LeftOut,
@@ -74,15 +74,15 @@ impl Inner {
     fn put_behind(&self, listed: &mut [Listed]) {
         let first = |file: &Listed| {
             let name = self.short_name(&file.name);
-            let mut earlier = self.earlier.iter();
-            earlier.position(|earlier| earlier.size(name).is_some())
+            let mut known = self.known.iter();
+            known.position(|known| known.file(name).is_some())
         };
         // The order within those that came together stays.
-        listed.sort_by_cached_key(|file| first(file).unwrap_or(self.earlier.len()));
+        listed.sort_by_cached_key(|file| first(file).unwrap_or(self.known.len()));
     }
 
     /// Checks by names and sizes that the files are those that there were, and maybe more.
-    fn check_kept(&self) -> Result<(), SourceError> {
+    fn check_kept(&mut self) -> Result<(), SourceError> {
         let names: Vec<String> = (0..self.own_files())
             .map(|file| self.files.name(file))
             .collect();
@@ -96,12 +96,22 @@ impl Inner {
             format.is_some_and(|it| it.grows())
                 && self.spec.compression.of(name) == Compression::None
         };
-        for earlier in &self.earlier {
-            earlier
+        let mut grown = vec![];
+        for known in &self.known {
+            known
                 .kept_by(&now, grows)
                 .map_err(|what| self.differs(what))?;
+            grown.push(known.differs(&now));
+        }
+        for (known, has_grown) in self.known.iter_mut().zip(grown) {
+            known.has_grown = has_grown;
         }
         Ok(())
+    }
+
+    /// The source as it was each time before more came, the oldest first.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = &Kept> {
+        self.known.iter().filter(|known| known.has_grown)
     }
 
     /// Checks by what is in them that the files of which nothing was added are those that there were.
@@ -110,10 +120,9 @@ impl Inner {
             .map(|file| self.file_state(file))
             .map(|file| (file.name.clone(), file))
             .collect();
-        for earlier in &self.earlier {
-            let both = earlier
-                .files
-                .iter()
+        for known in &self.known {
+            let both = known
+                .files()
                 .filter_map(|file| Some((file, now.get(&file.name)?)));
             let (before, same): (Vec<FileState>, Vec<FileState>) = both
                 .filter(|(before, now)| before.size == now.size)
@@ -264,9 +273,17 @@ impl Inner {
             hasher.update(&stamp.size.to_le_bytes());
             hasher.update(&stamp.version.to_le_bytes());
         }
-        if !self.earlier.is_empty() {
-            hasher
-                .update(&serde_json::to_vec(&self.earlier).expect("strings and numbers are JSON"));
+        // Where nothing came, the index is that of one of whom nobody knows how it was.
+        for known in self.earlier() {
+            hasher.update(&(known.len() as u64).to_le_bytes());
+            for file in 0..self.own_files() {
+                let name = self.files.name(file);
+                let before = known.file(self.short_name(&name));
+                if let Some(before) = before.filter(|it| it.size < self.files.stamp(file).size) {
+                    hasher
+                        .update(&serde_json::to_vec(before).expect("strings and numbers are JSON"));
+                }
+            }
         }
         hasher.finalize()
     }
@@ -317,7 +334,7 @@ impl Inner {
             .await?;
         let mut index = Index::default();
         // What came together is together, the oldest first.
-        for time in 0..=inner.earlier.len() {
+        for time in 0..=inner.earlier().count() {
             for (file, cuts) in &scanned {
                 let start = time.checked_sub(1).map_or(0, |before| cuts[before]);
                 let end = cuts
@@ -340,10 +357,7 @@ impl Inner {
     fn whole_files(&self) -> Index {
         let mut index = Index::default();
         let mut first = 0;
-        let all = self
-            .earlier
-            .iter()
-            .map(|earlier| earlier.files.len() as u32);
+        let all = self.earlier().map(|known| known.len() as u32);
         for end in all.chain([self.own_files()]) {
             let files: Range<u32> = first..end.max(first);
             let sizes = files.clone().map(|file| self.files.stamp(file).size);
@@ -390,7 +404,9 @@ impl Inner {
     fn ends(&self, file: u32) -> Vec<u64> {
         let (name, size) = (self.files.name(file), self.files.stamp(file).size);
         let name = self.short_name(&name);
-        let ends = self.earlier.iter().filter_map(|earlier| earlier.size(name));
+        let ends = self
+            .earlier()
+            .filter_map(|known| Some(known.file(name)?.size));
         ends.filter(|end| *end < size).collect()
     }
 
@@ -399,25 +415,22 @@ impl Inner {
         let (name, size) = (self.files.name(file), self.files.stamp(file).size);
         let name = self.short_name(&name);
         let mut ends = scanned.earlier.iter();
-        let cut = |earlier: &Earlier| {
-            let state = earlier.files.iter().find(|state| state.name == name);
-            match state {
-                None => Ok(0),
-                Some(state) if state.size == size => Ok(scanned.blocks.len() as u32),
-                Some(state) => match ends.next() {
-                    Some((blocks, digest)) if hex(digest) == state.digest => Ok(*blocks),
-                    Some(_) => Err(format!(
-                        "the first {} bytes of {name}, which were all of it, are others now",
-                        state.size
-                    )),
-                    None => Err(format!(
-                        "{name} goes on within the record that was its last, at {}",
-                        state.size
-                    )),
-                },
-            }
+        let cut = |known: &Kept| match known.file(name) {
+            None => Ok(0),
+            Some(state) if state.size == size => Ok(scanned.blocks.len() as u32),
+            Some(state) => match ends.next() {
+                Some((blocks, digest)) if hex(digest) == state.digest => Ok(*blocks),
+                Some(_) => Err(format!(
+                    "the first {} bytes of {name}, which were all of it, are others now",
+                    state.size
+                )),
+                None => Err(format!(
+                    "{name} goes on within the record that was its last, at {}",
+                    state.size
+                )),
+            },
         };
-        let cuts = self.earlier.iter().map(cut);
+        let cuts = self.earlier().map(cut);
         cuts.collect::<Result<_, _>>()
             .map_err(|what| self.differs(what))
     }

@@ -287,12 +287,18 @@ impl Cutter {
 /// Text that must be UTF-8; a mark of byte order at its begin is none of it.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    if let Some(at) = memchr::memchr(0, bytes) {
-        return Err(format!(
-            "its byte {at} is NUL, which no text has: it may have been cut off by a crash, or be of another kind"
-        ));
-    }
     std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8: {error}"))
+}
+
+/// The same of a file that is nothing but text, in which a zero is what a crash or another kind of file has
+/// left.
+pub(crate) fn plain_text(bytes: &[u8]) -> Result<&str, String> {
+    match memchr::memchr(0, bytes) {
+        None => utf8(bytes),
+        Some(at) => Err(format!(
+            "its byte {at} is NUL, which no text has: it may have been cut off by a crash, or be of another kind"
+        )),
+    }
 }
 
 /// A longer record is taken for a file of another format.

@@ -78,6 +78,26 @@ pub fn damaged_checkpoints(place: &Path) -> Result<Vec<Damaged>, Failure> {
     })
 }
 
+/// The steps of the complete checkpoints of a place, oldest first, each with what is wrong with it, as far as
+/// [`damaged_checkpoints`] looks.
+///
+/// # Errors
+/// The place cannot be read.
+pub fn complete_checkpoints(place: &Path) -> Result<Vec<(u64, Option<String>)>, Failure> {
+    if !place.is_dir() {
+        return Ok(vec![]);
+    }
+    state::apart(async {
+        let storage = Storage::folder(place).map_err(Failure::error)?;
+        let mut all = vec![];
+        for entry in complete(&storage).await? {
+            let fault = fault(&storage, &entry).await?;
+            all.push((entry.step, fault));
+        }
+        Ok(all)
+    })
+}
+
 /// A place of checkpoints, and those of them that are complete, oldest first.
 struct Place {
     folder: PathBuf,

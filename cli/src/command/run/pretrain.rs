@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use odeon::{Clock, Failure, Job, System, Timestamp, telemetry};
+use odeon_actors::engine::compute::complete_checkpoints;
 use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport, watch as watch_after};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
@@ -228,46 +229,42 @@ const CAUSE: Duration = Duration::from_secs(1);
 
 /// The advice about a run that has failed.
 fn advice(path: &Path, failure: &Failure) -> String {
-    let saved = saved(path);
     let checkpoints = path.join(CHECKPOINT);
     let is_of_a_checkpoint = failure
         .to_string()
         .contains(&*checkpoints.to_string_lossy());
-    match saved[..] {
-        [] => {
+    let all = complete_checkpoints(&checkpoints).unwrap_or_default();
+    let whole = all.iter().rfind(|(_, fault)| fault.is_none());
+    match (all.last(), whole) {
+        (None, _) => {
             "it has no checkpoint yet, so running it again, once that is mended, begins anew".into()
         }
-        [.., before, last] if is_of_a_checkpoint => format!(
-            "remove the folder of the checkpoint of step {last}, and running it again goes on from that of \
-             step {before} (`odeon ckpt verify {} --step {before}` reads it through)",
+        (Some(_), None) => {
+            "none of its checkpoints is whole: restore one from a copy, or begin anew with --fresh"
+                .into()
+        }
+        (Some((last, _)), Some((step, _))) if is_of_a_checkpoint && step < last => format!(
+            "remove the folders of later checkpoints than that of step {step}, and running it again goes on from \
+             there (`odeon ckpt verify {} --step {step}` reads it through)",
             checkpoints.display()
         ),
-        [.., last] => format!(
-            "once that is mended, running it again goes on from its checkpoint of step {last}"
+        (Some(_), Some((step, _))) => format!(
+            "once that is mended, running it again goes on from its checkpoint of step {step}"
         ),
     }
 }
 
 /// Says where a run that was stopped goes on.
 fn stopped(code: u8, path: &Path) -> ExitCode {
-    match saved(path).last() {
-        Some(steps) => print::say(format!(
+    let all = complete_checkpoints(&path.join(CHECKPOINT)).unwrap_or_default();
+    match all.last() {
+        Some((steps, _)) => print::say(format!(
             "stopped, with a checkpoint of step {steps}; run it again to continue"
         )),
         None => print::say("stopped before its first checkpoint; running it again begins anew"),
     }
     print::hush();
     ExitCode::from(code)
-}
-
-/// The steps of the checkpoints that the run has told of.
-fn saved(path: &Path) -> Vec<u64> {
-    let reports = lines::<Report>(path).into_iter();
-    let saved = reports.filter_map(|report| match report {
-        Report::Saved { steps, .. } => Some(steps),
-        _ => None,
-    });
-    saved.collect()
 }
 
 /// Everything that is written down of a run, and shown.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, foreign::foreign,
-    utf8,
+    plain_text,
 };
 use crate::source::{
     fault::SourceError,
@@ -147,7 +147,7 @@ impl Columns {
         }
         let field = |place: usize| {
             let missing = || format!("it has no column {}: it has {}", place + 1, row.len());
-            row.get(place).ok_or_else(missing).and_then(utf8)
+            row.get(place).ok_or_else(missing).and_then(plain_text)
         };
         let first = field(self.first)?;
         Ok(match self.response {

@@ -7,7 +7,7 @@ use memchr::{memchr, memchr_iter};
 
 use super::{
     At, Block, Cutter, Emit, FileFormat, RECORD_BYTES_MAX, Raw, Records, Scanned, foreign::foreign,
-    json, tagged, utf8,
+    json, plain_text, tagged,
 };
 use crate::source::{
     fault::SourceError,
@@ -50,7 +50,8 @@ impl FileFormat for Documents<'_> {
             return Ok(Scanned::of_another_kind(content, reason));
         }
         let begin = content.part(0..content.len().min(BEGIN))?;
-        if memchr(b'\n', &begin).is_none() && memchr(b'\r', begin.trim_ascii_end()).is_some() {
+        let returns = memchr_iter(b'\r', &begin).take(2).count();
+        if memchr(b'\n', &begin).is_none() && returns > 1 {
             let reason = "its lines end with CR alone, and LF is what ends one: convert it, as with `tr '\\r' '\\n'`";
             return Ok(Scanned::of_another_kind(content, reason));
         }
@@ -304,7 +305,7 @@ const HEAD: usize = 64;
 
 /// A document's text.
 pub(crate) fn text(document: &[u8], markup: Markup) -> Result<Raw<'_>, String> {
-    let text = utf8(document)?;
+    let text = plain_text(document)?;
     Ok(match markup {
         Markup::None => Raw::text(text),
         Markup::Tagged => Raw::text(tagged::untagged(text)),

@@ -198,3 +198,30 @@ fn a_source_of_which_something_that_was_read_is_not_there_is_refused() {
     );
     check(&before, &after, "d.tar", archive, why);
 }
+
+#[test]
+fn who_goes_on_with_the_same_files_does_not_read_them_through_again() {
+    let place = Place::new();
+    let spec = place.spec("d", jsonl());
+    write(&place, WAYS[0], &[[5, 0, 0]]);
+    let indices = || {
+        fs::read_dir(place.cache.path().join("index"))
+            .unwrap()
+            .count()
+    };
+    let mut earlier: Vec<Earlier> = Vec::new();
+    let mut known = |epochs: std::ops::Range<u32>, count: usize| {
+        for until in epochs {
+            let source = open_behind(&place, &spec, &earlier).unwrap();
+            assert_eq!(indices(), count);
+            earlier.truncate(count - 1);
+            earlier.push(Earlier {
+                files: source.file_states(),
+                until,
+            });
+        }
+    };
+    known(0..3, 1);
+    write(&place, WAYS[0], &[[9, 2, 0]]);
+    known(3..6, 2);
+}
