@@ -719,6 +719,9 @@ fn measured(
 }
 
 /// Something as JSON in a blob, which may be larger than a message.
+///
+/// # Errors
+/// There is no room for it.
 pub fn json_blob(system: &System, what: &impl Serialize) -> Result<Blob, Failure> {
     let json = serde_json::to_vec(what).map_err(Failure::error)?;
     let mut writer = system.blobs().writer(json.len()).map_err(Failure::error)?;
