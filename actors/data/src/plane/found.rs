@@ -257,3 +257,57 @@ pub(super) fn take_up(mut state: PlanState, surveyed: &[Surveyed]) -> PlanState 
     }
     state
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::SourceState;
+
+    /// SEMANTICS 125.
+    #[test]
+    fn a_place_that_is_not_there_any_more_is_the_begin_of_the_next_pass() {
+        let taken_up = |place: (u32, u32, u32), cells: (u32, u32), change| {
+            let shape = SourceShape {
+                name: "own".to_owned(),
+                cells: cells.1,
+            };
+            let own = SourceState {
+                epoch: place.0,
+                cell: place.1,
+                nth: place.2,
+                ..SourceState::first(&shape)
+            };
+            let state = PlanState {
+                step: 7,
+                sources: vec![own],
+                contexts: vec![],
+                files: BTreeMap::new(),
+                earlier: BTreeMap::new(),
+            };
+            let surveyed = Surveyed {
+                shape,
+                cells_before: cells.0,
+                identity: [0; 32],
+                found: Found {
+                    left_out: LeftOut::default(),
+                    files: vec![],
+                    earlier: vec![],
+                    change,
+                },
+                measured: None,
+            };
+            let own = take_up(state, &[surveyed]).sources.remove(0);
+            (own.epoch, own.cell, own.nth)
+        };
+        let grown = || Some(SourceChange::Grown(String::new()));
+        let other = || Some(SourceChange::Other(String::new()));
+        // Between two passes, what came is the end of the one before.
+        assert_eq!(taken_up((2, 0, 0), (5, 8), grown()), (1, 5, 0));
+        assert_eq!(taken_up((2, 0, 3), (5, 8), grown()), (2, 0, 3));
+        assert_eq!(taken_up((2, 0, 0), (5, 5), grown()), (2, 0, 0));
+        assert_eq!(taken_up((0, 0, 0), (5, 8), grown()), (0, 0, 0));
+        assert_eq!(taken_up((1, 4, 9), (1, 1), other()), (2, 0, 0));
+        assert_eq!(taken_up((1, 0, 9), (1, 1), other()), (1, 0, 9));
+        assert_eq!(taken_up((2, 0, 0), (5, 5), None), (2, 0, 0));
+    }
+}
