@@ -12,7 +12,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
-use odeon_algorithms::model::LayerBlock;
+use odeon_algorithms::model::{LayerBlock, ModelConfig};
 use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
@@ -612,14 +612,62 @@ impl Recipe {
 }
 
 impl ModelSection {
+    /// Checks that the sizes of a new model fit together; else names the fields at fault, and says why.
+    fn check(&self) -> Result<(), (Vec<&'static str>, String)> {
+        let (hidden, heads, kv_heads) = (self.hidden, self.heads, self.kv_heads);
+        let blame = |fields: &[&'static str], what: String| Err((fields.to_vec(), what));
+        if heads == 0 || !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(2) {
+            let what =
+                format!("{heads} heads do not divide hidden = {hidden} into heads of an even size");
+            return blame(&["heads", "hidden"], what);
+        }
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let what = format!("kv_heads = {kv_heads} must divide heads = {heads}");
+            return blame(&["kv_heads", "heads"], what);
+        }
+        if let Err(error) = self.block.check() {
+            return blame(&["block"], error.to_string());
+        }
+        if matches!(self.block, LayerBlock::Gelu(_)) && kv_heads != heads {
+            let what = format!(
+                "kv_heads = {kv_heads} must be heads = {heads} with the block \"gelu\", as in GPT-2"
+            );
+            return blame(&["kv_heads", "heads", "block"], what);
+        }
+        Ok(())
+    }
+
+    /// A new model of these sizes.
+    #[must_use]
+    pub fn config(&self, vocabulary: usize) -> ModelConfig {
+        let sizes = ModelConfig {
+            vocab: vocabulary,
+            dim: self.hidden,
+            layers: self.layers,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.hidden / self.heads,
+            ffn: self.ffn,
+            ..ModelConfig::default()
+        };
+        sizes.of_block(self.block, self.context)
+    }
+
     /// Parameters of a new model of these sizes.
     #[must_use]
     pub fn parameters(&self, vocabulary: usize) -> u64 {
+        let config = self.config(vocabulary);
         let hidden = self.hidden as u64;
         let keys = hidden / self.heads as u64 * self.kv_heads as u64;
         let attention = 2 * hidden * hidden + 2 * hidden * keys;
-        let layer = attention + self.block.parameters(self.hidden, self.ffn) + 2 * hidden;
-        vocabulary as u64 * hidden + self.layers as u64 * layer + hidden
+        let mut layer = attention + self.block.parameters(self.hidden, self.ffn) + 2 * hidden;
+        let mut ends = vocabulary as u64 * hidden + hidden;
+        if let Some(positions) = config.learned_positions {
+            // Biases of two norms, of all products, and of the last norm.
+            layer += 2 * hidden + 2 * hidden + 2 * keys + self.ffn as u64 + hidden;
+            ends += positions as u64 * hidden + hidden;
+        }
+        self.layers as u64 * layer + ends
     }
 }
 

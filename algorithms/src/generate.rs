@@ -243,13 +243,14 @@ impl<B: Backend> Generator<B> {
     /// A generator whose weights are all zero, to be loaded.
     ///
     /// # Errors
-    /// If the model's configuration contradicts itself.
+    /// If the model's configuration contradicts itself, or has fewer positions than the options tokens.
     pub fn new(
         backend: B,
         config: ModelConfig,
         options: GeneratorConfig,
     ) -> Result<Self, ConfigError> {
         config.check_on(&backend)?;
+        config.check_tokens(options.max_tokens)?;
         let weights = PackedModel::zeros(&backend, config);
         let block_tokens = backend.cache_block(options.block_tokens);
         // A lane's cache takes the longest sequence at least, so that the oldest always goes on.

@@ -23,7 +23,7 @@ use odeon_gpu::{Backend, Cpu, Layout};
 use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
-pub use block::{LayerBlock, Mlp, Moe};
+pub use block::{Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
 pub use rope::{Rope, RopeScaling, Yarn};
@@ -31,7 +31,7 @@ pub use scorer::{Scorer, TokenScores};
 pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
-pub(crate) use network::{LayerPlaces, Places, Wanted};
+pub(crate) use network::{LayerPlaces, NormPlaces, Places, Wanted};
 
 /// Parameters of a decoder-only transformer on a device.
 #[derive(Debug)]

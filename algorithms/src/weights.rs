@@ -5,7 +5,8 @@
 //! `model.layers.N.self_attn.q_proj.weight`, ..., `model.norm.weight`, and `lm_head.weight` unless
 //! tied), and of Mixtral (`model.layers.N.block_sparse_moe.gate.weight`,
 //! `model.layers.N.block_sparse_moe.experts.E.w1.weight`, ...: transformers 5 joins them in memory,
-//! and still stores them so). Matrices are `[out, in]`, row by row. Rotary embeddings are in the
+//! and still stores them so). Files of GPT-2 have other names and the transposes of its matrices
+//! ([`file_tensors`]). Matrices are `[out, in]`, row by row. Rotary embeddings are in the
 //! half-split order: the interleaved rows of GGUF files are put back in order on loading.
 //!
 //! [`save`] writes a directory that both this module and Hugging Face's libraries read, all or
@@ -16,9 +17,11 @@ mod fields;
 mod folder;
 pub(crate) mod gguf;
 mod gguf_model;
+mod gpt2;
 mod loaded;
 mod merge;
 mod model;
+mod names;
 mod quantised;
 mod safetensors;
 
@@ -31,6 +34,7 @@ pub use self::{
     loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
     merge::{MergeError, Merged, PROVENANCE, Part, merge},
     model::{BuildError, FlatModel},
+    names::{FileTensor, file_tensors},
     quantised::Encoding,
     safetensors::{StoredType, save, texts},
 };

@@ -406,6 +406,44 @@ impl Backend for Any {
         ));
     }
 
+    fn layer_norm(
+        &self,
+        eps: f32,
+        x: AnyView<'_>,
+        weight: AnyView<'_>,
+        bias: AnyView<'_>,
+        y: AnyViewMut<'_>,
+        moments: AnyViewMut<'_>,
+    ) {
+        on!(self, b => b.layer_norm(
+            eps,
+            x.pick(),
+            weight.pick(),
+            bias.pick(),
+            y.pick(),
+            moments.pick(),
+        ));
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: AnyView<'_>,
+        weight: AnyView<'_>,
+        moments: AnyView<'_>,
+        dy: AnyView<'_>,
+        dx: (AnyViewMut<'_>, Store),
+        dweight: Option<AnyViewMut<'_>>,
+    ) {
+        on!(self, b => b.layer_norm_backward(
+            x.pick(),
+            weight.pick(),
+            moments.pick(),
+            dy.pick(),
+            (dx.0.pick(), dx.1),
+            dweight.pick(),
+        ));
+    }
+
     fn sees_windows(&self) -> bool {
         match self {
             Self::Cpu(cpu) => cpu.sees_windows(),
@@ -458,6 +496,14 @@ impl Backend for Any {
 
     fn swiglu_backward(&self, cols: usize, x: AnyView<'_>, dy: AnyView<'_>, dx: AnyViewMut<'_>) {
         on!(self, b => b.swiglu_backward(cols, x.pick(), dy.pick(), dx.pick()));
+    }
+
+    fn gelu(&self, x: AnyView<'_>, y: AnyViewMut<'_>) {
+        on!(self, b => b.gelu(x.pick(), y.pick()));
+    }
+
+    fn gelu_backward(&self, x: AnyView<'_>, dy: AnyView<'_>, dx: AnyViewMut<'_>) {
+        on!(self, b => b.gelu_backward(x.pick(), dy.pick(), dx.pick()));
     }
 
     fn gather(&self, cols: usize, rows: &[u32], table: AnyView<'_>, dst: AnyViewMut<'_>) {

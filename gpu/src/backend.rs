@@ -463,6 +463,32 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         dweight: Option<Self::ViewMut<'_>>,
     );
 
+    /// `y = (x - mean) / deviation * weight + bias` a row (Ba et al. 2016), with
+    /// `deviation = sqrt(variance + eps)`. The mean and `1 / deviation` of each row are kept in
+    /// `moments[rows, 2]` for the backward pass.
+    #[allow(clippy::too_many_arguments, reason = "an operation with five operands")]
+    fn layer_norm(
+        &self,
+        eps: f32,
+        x: Self::View<'_>,
+        weight: Self::View<'_>,
+        bias: Self::View<'_>,
+        y: Self::ViewMut<'_>,
+        moments: Self::ViewMut<'_>,
+    );
+    /// Backward of [`layer_norm`](Self::layer_norm), stored as that of
+    /// [`rms_norm`](Self::rms_norm_backward). The gradient of the bias is
+    /// [`sum_rows`](Self::sum_rows) of `dy`.
+    fn layer_norm_backward(
+        &self,
+        x: Self::View<'_>,
+        weight: Self::View<'_>,
+        moments: Self::View<'_>,
+        dy: Self::View<'_>,
+        dx: (Self::ViewMut<'_>, Store),
+        dweight: Option<Self::ViewMut<'_>>,
+    );
+
     /// Turns the leading heads of each row by its position, in place.
     fn rope(&self, shape: &RopeShape, positions: &[u32], rows: Self::ViewMut<'_>);
     /// Turns them back: the gradient of [`rope`](Self::rope).
@@ -533,6 +559,12 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         dy: Self::View<'_>,
         dx: Self::ViewMut<'_>,
     );
+
+    /// `y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`: the approximation of GELU by a tangent
+    /// (Hendrycks and Gimpel 2016), which GPT-2 has.
+    fn gelu(&self, x: Self::View<'_>, y: Self::ViewMut<'_>);
+    /// Backward of [`gelu`](Self::gelu); overwrites `dx`.
+    fn gelu_backward(&self, x: Self::View<'_>, dy: Self::View<'_>, dx: Self::ViewMut<'_>);
 
     /// `dst[i] = table[rows[i]]`: embedding look-up, or a selection of rows.
     fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);

@@ -17,6 +17,7 @@
 
 mod checks;
 mod experts;
+mod layers;
 mod reference;
 mod update;
 
@@ -27,6 +28,7 @@ pub use checks::{
     reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
 pub use experts::{experts, route};
+pub use layers::{gelu, layer_norm};
 pub use update::{TwoMoments, update};
 
 /// Largest accepted relative error of a forward result.
@@ -42,9 +44,9 @@ pub const BACKWARD: f64 = 1e-4;
 #[macro_export]
 macro_rules! conformance_tests {
     ($backend:expr) => {
-        $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm rope
-            attention swiglu gather combine mixture route experts vocab softmax update packed_linear decode tape
-            transformer);
+        $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm
+            layer_norm rope attention swiglu gelu gather combine mixture route experts vocab softmax update
+            packed_linear decode tape transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

@@ -15,6 +15,7 @@ mod decode;
 mod gemm;
 mod head_norm;
 mod in_order;
+mod layer_norm;
 mod norm;
 mod pool;
 mod route;
@@ -215,6 +216,30 @@ impl Backend for Cpu {
         norm::backward(&self.pool, x, weight, inv_rms, dy, dx, dweight);
     }
 
+    fn layer_norm(
+        &self,
+        eps: f32,
+        x: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        y: &mut [f32],
+        moments: &mut [f32],
+    ) {
+        layer_norm::forward(&self.pool, eps, x, [weight, bias], y, moments);
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        moments: &[f32],
+        dy: &[f32],
+        dx: (&mut [f32], Store),
+        dweight: Option<&mut [f32]>,
+    ) {
+        layer_norm::backward(&self.pool, x, weight, moments, dy, dx, dweight);
+    }
+
     fn rope(&self, shape: &RopeShape, positions: &[u32], rows: &mut [f32]) {
         norm::rope(&self.pool, shape, positions, 1.0, rows);
     }
@@ -293,6 +318,18 @@ impl Backend for Cpu {
         self.pool.row_blocks(dx, 2 * cols, |first, block| {
             let x = &x[first * 2 * cols..][..block.len()];
             norm::swiglu_backward(cols, x, &dy[first * cols..][..block.len() / 2], block);
+        });
+    }
+
+    fn gelu(&self, x: &[f32], y: &mut [f32]) {
+        self.pool.zip(y, x, |y, x| norm::gelu(x, y));
+    }
+
+    fn gelu_backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        assert_eq!(x.len(), dy.len(), "operands of one length");
+        self.pool.row_blocks(dx, 1, |first, block| {
+            let own = first..first + block.len();
+            norm::gelu_backward(&x[own.clone()], &dy[own], block);
         });
     }
 

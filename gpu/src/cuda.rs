@@ -204,6 +204,30 @@ impl<C: Card> Backend for Cuda<C> {
         self.norm_backward(x, weight, inv_rms, dy, &dx, dweight.as_ref());
     }
 
+    fn layer_norm(
+        &self,
+        eps: f32,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        bias: CudaView<'_, C>,
+        y: CudaViewMut<'_, C>,
+        moments: CudaViewMut<'_, C>,
+    ) {
+        self.centred(eps, x, [weight, bias], &y, &moments);
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        moments: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: (CudaViewMut<'_, C>, Store),
+        dweight: Option<CudaViewMut<'_, C>>,
+    ) {
+        self.centred_backward(x, weight, moments, dy, &dx, dweight.as_ref());
+    }
+
     fn rope(&self, shape: &RopeShape, positions: &[u32], rows: CudaViewMut<'_, C>) {
         self.turn(shape, positions, 1.0, &rows);
     }
@@ -276,6 +300,14 @@ impl<C: Card> Backend for Cuda<C> {
         dx: CudaViewMut<'_, C>,
     ) {
         self.gated_backward(cols, x, dy, &dx);
+    }
+
+    fn gelu(&self, x: CudaView<'_, C>, y: CudaViewMut<'_, C>) {
+        self.gelus(x, &y);
+    }
+
+    fn gelu_backward(&self, x: CudaView<'_, C>, dy: CudaView<'_, C>, dx: CudaViewMut<'_, C>) {
+        self.gelus_backward(x, dy, &dx);
     }
 
     fn gather(&self, cols: usize, rows: &[u32], table: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {

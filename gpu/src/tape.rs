@@ -124,6 +124,7 @@ enum Op<B: Backend> {
     Embed {
         table: Param,
         rows: Arc<[u32]>,
+        residual: Option<Var>,
         out: Var,
     },
     Select {
@@ -163,6 +164,14 @@ enum Op<B: Backend> {
         out: Var,
         inv_rms: Var,
     },
+    LayerNorm {
+        x: Var,
+        weight: Param,
+        bias: Param,
+        eps: f32,
+        out: Var,
+        moments: Var,
+    },
     HeadNorm {
         x: Var,
         weight: Param,
@@ -183,6 +192,10 @@ enum Op<B: Backend> {
         lse: Var,
     },
     SwiGlu {
+        x: Var,
+        out: Var,
+    },
+    Gelu {
         x: Var,
         out: Var,
     },
@@ -231,10 +244,32 @@ impl<B: Backend> Tape<B> {
 
     /// Rows of an embedding table `[vocabulary, cols]`.
     pub fn embed(&mut self, table: Param, cols: usize, tokens: Arc<[u32]>) -> Var {
-        let out = self.var(tokens.len(), cols);
+        self.embed_of(table, cols, tokens, None)
+    }
+
+    /// Rows of a table `[entries, cols]`, each added to a row of `x`.
+    ///
+    /// # Panics
+    /// If there is not one entry a row of `x`.
+    pub fn embed_onto(&mut self, x: Var, table: Param, entries: Arc<[u32]>) -> Var {
+        let (rows, cols) = self.shape(x);
+        assert_eq!(rows, entries.len(), "one entry a row");
+        self.read_by(x);
+        self.embed_of(table, cols, entries, Some(x))
+    }
+
+    fn embed_of(
+        &mut self,
+        table: Param,
+        cols: usize,
+        rows: Arc<[u32]>,
+        residual: Option<Var>,
+    ) -> Var {
+        let out = self.var(rows.len(), cols);
         self.ops.push(Op::Embed {
             table,
-            rows: tokens,
+            rows,
+            residual,
             out,
         });
         out
@@ -348,6 +383,26 @@ impl<B: Backend> Tape<B> {
         out
     }
 
+    /// Layer norm of each row.
+    pub fn layer_norm(&mut self, x: Var, weight: Param, bias: Param, eps: f32) -> Var {
+        self.read_by(x);
+        let (rows, cols) = self.shape(x);
+        assert!(
+            weight.range.len() == cols && bias.range.len() == cols,
+            "one weight and one bias a column"
+        );
+        let (out, moments) = (self.var(rows, cols), self.var(rows, 2));
+        self.ops.push(Op::LayerNorm {
+            x,
+            weight,
+            bias,
+            eps,
+            out,
+            moments,
+        });
+        out
+    }
+
     /// RMSNorm of each query and key head of the packed rows `[queries | keys | values]`: the weight
     /// of queries stands before that of keys. Nothing else may read `x`.
     pub fn head_norm(&mut self, x: Var, weight: Param, shape: HeadNormShape) -> Var {
@@ -417,6 +472,15 @@ impl<B: Backend> Tape<B> {
         self.read_alone(x);
         let out = self.var(rows, cols / 2);
         self.ops.push(Op::SwiGlu { x, out });
+        out
+    }
+
+    /// GELU of each element, see [`Backend::gelu`]. Nothing else may read `x`.
+    pub fn gelu(&mut self, x: Var) -> Var {
+        let (rows, cols) = self.shape(x);
+        self.read_alone(x);
+        let out = self.var(rows, cols);
+        self.ops.push(Op::Gelu { x, out });
         out
     }
 
@@ -501,7 +565,7 @@ impl<B: Backend> Op<B> {
     /// Activations read by the forward pass; the ones that may carry a gradient back.
     fn inputs(&self) -> Vec<Var> {
         match self {
-            Self::Embed { .. } => vec![],
+            Self::Embed { residual, .. } => residual.iter().copied().collect(),
             Self::Combine {
                 x,
                 weights,
@@ -515,7 +579,9 @@ impl<B: Backend> Op<B> {
             | Self::RmsNorm { x, .. }
             | Self::HeadNorm { x, .. }
             | Self::Rope { x, .. }
+            | Self::LayerNorm { x, .. }
             | Self::SwiGlu { x, .. }
+            | Self::Gelu { x, .. }
             | Self::Vocab { x, .. } => vec![*x],
             Self::Attention { qkv, .. } => vec![*qkv],
             Self::Custom { inputs, .. } => inputs.clone(),
@@ -534,7 +600,9 @@ impl<B: Backend> Op<B> {
             | Self::RmsNorm { out, .. }
             | Self::HeadNorm { out, .. }
             | Self::Attention { out, .. }
+            | Self::LayerNorm { out, .. }
             | Self::SwiGlu { out, .. }
+            | Self::Gelu { out, .. }
             | Self::Custom { out, .. } => vec![*out],
             Self::Vocab { out, .. } => vec![out.logprob, out.entropy],
             Self::Rope { .. } => vec![],
@@ -545,6 +613,7 @@ impl<B: Backend> Op<B> {
     fn saved(&self) -> Option<Var> {
         match self {
             Self::RmsNorm { inv_rms, .. } | Self::HeadNorm { inv_rms, .. } => Some(*inv_rms),
+            Self::LayerNorm { moments, .. } => Some(*moments),
             Self::Attention { lse, .. } | Self::Vocab { lse, .. } => Some(*lse),
             _ => None,
         }
@@ -554,7 +623,11 @@ impl<B: Backend> Op<B> {
     fn backward_reads(&self) -> Vec<Var> {
         match self {
             Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } => vec![],
-            Self::Linear { x, .. } | Self::Experts { x, .. } | Self::SwiGlu { x, .. } => vec![*x],
+            Self::Linear { x, .. }
+            | Self::Experts { x, .. }
+            | Self::SwiGlu { x, .. }
+            | Self::Gelu { x, .. } => vec![*x],
+            Self::LayerNorm { x, moments, .. } => vec![*x, *moments],
             Self::Route { out, .. } => vec![*out],
             Self::Combine { x, weights, .. } => vec![*x, *weights],
             Self::RmsNorm { x, inv_rms, .. } | Self::HeadNorm { x, inv_rms, .. } => {
@@ -577,6 +650,7 @@ impl<B: Backend> Op<B> {
             | Self::RmsNorm { weight: p, .. }
             | Self::HeadNorm { weight: p, .. }
             | Self::Vocab { head: p, .. } => (Some(p.set), None),
+            Self::LayerNorm { weight, bias, .. } => (Some(weight.set), Some(bias.set)),
             Self::Experts { weights, .. } => (weights.first().map(|w| w.set), None),
             Self::Linear { weight, extras, .. } => {
                 (Some(weight.set), extras.bias.as_ref().map(|b| b.set))

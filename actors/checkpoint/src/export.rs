@@ -1,5 +1,6 @@
 //! A role's model as a folder that Hugging Face's libraries load.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use odeon_algorithms::parallel::Region;
+use odeon_algorithms::weights::{FileTensor, file_tensors};
 use safetensors::Dtype;
 
 use crate::assemble::{AssembleError, Stored};
@@ -173,7 +175,7 @@ pub async fn export(
         }
         None => named_dtype(folder)?,
     };
-    let files = assigned(model, options, dtype)?;
+    let files = assigned(model, &model_type(folder)?, options, dtype)?;
     let mut index = BTreeMap::new();
     for (number, tensors) in files.iter().enumerate() {
         let name = if files.len() == 1 {
@@ -185,13 +187,13 @@ pub async fn export(
         index.extend(
             tensors
                 .iter()
-                .map(|(tensor, ..)| ((*tensor).clone(), name.clone())),
+                .map(|(tensor, ..)| (tensor.name.clone(), name.clone())),
         );
     }
     let sizes = files
         .iter()
         .flatten()
-        .map(|(_, tensor, dtype)| bytes_as(tensor, *dtype));
+        .map(|(tensor, _, dtype)| bytes_as(tensor, *dtype));
     let total: usize = sizes.sum();
     if files.len() > 1 {
         let text = serde_json::json!({
@@ -284,33 +286,47 @@ async fn beside(stored: &Stored<'_>, folder: &Path, files: &[PathBuf]) -> Result
     Ok(())
 }
 
-type Assigned<'a> = (&'a String, &'a Tensor, Dtype);
+/// The `model_type` that `config.json` names.
+fn model_type(folder: &Path) -> Result<String, ExportError> {
+    let path = folder.join("config.json");
+    let text = fs::read(&path).map_err(at(&path))?;
+    let config: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    Ok(config["model_type"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A tensor of the folder, those of the checkpoint that it is made of, and the type in which it is stored.
+type Assigned<'a> = (FileTensor, Vec<&'a Tensor>, Dtype);
 
 /// Which tensors are in which file.
 fn assigned<'a>(
     model: &'a BTreeMap<String, Tensor>,
+    model_type: &str,
     options: &Export,
     dtype: Option<Dtype>,
 ) -> Result<Vec<Vec<Assigned<'a>>>, ExportError> {
     let mut files: Vec<Vec<Assigned<'_>>> = vec![vec![]];
     let mut filled = 0;
-    for (name, tensor) in model {
-        let dtype = becomes(name, tensor.dtype, dtype)?;
-        let bytes = bytes_as(tensor, dtype);
+    let shapes = model.iter();
+    let shapes = shapes.map(|(name, tensor)| (name.clone(), tensor.shape.clone()));
+    for tensor in file_tensors(model_type, shapes) {
+        let parts = tensor.parts.iter().map(|(name, _)| &model[name]);
+        let parts: Vec<&Tensor> = parts.collect();
+        let dtype = becomes(&tensor.name, parts[0].dtype, dtype)?;
+        let bytes = bytes_as(&tensor, dtype);
         if filled > 0 && filled + bytes > options.file_bytes {
             files.push(vec![]);
             filled = 0;
         }
         filled += bytes;
         if let Some(file) = files.last_mut() {
-            file.push((name, tensor, dtype));
+            file.push((tensor, parts, dtype));
         }
     }
     for file in &mut files {
         // Wider elements first, so that each is aligned.
-        file.sort_by_key(|(_, tensor, dtype)| {
+        file.sort_by_key(|(_, parts, dtype)| {
             let bytes = element_bytes(*dtype).unwrap_or_default();
-            (std::cmp::Reverse(bytes), tensor.dtype)
+            (std::cmp::Reverse(bytes), parts[0].dtype)
         });
     }
     Ok(files)
@@ -322,27 +338,28 @@ async fn write_file(
     tensors: &[Assigned<'_>],
     options: &Export,
 ) -> Result<(), ExportError> {
-    let entries = tensors.iter().map(|(name, tensor, dtype)| {
+    let entries = tensors.iter().map(|(tensor, _, dtype)| {
         let bytes = bytes_as(tensor, *dtype);
-        ((*name).clone(), *dtype, tensor.shape.clone(), bytes)
+        (tensor.name.clone(), *dtype, tensor.shape(), bytes)
     });
     let file = File::create(path).map_err(at(path))?;
     let mut file = BufWriter::new(file);
     file.write_all(&header(entries)).map_err(at(path))?;
-    for (name, tensor, dtype) in tensors {
-        let name = TensorName {
-            role: options.role.clone(),
-            state: MODEL.into(),
-            tensor: (*name).clone(),
-        };
-        let bytes = stored
-            .region(&name, tensor, &Region::whole(&tensor.shape))
-            .await?;
-        let bytes = if *dtype == tensor.dtype {
-            bytes
-        } else {
-            converted(&bytes, tensor.dtype, *dtype)
-        };
+    for (tensor, parts, dtype) in tensors {
+        let mut own = Vec::with_capacity(parts.len());
+        for ((name, shape), part) in tensor.parts.iter().zip(parts) {
+            let name = TensorName {
+                role: options.role.clone(),
+                state: MODEL.into(),
+                tensor: name.clone(),
+            };
+            let bytes = stored.region(&name, part, &Region::whole(shape)).await?;
+            own.push(Cow::Owned(match *dtype == part.dtype {
+                true => bytes,
+                false => converted(&bytes, part.dtype, *dtype),
+            }));
+        }
+        let bytes = tensor.joined(own, element_bytes(*dtype).unwrap_or_default());
         file.write_all(&bytes).map_err(at(path))?;
     }
     file.flush().map_err(at(path))
@@ -362,8 +379,8 @@ fn becomes(name: &str, found: Dtype, wanted: Option<Dtype>) -> Result<Dtype, Exp
     }
 }
 
-fn bytes_as(tensor: &Tensor, dtype: Dtype) -> usize {
-    tensor.shape.iter().product::<usize>() * element_bytes(dtype).unwrap_or_default()
+fn bytes_as(tensor: &FileTensor, dtype: Dtype) -> usize {
+    tensor.shape().iter().product::<usize>() * element_bytes(dtype).unwrap_or_default()
 }
 
 /// Numbers, rounded to nearest.

@@ -379,18 +379,13 @@ fn check_rollout(recipe: &Recipe) -> Result<(), Blame> {
 
 fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {
     let model = &recipe.model;
-    let (hidden, heads) = (model.hidden, model.heads);
-    if !hidden.is_multiple_of(heads) || !(hidden / heads).is_multiple_of(2) {
-        let what =
-            format!("{heads} heads do not divide hidden = {hidden} into heads of an even size");
-        return blame("model", ["heads", "hidden"], what);
-    }
-    if !heads.is_multiple_of(model.kv_heads) {
-        let what = format!("kv_heads = {} must divide heads = {heads}", model.kv_heads);
-        return blame("model", ["kv_heads", "heads"], what);
-    }
-    if let Err(error) = model.block.check() {
-        return blame("model", ["block"], error.to_string());
+    if let Err((fields, what)) = model.check() {
+        let table = "model";
+        return Err(Blame {
+            table,
+            fields,
+            what,
+        });
     }
     let parameters = model.parameters(recipe.tokenizer().vocabulary());
     if parameters > PARAMETERS_MAX {

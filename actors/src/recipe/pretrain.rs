@@ -306,8 +306,8 @@ impl PretrainRecipe {
                 return fault(table, field, "at least 1 is needed".to_owned());
             }
         }
-        if let Err(error) = self.model.block.check() {
-            return fault("model", "block", error.to_string());
+        if let Err((fields, what)) = self.model.check() {
+            return fault("model", fields[0], what);
         }
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
@@ -383,6 +383,11 @@ impl PretrainRecipe {
         };
         let described = ModelDescription::beside(Path::new(path), tokenizer.clone())?;
         described.trains()?;
+        let config = described.fields.model_config();
+        let room = config.check_tokens(self.model.context);
+        room.map_err(|error| {
+            Failure::error(format!("model.context = {}: {error}", self.model.context))
+        })?;
         Ok(Some(described))
     }
 
@@ -398,17 +403,9 @@ impl PretrainRecipe {
         let source = match &model.load {
             Some(path) => ModelSource::Load(PathBuf::from(path)),
             None => ModelSource::Fresh(ModelConfig {
-                // One more stands for what pictures become.
-                vocab: tokenizer.vocabulary() + usize::from(self.vision.is_some()),
-                dim: model.hidden,
-                layers: model.layers,
-                heads: model.heads,
-                kv_heads: model.kv_heads,
-                head_dim: model.hidden / model.heads,
-                ffn: model.ffn,
-                block: model.block,
                 vision: self.vision.as_ref().map(VisionSection::config),
-                ..ModelConfig::default()
+                // One more stands for what pictures become.
+                ..model.config(tokenizer.vocabulary() + usize::from(self.vision.is_some()))
             }),
         };
         let PretrainSection {

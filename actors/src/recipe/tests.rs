@@ -65,27 +65,21 @@ fn the_shipped_recipes_are_read() {
 fn parameters_are_those_of_the_model() {
     use odeon_algorithms::model::{LayerBlock, Model, ModelConfig};
     use odeon_algorithms::setting::Chosen;
-    let section = ModelSection {
-        kv_heads: 2,
-        ..ModelSection::default()
-    };
-    let config = ModelConfig {
-        vocab: 32,
-        kv_heads: 2,
-        ..ModelConfig::default()
-    };
     for word in LayerBlock::WORDS {
         let block = LayerBlock::named(word).unwrap();
-        let (section, config) = (
-            ModelSection {
-                block,
-                ..section.clone()
-            },
-            ModelConfig {
-                block,
-                ..config.clone()
-            },
-        );
+        let kv_heads = if *word == "gelu" { 4 } else { 2 };
+        let section = ModelSection {
+            block,
+            kv_heads,
+            ..ModelSection::default()
+        };
+        let sizes = ModelConfig {
+            vocab: 32,
+            kv_heads,
+            ..ModelConfig::default()
+        };
+        let config = sizes.of_block(block, section.context);
+        assert_eq!(section.config(32), config);
         let model = Model::zeros(odeon_gpu::Cpu::new(1), config).unwrap();
         assert_eq!(section.parameters(32), model.flat().len() as u64, "{word}");
     }
@@ -818,9 +812,13 @@ fn a_block_of_experts_is_chosen_and_a_wrong_one_is_named() {
         ),
         (
             "\"dense\"",
-            "unknown variant `dense`, expected `mlp` or `moe`",
+            "unknown variant `dense`, expected one of `mlp`, `moe`, `gelu`",
         ),
         ("{ moe = { top = 2 } }", "unknown field `top`"),
+        (
+            "\"gelu\"",
+            "kv_heads = 2 must be heads = 4 with the block \"gelu\", as in GPT-2",
+        ),
     ] {
         let error = of(block).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

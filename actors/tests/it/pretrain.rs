@@ -18,10 +18,10 @@ use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
-use odeon_algorithms::model::{LayerBlock, Moe};
+use odeon_algorithms::model::{Gelu, LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::Optimizer;
-use odeon_algorithms::weights::load_directory;
+use odeon_algorithms::weights::{Family, load_directory};
 use odeon_checkpoint::commit::find;
 use odeon_checkpoint::export::{Export, export};
 use odeon_checkpoint::manifest::MANIFEST;
@@ -463,6 +463,48 @@ async fn experts_are_trained_by_ranks_and_exported_under_the_names_of_mixtral() 
         version: STEPS,
     };
     assert_eq!(saved_progress(&checkpoints).unwrap(), Some(progress));
+}
+
+/// The same with what GPT-2 has: its matrices are joined and transposed on the way to the folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gpt2_is_trained_by_ranks_and_exported_as_its_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(folder.path());
+    let ModelSource::Fresh(config) = &mut plan.source else {
+        panic!("the recipe makes a new model");
+    };
+    let own = ModelConfig {
+        kv_heads: config.heads,
+        ..config.clone()
+    };
+    *config = own.of_block(LayerBlock::Gelu(Gelu::default()), plan.context);
+    let (dim, context) = (config.dim, plan.context);
+    let told = told(&plan, |_, _, _, _| {}).await;
+    let losses: Vec<f64> = told.steps().values().map(|step| step.loss).collect();
+    assert!(losses[losses.len() - 1] < losses[0], "{losses:?}");
+
+    let checkpoints = folder.path().join("checkpoint");
+    let storage = Storage::create(checkpoints.to_str().unwrap()).unwrap();
+    let target = folder.path().join("folder");
+    export(&storage, Which::Latest, &target, &Export::default())
+        .await
+        .unwrap();
+    let bytes = fs::read(target.join("model.safetensors")).unwrap();
+    let (length, rest) = bytes.split_first_chunk().unwrap();
+    let header = &rest[..u64::from_le_bytes(*length) as usize];
+    let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    let shape = |name: &str| header[name]["shape"].to_string();
+    let joined = format!("[{dim},{}]", 3 * dim);
+    assert_eq!(shape("transformer.h.0.attn.c_attn.weight"), joined);
+    assert_eq!(
+        shape("transformer.wpe.weight"),
+        format!("[{context},{dim}]")
+    );
+    let model = load_directory(&target).unwrap();
+    assert_eq!(model.fields.family, Family::Gpt2);
+    // The same model is read out of the checkpoint where it lies.
+    let newest = latest_model(&checkpoints).unwrap().unwrap();
+    assert_eq!(read_model(&newest).unwrap(), model);
 }
 
 /// Takes the optimiser's name out of the newest checkpoint's manifest.

@@ -27,7 +27,8 @@ pub(super) struct Lane<B: Backend> {
 struct Memory<B: Backend> {
     x: B::Buffer,
     normed: B::Buffer,
-    inv_rms: B::Buffer,
+    /// What norms keep of a row: nothing reads it.
+    moments: B::Buffer,
     qkv: B::Buffer,
     /// The same with normed heads, and their norms, where the model has any.
     head_normed: B::Buffer,
@@ -83,7 +84,7 @@ impl<B: Backend> Lane<B> {
         let memory = Memory {
             x: alloc(config.dim),
             normed: alloc(config.dim),
-            inv_rms: alloc(1),
+            moments: alloc(2),
             qkv: alloc(attention.qkv_cols()),
             head_normed: alloc(head_norm.map_or(0, |_| attention.qkv_cols())),
             head_inv_rms: alloc(head_norm.map_or(0, HeadNormShape::heads)),
@@ -138,7 +139,7 @@ impl<B: Backend> Lane<B> {
     fn forward(&mut self, backend: &B, weights: &PackedModel<B>) {
         let config = weights.config();
         let (attention, rope) = (config.attention(), config.rope_shape());
-        let (dim, eps) = (config.dim, config.norm_eps);
+        let dim = config.dim;
         let rows = self.rows.tokens.len();
         let (n_x, n_qkv) = (rows * dim, rows * attention.qkv_cols());
         let n_out = rows * attention.out_cols();
@@ -154,15 +155,22 @@ impl<B: Backend> Lane<B> {
         let m = &mut self.memory;
         let embed = weights.param(&weights.places().embed);
         backend.gather(dim, tokens, embed, B::view_mut(&mut m.x, 0..n_x));
+        if let Some(table) = &weights.places().positions {
+            let rows = B::view_mut(&mut m.normed, 0..n_x);
+            backend.gather(dim, positions, weights.param(table), rows);
+            let rows = B::view(&m.normed, 0..n_x);
+            backend.axpy(1.0, rows, B::view_mut(&mut m.x, 0..n_x));
+        }
         let layers = weights.layers().zip(&mut self.caches);
         for (number, ((place, layer), cache)) in layers.enumerate() {
             let whole = 0..B::len(cache);
-            backend.rms_norm(
-                eps,
-                B::view(&m.x, 0..n_x),
-                weights.param(&place.attention_norm),
-                B::view_mut(&mut m.normed, 0..n_x),
-                B::view_mut(&mut m.inv_rms, 0..rows),
+            let (x, dst) = (B::view(&m.x, 0..n_x), B::view_mut(&mut m.normed, 0..n_x));
+            weights.norm(
+                backend,
+                &place.attention_norm,
+                x,
+                dst,
+                (&mut m.moments, rows),
             );
             let qkv = B::view_mut(&mut m.qkv, 0..n_qkv);
             backend.packed_linear(B::view(&m.normed, 0..n_x), &layer.qkv, qkv, Store::Set);
@@ -172,7 +180,9 @@ impl<B: Backend> Lane<B> {
             if let (Some(weight), Some(shape)) = (&place.head_norms, config.head_norm()) {
                 m.norm_heads(backend, shape, weights.param(weight), rows);
             }
-            backend.rope(&rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
+            if let Some(rope) = &rope {
+                backend.rope(rope, positions, B::view_mut(&mut m.qkv, 0..n_qkv));
+            }
             let qkv = B::view(&m.qkv, 0..n_qkv);
             if !copies.is_empty() {
                 backend.cache_copy(block, copies, B::view_mut(cache, whole.clone()));
@@ -194,13 +204,8 @@ impl<B: Backend> Lane<B> {
             if let Some(bias) = &place.out_bias {
                 backend.add_bias(weights.param(bias), B::view_mut(&mut m.x, 0..n_x));
             }
-            backend.rms_norm(
-                eps,
-                B::view(&m.x, 0..n_x),
-                weights.param(&place.ffn_norm),
-                B::view_mut(&mut m.normed, 0..n_x),
-                B::view_mut(&mut m.inv_rms, 0..rows),
-            );
+            let (x, dst) = (B::view(&m.x, 0..n_x), B::view_mut(&mut m.normed, 0..n_x));
+            weights.norm(backend, &place.ffn_norm, x, dst, (&mut m.moments, rows));
             let memory = StepMemory {
                 rows,
                 h: B::view(&m.normed, 0..n_x),
@@ -222,12 +227,13 @@ impl<B: Backend> Lane<B> {
         let m = &mut self.memory;
         let selected = B::view_mut(&mut m.normed, 0..n_x);
         backend.gather(dim, &self.rows.last, B::view(&m.x, 0..rows * dim), selected);
-        backend.rms_norm(
-            config.norm_eps,
-            B::view(&m.normed, 0..n_x),
-            weights.param(&weights.places().norm),
-            B::view_mut(&mut m.x, 0..n_x),
-            B::view_mut(&mut m.inv_rms, 0..count),
+        let (x, dst) = (B::view(&m.normed, 0..n_x), B::view_mut(&mut m.x, 0..n_x));
+        weights.norm(
+            backend,
+            &weights.places().norm,
+            x,
+            dst,
+            (&mut m.moments, count),
         );
         let logits = B::view_mut(&mut m.logits, 0..n_logits);
         backend.packed_linear(B::view(&m.x, 0..n_x), &weights.head, logits, Store::Set);

@@ -2,6 +2,7 @@
 
 mod cache;
 mod experts;
+mod gpt2;
 mod one_forward;
 
 use super::*;

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use odeon_gpu::{Backend, Layout};
 
-use crate::model::{LayerPlaces, Model, ModelConfig, Places, TensorError, check_length};
+use crate::model::{
+    LayerPlaces, Model, ModelConfig, NormPlaces, Places, TensorError, check_length,
+};
 use crate::weights::StoredType;
 
 /// Weights ready to sample from.
@@ -122,6 +124,27 @@ impl<B: Backend> PackedModel<B> {
     /// Places and packed products of the layers.
     pub(super) fn layers(&self) -> impl Iterator<Item = (&LayerPlaces, &PackedLayer<B>)> {
         self.places.layers.iter().zip(&self.layers)
+    }
+
+    /// Norms rows. What it keeps of each row for a backward pass goes to `moments`, which has room for
+    /// two numbers a row.
+    pub(super) fn norm(
+        &self,
+        backend: &B,
+        place: &NormPlaces,
+        x: B::View<'_>,
+        y: B::ViewMut<'_>,
+        moments: (&mut B::Buffer, usize),
+    ) {
+        let (eps, weight) = (self.config.norm_eps, self.param(&place.weight));
+        let (moments, rows) = moments;
+        match &place.bias {
+            None => backend.rms_norm(eps, x, weight, y, B::view_mut(moments, 0..rows)),
+            Some(bias) => {
+                let moments = B::view_mut(moments, 0..2 * rows);
+                backend.layer_norm(eps, x, weight, self.param(bias), y, moments);
+            }
+        }
     }
 
     pub(super) fn params(&self, places: &[Range<usize>]) -> Vec<B::View<'_>> {

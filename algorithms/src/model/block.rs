@@ -5,6 +5,7 @@
 //! Attention, norms, adapters, trainers, generators, optimisers, model files and the cut over ranks
 //! stay as they are. The list at the end of this file is the only one that knows all.
 
+mod gelu;
 mod mlp;
 mod moe;
 
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use crate::setting::{Chosen, SettingError};
 
+pub use gelu::Gelu;
 pub use mlp::Mlp;
 pub use moe::Moe;
 
@@ -280,6 +282,8 @@ blocks! {
     Mlp "mlp";
     /// A mixture of experts, of which each token passes some.
     Moe "moe";
+    /// Two products with GELU between them, as GPT-2 has.
+    Gelu "gelu";
 }
 
 #[cfg(test)]

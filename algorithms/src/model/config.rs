@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use odeon_gpu::{AttentionShape, Backend, HeadNormShape, RopeShape, RopeStyle};
 
-use super::block::{LayerBlock, Widths};
+use super::block::{Gelu, LayerBlock, Widths};
 use super::rope::{Rope, RopeScaling};
 use super::vision::VisionConfig;
 use crate::setting::{Chosen, SettingError};
 
-/// Architecture of a decoder-only transformer: RMSNorm, rotary positions, grouped-query attention,
-/// and a [`LayerBlock`].
+/// Architecture of a decoder-only transformer: norms, rotary or learned positions, grouped-query
+/// attention, and a [`LayerBlock`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
@@ -41,7 +41,11 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// The layers that see the last tokens alone, where there are some.
     pub window: Option<AttentionWindow>,
-    /// Added to the mean square in RMSNorm.
+    /// Rows of a table of positions that is added to the embedding (GPT-2). Nothing is turned then.
+    pub learned_positions: Option<usize>,
+    /// True when norms subtract the mean and have a bias (GPT-2); else they are RMSNorms.
+    pub layer_norms: bool,
+    /// Added to the mean square or the variance in norms.
     pub norm_eps: f32,
     /// True when the output head is the embedding table.
     pub tied_head: bool,
@@ -84,6 +88,8 @@ impl Default for ModelConfig {
             rope: Rope::HalfSplit,
             rope_scaling: RopeScaling::None,
             window: None,
+            learned_positions: None,
+            layer_norms: false,
             norm_eps: 1e-5,
             tied_head: true,
             qkv_bias: false,
@@ -131,6 +137,14 @@ pub enum ConfigError {
     /// The back-end's attention has no windows.
     #[error("model: layers with a window of {0} tokens are computed on the processor alone")]
     AttentionWindow(NonZeroU32),
+    /// A sequence has more tokens than the table of positions has rows.
+    #[error("model: {tokens} tokens are more than its {rows} learned positions")]
+    Positions {
+        /// Tokens of the sequence.
+        tokens: usize,
+        /// Rows of the table.
+        rows: usize,
+    },
     /// The scaling of positions means nothing.
     #[error("model: {0}")]
     Scaling(String),
@@ -163,11 +177,36 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) {
             return Err(ConfigError::OddHead(self.head_dim));
         }
+        if self.learned_positions == Some(0) {
+            return Err(ConfigError::Zero("learned_positions"));
+        }
         self.block.check()?;
         let scaling = self.rope_scaling.check(self.head_dim);
         scaling.map_err(ConfigError::Scaling)?;
         let biased = self.qkv_bias || self.out_bias || self.mlp_bias;
-        let beside = if self.block != LayerBlock::default() && (biased || self.head_norms) {
+        let gelu = matches!(self.block, LayerBlock::Gelu(_));
+        let beside = if gelu || self.layer_norms || self.learned_positions.is_some() {
+            let own = Self {
+                dim: self.heads * self.head_dim,
+                kv_heads: self.heads,
+                rope_scaling: RopeScaling::None,
+                window: None,
+                vision: None,
+                head_norms: false,
+                ..self.clone().of_block(LayerBlock::Gelu(Gelu::default()), 1)
+            };
+            let positions = self.learned_positions;
+            let whole = positions.is_some()
+                && own
+                    == Self {
+                        learned_positions: own.learned_positions,
+                        ..self.clone()
+                    };
+            (!whole).then_some(
+                "layer norms, learned positions or GELU and is not GPT-2, which has all of these, \
+                 biases, a key head for each query head, and no encoder of pictures",
+            )
+        } else if self.block != LayerBlock::default() && (biased || self.head_norms) {
             Some("biases or norms of heads beside another block than \"mlp\"")
         } else if self.out_bias && !self.qkv_bias {
             Some("a bias behind attention and none before it")
@@ -191,6 +230,33 @@ impl ModelConfig {
             return Err(ConfigError::Beside(beside));
         }
         self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
+    }
+
+    /// The same with another feed-forward part, and what the models that have that one have beside it:
+    /// GELU has layer norms, a table of so many `positions`, and biases everywhere.
+    #[must_use]
+    pub fn of_block(self, block: LayerBlock, positions: usize) -> Self {
+        let gpt2 = matches!(block, LayerBlock::Gelu(_));
+        Self {
+            block,
+            learned_positions: gpt2.then_some(positions),
+            layer_norms: gpt2,
+            qkv_bias: gpt2 || self.qkv_bias,
+            out_bias: gpt2 || self.out_bias,
+            mlp_bias: gpt2 || self.mlp_bias,
+            ..self
+        }
+    }
+
+    /// Checks that sequences of so many tokens have positions.
+    ///
+    /// # Errors
+    /// [`ConfigError::Positions`] where positions are learned, and fewer.
+    pub fn check_tokens(&self, tokens: usize) -> Result<(), ConfigError> {
+        match self.learned_positions {
+            Some(rows) if tokens > rows => Err(ConfigError::Positions { tokens, rows }),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a back-end has all that the model computes.
@@ -242,12 +308,15 @@ impl ModelConfig {
         })
     }
 
-    /// Rotary embedding of the queries and keys of a packed row.
-    pub(crate) fn rope_shape(&self) -> RopeShape {
+    /// Rotary embedding of the queries and keys of a packed row, unless positions are learned.
+    pub(crate) fn rope_shape(&self) -> Option<RopeShape> {
+        if self.learned_positions.is_some() {
+            return None;
+        }
         let (frequencies, magnitude) = self
             .rope_scaling
             .frequencies(self.rope_theta, self.head_dim);
-        RopeShape {
+        Some(RopeShape {
             heads: self.heads + self.kv_heads,
             head_dim: self.head_dim,
             row_stride: self.attention().qkv_cols(),
@@ -257,6 +326,6 @@ impl ModelConfig {
                 Rope::HalfSplit => RopeStyle::HalfSplit,
                 Rope::Interleaved => RopeStyle::Interleaved,
             },
-        }
+        })
     }
 }

@@ -17,8 +17,10 @@ use super::{Batch, ModelConfig};
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) embed: Range<usize>,
+    /// The table of positions, where they are learned.
+    pub(crate) positions: Option<Range<usize>>,
     pub(crate) layers: Vec<LayerPlaces>,
-    pub(crate) norm: Range<usize>,
+    pub(crate) norm: NormPlaces,
     /// The embedding table again if the head is tied.
     pub(crate) head: Range<usize>,
     /// Weight and bias.
@@ -26,10 +28,46 @@ pub(crate) struct Places {
     pub(crate) vision: Option<VisionPlaces>,
 }
 
+/// Ranges of a norm.
+#[derive(Clone, Debug)]
+pub(crate) struct NormPlaces {
+    pub(crate) weight: Range<usize>,
+    /// That of a layer norm; an RMSNorm has none.
+    pub(crate) bias: Option<Range<usize>>,
+}
+
+impl NormPlaces {
+    /// Lays a norm out; `push` takes a name and a shape.
+    fn push(
+        name: &str,
+        config: &ModelConfig,
+        mut push: impl FnMut(&str, &[usize]) -> Range<usize>,
+    ) -> Self {
+        let weight = push(&format!("{name}.weight"), &[config.dim]);
+        let layer_norm = config.layer_norms;
+        let bias = layer_norm.then(|| push(&format!("{name}.bias"), &[config.dim]));
+        Self { weight, bias }
+    }
+
+    /// Records the norm of rows.
+    fn record<B: Backend>(&self, tape: &mut Tape<B>, x: Var, eps: f32) -> Var {
+        let weight = Param::new(BASE, self.weight.clone());
+        match &self.bias {
+            None => tape.rms_norm(x, weight, eps),
+            Some(bias) => tape.layer_norm(x, weight, Param::new(BASE, bias.clone()), eps),
+        }
+    }
+
+    /// One past the last of its elements.
+    fn end(&self) -> usize {
+        self.bias.as_ref().unwrap_or(&self.weight).end
+    }
+}
+
 /// Ranges of one block.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerPlaces {
-    pub(crate) attention_norm: Range<usize>,
+    pub(crate) attention_norm: NormPlaces,
     /// Queries, keys and values.
     pub(crate) qkv: Range<usize>,
     pub(crate) qkv_bias: Option<Range<usize>>,
@@ -37,7 +75,7 @@ pub(crate) struct LayerPlaces {
     pub(crate) head_norms: Option<Range<usize>>,
     pub(crate) out: Range<usize>,
     pub(crate) out_bias: Option<Range<usize>>,
-    pub(crate) ffn_norm: Range<usize>,
+    pub(crate) ffn_norm: NormPlaces,
     /// The matrices of the feed-forward part, in its order.
     pub(crate) block: Vec<Range<usize>>,
     /// The biases behind them, where there are some.
@@ -73,11 +111,13 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
     let block = config.block.tensors(config.widths());
     let mut layout = Layout::new();
     let embed = layout.push("model.embed_tokens.weight", &[vocab, dim]);
+    let positions = config.learned_positions;
+    let positions = positions.map(|rows| layout.push("model.embed_positions.weight", &[rows, dim]));
     let mut layers = Vec::with_capacity(config.layers);
     for i in 0..config.layers {
         let mut push =
             |name: &str, shape: &[usize]| layout.push(format!("model.layers.{i}.{name}"), shape);
-        let attention_norm = push("input_layernorm.weight", &[dim]);
+        let attention_norm = NormPlaces::push("input_layernorm", config, &mut push);
         let start = push("self_attn.q_proj.weight", &[q, dim]).start;
         push("self_attn.k_proj.weight", &[kv, dim]);
         let qkv = start..push("self_attn.v_proj.weight", &[kv, dim]).end;
@@ -94,7 +134,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         let out_bias = config
             .out_bias
             .then(|| push("self_attn.o_proj.bias", &[dim]));
-        let ffn_norm = push("post_attention_layernorm.weight", &[dim]);
+        let ffn_norm = NormPlaces::push("post_attention_layernorm", config, &mut push);
         for (name, shape, _) in &block {
             push(name, shape);
         }
@@ -106,12 +146,12 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             head_norms,
             out,
             out_bias,
-            block: config.block.places(config.widths(), ffn_norm.end),
+            block: config.block.places(config.widths(), ffn_norm.end()),
             block_biases,
             ffn_norm,
         });
     }
-    let norm = layout.push("model.norm.weight", &[dim]);
+    let norm = NormPlaces::push("model.norm", config, |name, shape| layout.push(name, shape));
     let head = if config.tied_head {
         embed.clone()
     } else {
@@ -129,6 +169,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         layout,
         Places {
             embed,
+            positions,
             layers,
             norm,
             head,
@@ -243,11 +284,15 @@ pub(super) fn record<B: Backend>(
         adapted(tape, adapters, layer, which, [x, y])
     };
     let x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
+    let x = match &places.positions {
+        None => x,
+        Some(table) => tape.embed_onto(x, base(table), batch.positions().clone()),
+    };
     let mut x = with_pictures(tape, config, places, batch, seen, x);
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
     for (i, layer) in places.layers.iter().enumerate() {
-        let h = tape.rms_norm(x, base(&layer.attention_norm), config.norm_eps);
+        let h = layer.attention_norm.record(tape, x, config.norm_eps);
         let extras = LinearExtras {
             bias: layer.qkv_bias.as_ref().map(base),
             ..Default::default()
@@ -256,7 +301,9 @@ pub(super) fn record<B: Backend>(
         if let (Some(weight), Some(shape)) = (&layer.head_norms, config.head_norm()) {
             qkv = tape.head_norm(qkv, base(weight), shape);
         }
-        tape.rope(qkv, rope.clone(), batch.positions().clone());
+        if let Some(rope) = &rope {
+            tape.rope(qkv, rope.clone(), batch.positions().clone());
+        }
         let a = tape.attention(qkv, config.attention_of(i), batch.spans().clone());
         let extras = LinearExtras {
             residual: Some(x),
@@ -264,7 +311,7 @@ pub(super) fn record<B: Backend>(
             ..Default::default()
         };
         x = linear(tape, i, OUT, a, &layer.out, dim, extras);
-        let h = tape.rms_norm(x, base(&layer.ffn_norm), config.norm_eps);
+        let h = layer.ffn_norm.record(tape, x, config.norm_eps);
         let products = LayerProducts {
             layer: i,
             matrices: &matrices,
@@ -279,7 +326,7 @@ pub(super) fn record<B: Backend>(
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
-    let h = tape.rms_norm(x, base(&places.norm), config.norm_eps);
+    let h = places.norm.record(tape, x, config.norm_eps);
     let vocab = wanted.logprobs.then(|| {
         tape.vocab(
             h,

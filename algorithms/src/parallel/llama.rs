@@ -199,7 +199,7 @@ impl ModelSpec {
         let tensors = tensors.into_iter().map(|(name, shape, element_bytes)| {
             let layer = layer_of(&name);
             layers = layer.map_or(layers, |layer| layers.max(layer.saturating_add(1)));
-            let ends = name.contains("embed_tokens");
+            let ends = name.contains("embed_tokens") || name.contains("embed_positions");
             TensorSpec {
                 cut: cut_of(&name)
                     .filter(|dim| *dim < shape.len())

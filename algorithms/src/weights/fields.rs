@@ -5,8 +5,9 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::gpt2;
 use crate::model::block::Widths;
-use crate::model::{AttentionWindow, LayerBlock, RopeScaling, VisionConfig};
+use crate::model::{AttentionWindow, Gelu, LayerBlock, RopeScaling, VisionConfig};
 use crate::setting::Chosen;
 use crate::tokenizer::Tokenizer;
 
@@ -23,6 +24,8 @@ pub enum Family {
     Qwen2,
     /// Qwen 3: queries and keys are normalised per head.
     Qwen3,
+    /// GPT-2: layer norms, learned positions, GELU, biases everywhere.
+    Gpt2,
 }
 
 /// The description of a decoder-only architecture, as files have it.
@@ -87,11 +90,33 @@ impl ModelFields {
         self.family == Family::Qwen3
     }
 
+    /// Rows of the table of positions, where they are learned.
+    #[must_use]
+    pub fn learned_positions(&self) -> Option<usize> {
+        (self.family == Family::Gpt2).then_some(self.context)
+    }
+
+    /// Hugging Face's `model_type` where it names tensors in its own way, else an empty text.
+    #[must_use]
+    pub fn naming(&self) -> &'static str {
+        match self.family {
+            Family::Gpt2 => "gpt2",
+            _ => "",
+        }
+    }
+
+    /// Tokens behind which it has no positions, where they end: they are learned, or stretched in a way
+    /// that has a last one.
+    #[must_use]
+    pub fn positions(&self) -> Option<usize> {
+        let learned = self.learned_positions();
+        learned.or_else(|| self.rope_scaling.longest())
+    }
+
     /// The longest sequence that it was made for, in tokens.
     #[must_use]
     pub fn longest(&self) -> usize {
-        let bound = self.rope_scaling.longest().unwrap_or(usize::MAX);
-        self.context.min(bound)
+        self.context.min(self.positions().unwrap_or(usize::MAX))
     }
 
     /// Names and shapes of all parameters, by Hugging Face's names.
@@ -104,6 +129,7 @@ impl ModelFields {
         };
         let queries = self.heads * self.head_width;
         let keys = self.kv_heads * self.head_width;
+        let layer_norms = self.family == Family::Gpt2;
         let mut layer: Vec<(String, Vec<usize>)> = [
             ("input_layernorm.weight", vec![hidden]),
             ("self_attn.q_proj.weight", vec![queries, hidden]),
@@ -121,10 +147,19 @@ impl ModelFields {
                 layer.push((name.to_owned(), vec![self.head_width]));
             }
         }
+        if layer_norms {
+            for name in ["input_layernorm.bias", "post_attention_layernorm.bias"] {
+                layer.push((name.to_owned(), vec![hidden]));
+            }
+        }
         let mut shapes = vec![(
             "model.embed_tokens.weight".into(),
             vec![self.vocabulary, hidden],
         )];
+        let positions = self.learned_positions().into_iter();
+        shapes.extend(
+            positions.map(|rows| ("model.embed_positions.weight".into(), vec![rows, hidden])),
+        );
         for index in 0..self.layers {
             for (name, shape) in &layer {
                 shapes.push((format!("model.layers.{index}.{name}"), shape.clone()));
@@ -136,17 +171,17 @@ impl ModelFields {
                 let name = format!("model.layers.{index}.self_attn.{name}_proj.bias");
                 shapes.push((name, vec![width]));
             }
-            let forward = [
-                ("gate", self.feed_forward),
-                ("up", self.feed_forward),
-                ("down", hidden),
-            ];
-            for (name, width) in forward.into_iter().filter(|_| self.mlp_bias) {
-                let name = format!("model.layers.{index}.mlp.{name}_proj.bias");
-                shapes.push((name, vec![width]));
+            let matrices = self.block.tensors(widths).into_iter();
+            for (name, shape, _) in matrices.filter(|_| self.mlp_bias) {
+                let module = name.trim_end_matches(".weight");
+                let name = format!("model.layers.{index}.{module}.bias");
+                shapes.push((name, vec![shape[0]]));
             }
         }
         shapes.push(("model.norm.weight".into(), vec![hidden]));
+        if layer_norms {
+            shapes.push(("model.norm.bias".into(), vec![hidden]));
+        }
         if !self.tied {
             shapes.push(("lm_head.weight".into(), vec![self.vocabulary, hidden]));
         }
@@ -165,6 +200,9 @@ impl ModelFields {
     pub(super) fn from_config(config: &Value) -> Result<Self, String> {
         let said = Said(config);
         let (family, block) = kind(said)?;
+        if family == Family::Gpt2 {
+            return gpt2::read(config)?.consistent();
+        }
         let of_mixture = block != LayerBlock::default();
         let (qkv_bias, out_bias) = biases(said, family, of_mixture)?;
         match said.get("hidden_act") {
@@ -230,12 +268,32 @@ impl ModelFields {
         if let Some(config) = self.kept(stored_type) {
             return config;
         }
-        let dense = match self.family {
-            Family::Llama => ("llama", "LlamaForCausalLM"),
-            Family::Mistral => ("mistral", "MistralForCausalLM"),
-            Family::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-            Family::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+        let mut config = match self.family {
+            Family::Llama => self.rotary("llama", "LlamaForCausalLM"),
+            Family::Mistral => self.rotary("mistral", "MistralForCausalLM"),
+            Family::Qwen2 => self.rotary("qwen2", "Qwen2ForCausalLM"),
+            Family::Qwen3 => self.rotary("qwen3", "Qwen3ForCausalLM"),
+            Family::Gpt2 => gpt2::write(self),
         };
+        config["value_head"] = json!(self.value_head);
+        config["torch_dtype"] = json!(stored_type.unwrap_or("float32"));
+        if let Some(vision) = &self.vision {
+            config["vision_config"] = json!(vision);
+        }
+        if let Some(tokenizer) = tokenizer {
+            config["bos_token_id"] = json!(tokenizer.bos());
+            config["eos_token_id"] = match tokenizer.ends() {
+                [one] => json!(one),
+                several => json!(several),
+            };
+            config["pad_token_id"] = json!(tokenizer.pad());
+        }
+        config
+    }
+
+    /// The configuration of a model with rotary positions: with this type and class, unless its block
+    /// says others.
+    fn rotary(&self, model_type: &str, class: &str) -> Value {
         let mut rope = self.rope_scaling.write();
         rope.insert("rope_theta".into(), json!(self.rope_theta));
         let mut config = json!({
@@ -254,14 +312,13 @@ impl ModelFields {
             "attention_bias": self.out_bias,
             "mlp_bias": self.mlp_bias,
             "tie_word_embeddings": self.tied,
-            "value_head": self.value_head,
-            "torch_dtype": stored_type.unwrap_or("float32"),
         });
         if self.rope_scaling != RopeScaling::None {
             // Libraries before version 5 of transformers read this one.
             config["rope_scaling"] = config["rope_parameters"].clone();
         }
-        let (model_type, class) = self.block.write(&mut config).unwrap_or(dense);
+        let told = self.block.write(&mut config);
+        let (model_type, class) = told.unwrap_or((model_type, class));
         config["model_type"] = json!(model_type);
         config["architectures"] = json!([class]);
         if self.family == Family::Mistral {
@@ -273,17 +330,6 @@ impl ModelFields {
                 config["use_sliding_window"] = json!(true);
                 config["max_window_layers"] = json!(window.from_layer);
             }
-        }
-        if let Some(vision) = &self.vision {
-            config["vision_config"] = json!(vision);
-        }
-        if let Some(tokenizer) = tokenizer {
-            config["bos_token_id"] = json!(tokenizer.bos());
-            config["eos_token_id"] = match tokenizer.ends() {
-                [one] => json!(one),
-                several => json!(several),
-            };
-            config["pad_token_id"] = json!(tokenizer.pad());
         }
         config
     }
@@ -376,7 +422,7 @@ impl Defaults {
     fn of(family: Family, mixture: bool) -> Self {
         let (context, kv_heads) = match family {
             _ if mixture => (4_096 * 32, Some(8)),
-            Family::Llama => (2_048, None),
+            Family::Llama | Family::Gpt2 => (2_048, None),
             Family::Mistral => (4_096 * 32, Some(8)),
             Family::Qwen2 | Family::Qwen3 => (32_768, Some(32)),
         };
@@ -412,11 +458,12 @@ fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
         "mistral" => Family::Mistral,
         "qwen2" => Family::Qwen2,
         "qwen3" => Family::Qwen3,
+        "gpt2" => return Ok((Family::Gpt2, LayerBlock::Gelu(Gelu::default()))),
         _ => match LayerBlock::read(own, said.0) {
             Some(block) => return Ok((Family::Llama, block?)),
             None => {
                 return Err(format!(
-                    "model type `{own}` (llama, mistral, mixtral, qwen2, qwen3 are)"
+                    "model type `{own}` (gpt2, llama, mistral, mixtral, qwen2, qwen3 are)"
                 ));
             }
         },
@@ -448,7 +495,7 @@ fn window(
     let qwen = matches!(family, Family::Qwen2 | Family::Qwen3);
     let used = match family {
         _ if mixture => true,
-        Family::Llama => false,
+        Family::Llama | Family::Gpt2 => false,
         Family::Mistral => true,
         Family::Qwen2 | Family::Qwen3 => said.flag("use_sliding_window")?,
     };
@@ -493,15 +540,15 @@ const SIZE_MAX: usize = 1 << 28;
 
 /// The fields of a configuration; `null` is as one that is left out.
 #[derive(Clone, Copy)]
-struct Said<'a>(&'a Value);
+pub(super) struct Said<'a>(pub(super) &'a Value);
 
 impl<'a> Said<'a> {
-    fn get(self, key: &str) -> Option<&'a Value> {
+    pub(super) fn get(self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|it| !it.is_null())
     }
 
     /// A whole number above zero.
-    fn number(self, key: &str) -> Result<Option<usize>, String> {
+    pub(super) fn number(self, key: &str) -> Result<Option<usize>, String> {
         let read = |found: &Value| {
             let number = found.as_u64().and_then(|it| usize::try_from(it).ok());
             let number = number.filter(|number| *number > 0);
@@ -516,14 +563,18 @@ impl<'a> Said<'a> {
     }
 
     /// False where it is left out.
-    fn flag(self, key: &str) -> Result<bool, String> {
+    pub(super) fn flag(self, key: &str) -> Result<bool, String> {
+        Ok(self.flag_if(key)?.unwrap_or(false))
+    }
+
+    pub(super) fn flag_if(self, key: &str) -> Result<Option<bool>, String> {
         let read = |found: &Value| found.as_bool().ok_or_else(|| strange(key, found));
-        self.get(key).map_or(Ok(false), read)
+        self.get(key).map(read).transpose()
     }
 }
 
 /// A number above zero, where there is one.
-fn positive(key: &str, found: Option<&Value>) -> Result<Option<f64>, String> {
+pub(super) fn positive(key: &str, found: Option<&Value>) -> Result<Option<f64>, String> {
     let read = |found: &Value| {
         let number = found.as_f64().filter(|it| *it > 0.0);
         number.ok_or_else(|| strange(key, found))

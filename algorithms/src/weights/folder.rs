@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use half::{bf16, f16};
@@ -13,6 +14,7 @@ use super::{
     error::LoadError,
     fields::ModelFields,
     loaded::{LoadedModel, LoadedTensor},
+    names::{FileTensor, file_tensors},
     safetensors::{CONFIG, INDEX, WEIGHTS, map, read_json, shards, verify},
 };
 use crate::lfs;
@@ -25,7 +27,7 @@ pub struct ModelFolder {
     fields: ModelFields,
     shards: Vec<(PathBuf, Mmap)>,
     /// Where each tensor of the architecture lies.
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, PartPlace>,
     /// Elements of each type, of the tensors that are used.
     stored: BTreeMap<String, usize>,
     notes: Vec<String>,
@@ -39,6 +41,14 @@ struct Place {
     shard: usize,
     shape: Vec<usize>,
     dtype: Dtype,
+}
+
+/// Where a tensor of the architecture lies: a part of a tensor of a file.
+#[derive(Clone, Debug)]
+struct PartPlace {
+    place: Place,
+    file: Arc<FileTensor>,
+    part: usize,
 }
 
 impl ModelFolder {
@@ -80,7 +90,7 @@ impl ModelFolder {
         }
         let head = found.get(HEAD);
         if let (true, Some(head)) = (fields.tied, head) {
-            let embedding = found.get(EMBEDDING);
+            let embedding = found.get(EMBEDDING).or_else(|| found.get(GPT2_EMBEDDING));
             let same = embedding.is_some_and(|it| same(&mapped, it, head));
             if !same {
                 notes.push(format!(
@@ -105,7 +115,8 @@ impl ModelFolder {
     /// Takes the tensors of the architecture out of all.
     fn place(&mut self, mut found: BTreeMap<String, Place>) -> Result<(), LoadError> {
         let path = || self.directory.clone();
-        for (name, expected) in self.fields.tensor_shapes() {
+        for file in file_tensors(self.fields.naming(), self.fields.tensor_shapes()) {
+            let (name, expected) = (file.name.clone(), file.shape());
             let Some(place) = found.remove(&name) else {
                 return Err(LoadError::Missing { path: path(), name });
             };
@@ -125,16 +136,24 @@ impl ModelFolder {
             let elements: usize = place.shape.iter().product();
             let stored = format!("{:?}", place.dtype);
             *self.stored.entry(stored).or_default() += elements;
-            self.places.insert(name, place);
+            let file = Arc::new(file);
+            for (part, (name, _)) in file.parts.iter().enumerate() {
+                let (place, file) = (place.clone(), file.clone());
+                let own = PartPlace { place, file, part };
+                self.places.insert(name.clone(), own);
+            }
         }
         // A head that is the embedding's is stored by some.
         found.remove(HEAD);
         let in_layers = |name: &str| {
             let rest = name.strip_prefix("model.layers.");
+            let rest = rest.or_else(|| name.strip_prefix("transformer.h."));
             let layer = rest.and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
             layer.is_some_and(|layer| layer < self.fields.layers)
-                && !name.ends_with("rotary_emb.inv_freq")
+                && !MASKS.iter().any(|mask| name.ends_with(mask))
         };
+        // Masks and angles that some versions store, which every model has.
+        found.retain(|name, _| !MASKS.iter().any(|mask| name.ends_with(mask)));
         if let Some(name) = found.keys().find(|name| in_layers(name)) {
             let detail = format!("tensor `{name}`, which `{CONFIG}` says nothing of,");
             return Err(LoadError::Unsupported {
@@ -183,13 +202,14 @@ impl ModelFolder {
             .iter()
             .map(|(path, bytes)| parsed(path, bytes))
             .collect::<Result<_, _>>()?;
-        for (name, place) in &self.places {
+        for (name, PartPlace { place, file, part }) in &self.places {
             let path = &self.shards[place.shard].0;
             let view = files[place.shard].tensor(&place.name);
             let view = view.map_err(|error| damaged(path, &error))?;
-            let values = numbers(place.dtype, view.data());
+            let width = element_bytes(place.dtype).unwrap_or(4);
+            let values = numbers(place.dtype, &file.part(*part, view.data(), width));
             super::loaded::finite(path, &place.name, &values)?;
-            let shape = place.shape.clone();
+            let shape = file.parts[*part].1.clone();
             tensors.insert(name.clone(), LoadedTensor { shape, values });
         }
         let fields = self.fields;
@@ -250,16 +270,26 @@ fn unwrapped(found: &mut BTreeMap<String, Place>) -> Vec<String> {
 
 /// Names as they are with a head: files that were saved from the bare model lack `model.` in front.
 fn prefixed(found: &mut BTreeMap<String, Place>) -> Vec<String> {
-    if found.contains_key(EMBEDDING) || !found.contains_key(&EMBEDDING[PREFIX.len()..]) {
+    let bare = [(PREFIX, EMBEDDING), (GPT2_PREFIX, GPT2_EMBEDDING)];
+    let bare = bare.into_iter().find(|(prefix, embedding)| {
+        !found.contains_key(*embedding) && found.contains_key(&embedding[prefix.len()..])
+    });
+    let Some((prefix, _)) = bare else {
         return vec![];
-    }
+    };
     let all = std::mem::take(found);
     found.extend(all.into_iter().map(|(name, place)| match name.as_str() {
         HEAD => (name, place),
         own if own.starts_with("value_head.") => (name, place),
-        _ => (format!("{PREFIX}{name}"), place),
+        _ => (format!("{prefix}{name}"), place),
     }));
-    vec!["tensors are named without `model.` in front, as the bare model writes them".to_owned()]
+    // The files of GPT-2 that everybody has are so.
+    match prefix {
+        GPT2_PREFIX => vec![],
+        _ => vec![format!(
+            "tensors are named without `{prefix}` in front, as the bare model writes them"
+        )],
+    }
 }
 
 /// Returns true when two tensors have the same bytes.
@@ -315,4 +345,8 @@ const WRAPPERS: [&str; 4] = [
 const ADAPTER: &str = "adapter_config.json";
 const PREFIX: &str = "model.";
 const EMBEDDING: &str = "model.embed_tokens.weight";
+const GPT2_PREFIX: &str = "transformer.";
+const GPT2_EMBEDDING: &str = "transformer.wte.weight";
+/// What follows from the architecture, and is stored by some.
+const MASKS: [&str; 3] = ["rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"];
 const HEAD: &str = "lm_head.weight";

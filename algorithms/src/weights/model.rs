@@ -33,7 +33,9 @@ impl ModelFields {
             "checkpoints are in the half-split order"
         );
         Self {
-            family: if config.block != LayerBlock::default() {
+            family: if config.learned_positions.is_some() {
+                Family::Gpt2
+            } else if config.block != LayerBlock::default() {
                 Family::Llama
             } else if config.head_norms {
                 Family::Qwen3
@@ -52,7 +54,7 @@ impl ModelFields {
             head_width: config.head_dim,
             feed_forward: config.ffn,
             block: config.block,
-            context,
+            context: config.learned_positions.unwrap_or(context),
             rope_theta: config.rope_theta.into(),
             rope_scaling: config.rope_scaling.clone(),
             window: config.window,
@@ -95,6 +97,8 @@ impl ModelFields {
             rope: Rope::HalfSplit,
             rope_scaling: self.rope_scaling.clone(),
             window: self.window,
+            learned_positions: self.learned_positions(),
+            layer_norms: self.family == Family::Gpt2,
             norm_eps: self.norm_epsilon as f32,
             tied_head: self.tied,
             qkv_bias: self.qkv_bias,

@@ -20,6 +20,7 @@ use super::{
     error::{LoadError, SaveError},
     fields::ModelFields,
     loaded::{ModelView, TensorView},
+    names::{FileTensor, file_tensors},
 };
 use crate::tokenizer::Tokenizer;
 use crate::{json, lfs};
@@ -59,14 +60,22 @@ pub fn save(
         }
     }
     let texts = texts(&model.fields, Some(stored_type), tokenizer);
-    let views = model.tensors.iter().map(|(name, &tensor)| {
-        (
-            name,
-            Stored {
-                tensor,
-                stored_type,
-            },
-        )
+    let shapes = model.tensors.iter();
+    let shapes = shapes.map(|(name, tensor)| ((*name).to_owned(), tensor.shape.to_vec()));
+    let files = file_tensors(model.fields.naming(), shapes);
+    let views = files.into_iter().map(|file| {
+        let parts = file
+            .parts
+            .iter()
+            .map(|(name, _)| model.tensors[name.as_str()]);
+        let parts = parts.collect();
+        let stored = Stored {
+            shape: file.shape(),
+            parts,
+            stored_type,
+            file: file.clone(),
+        };
+        (file.name, stored)
     });
     write_directory(target, views, &texts)
 }
@@ -211,7 +220,9 @@ impl StoredType {
 
 /// A parameter on its way into a file, encoded when its turn comes.
 struct Stored<'a> {
-    tensor: TensorView<'a>,
+    file: FileTensor,
+    shape: Vec<usize>,
+    parts: Vec<TensorView<'a>>,
     stored_type: StoredType,
 }
 
@@ -221,17 +232,21 @@ impl View for Stored<'_> {
     }
 
     fn shape(&self) -> &[usize] {
-        self.tensor.shape
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let mut bytes = vec![0; self.data_len()];
-        self.stored_type.write(self.tensor.values, &mut bytes);
-        Cow::Owned(bytes)
+        let width = self.stored_type.bytes();
+        let parts = self.parts.iter().map(|part| {
+            let mut bytes = vec![0; part.values.len() * width];
+            self.stored_type.write(part.values, &mut bytes);
+            Cow::Owned(bytes)
+        });
+        self.file.joined(parts.collect(), width)
     }
 
     fn data_len(&self) -> usize {
-        self.tensor.values.len() * self.stored_type.bytes()
+        self.shape.iter().product::<usize>() * self.stored_type.bytes()
     }
 }
 

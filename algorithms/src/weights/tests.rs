@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::tokenizer::Tokenizer;
 
+mod gpt2;
 mod trackers;
 
 /// Writes GGUF files, sound or not.

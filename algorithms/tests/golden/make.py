@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -76,6 +78,22 @@ MODELS = {
         ),
     ),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SHAPE, tie_word_embeddings=False)),
+    # Layer norms, learned positions, GELU, biases everywhere.
+    "gpt2": (
+        GPT2LMHeadModel,
+        GPT2Config(
+            vocab_size=SHAPE["vocab_size"],
+            n_embd=SHAPE["hidden_size"],
+            n_inner=SHAPE["intermediate_size"],
+            n_layer=SHAPE["num_hidden_layers"],
+            n_head=SHAPE["num_attention_heads"],
+            n_positions=SHAPE["max_position_embeddings"],
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            attn_implementation="eager",
+        ),
+    ),
     "mixtral": (
         MixtralForCausalLM,
         MixtralConfig(
@@ -126,7 +144,7 @@ for name in sys.argv[1:] or MODELS:
         torch.nn.init.normal_(parameter, std=0.1)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if "norm" in key:
+            if key.endswith("weight") and ("norm" in key or ".ln_" in key):
                 parameter.add_(1.0)
     text = torch.randint(0, SHAPE["vocab_size"], (3, 18))
     save(HERE / name, model, model.state_dict())

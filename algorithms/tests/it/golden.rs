@@ -112,6 +112,12 @@ fn a_qwen3_computes_and_learns_as_in_pytorch() {
     check("qwen3");
 }
 
+/// Layer norms, learned positions, GELU, and matrices that are stored transposed.
+#[test]
+fn a_gpt2_computes_and_learns_as_in_pytorch() {
+    check("gpt2");
+}
+
 /// Experts, their router, and its gradient through the weights of those that are chosen.
 #[test]
 fn a_mixtral_computes_and_learns_as_in_pytorch() {

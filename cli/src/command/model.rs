@@ -27,7 +27,6 @@ use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::environment::{Environment, EnvironmentConfig};
 use odeon_algorithms::fetch;
-use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::ModelFields;
@@ -246,17 +245,7 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
     let model = &recipe.model;
     let Some(load) = &model.load else {
         let tokenizer = recipe.tokenizer();
-        let config = ModelConfig {
-            vocab: tokenizer.vocabulary(),
-            dim: model.hidden,
-            layers: model.layers,
-            heads: model.heads,
-            kv_heads: model.kv_heads,
-            head_dim: model.hidden / model.heads,
-            ffn: model.ffn,
-            block: model.block,
-            ..ModelConfig::default()
-        };
+        let config = model.config(tokenizer.vocabulary());
         check_memory(text, recipe, &Shape::new(recipe, &tokenizer))?;
         return Ok((ModelSource::Fresh(config), tokenizer));
     };
@@ -502,8 +491,8 @@ pub(crate) fn load(
     tell(&described);
     let tokenizer = described.tokenizer;
     let loaded = read_model(&path).map_err(fail)?;
-    // Positions that are stretched may end; others go on, if worse and worse.
-    let longest = loaded.fields.rope_scaling.longest();
+    // Positions may end; others go on, if worse and worse.
+    let longest = loaded.fields.positions();
     let longest = longest.unwrap_or(usize::MAX);
     let model = loaded
         .into_model(Cpu::new(threads))

@@ -15,11 +15,11 @@ use crate::cpu::Cpu;
 use crate::spans::RowSpans;
 use crate::tape::{Arena, LinearExtras, Param, Tape};
 
-fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
+pub(super) fn view<B: Backend>(buffer: &B::Buffer) -> B::View<'_> {
     B::view(buffer, 0..B::len(buffer))
 }
 
-fn view_mut<B: Backend>(buffer: &mut B::Buffer) -> B::ViewMut<'_> {
+pub(super) fn view_mut<B: Backend>(buffer: &mut B::Buffer) -> B::ViewMut<'_> {
     let len = B::len(buffer);
     B::view_mut(buffer, 0..len)
 }

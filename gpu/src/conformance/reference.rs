@@ -35,6 +35,25 @@ pub(super) fn rms_norm(eps: f64, x: &[f64], weight: &[f64]) -> Vec<f64> {
     y
 }
 
+pub(super) fn layer_norm(eps: f64, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+    let cols = weight.len();
+    let mut y = Vec::with_capacity(x.len());
+    for row in x.chunks_exact(cols) {
+        let mean = row.iter().sum::<f64>() / cols as f64;
+        let variance = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / cols as f64;
+        let affine = weight.iter().zip(bias);
+        let normed = row.iter().map(|v| (v - mean) / (variance + eps).sqrt());
+        y.extend(normed.zip(affine).map(|(v, (w, b))| v * w + b));
+    }
+    y
+}
+
+pub(super) fn gelu(x: &[f64]) -> Vec<f64> {
+    let root = (2.0 / std::f64::consts::PI).sqrt();
+    let one = |v: &f64| 0.5 * v * (1.0 + (root * (v + 0.044_715 * v * v * v)).tanh());
+    x.iter().map(one).collect()
+}
+
 pub(super) fn rope(shape: &RopeShape, positions: &[u32], direction: f64, rows: &mut [f64]) {
     let dim = shape.head_dim;
     for (row, &position) in rows.chunks_exact_mut(shape.row_stride).zip(positions) {

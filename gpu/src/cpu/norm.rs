@@ -1,4 +1,4 @@
-//! Row-wise operations: RMSNorm, rotary embedding, SwiGLU.
+//! Row-wise operations: RMSNorm, rotary embedding, SwiGLU, GELU.
 
 use odeon_simd::simd;
 
@@ -128,6 +128,20 @@ simd! {
         }
     }
 
+    pub(super) fn gelu(x: &[f32], y: &mut [f32]) {
+        for (x, y) in x.iter().zip(y) {
+            *y = x * sigmoid::<FMA>(GELU * (x + CUBE * x * x * x));
+        }
+    }
+
+    pub(super) fn gelu_backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        for ((x, dy), dx) in x.iter().zip(dy).zip(dx) {
+            let s = sigmoid::<FMA>(GELU * (x + CUBE * x * x * x));
+            let inner = GELU * (1.0 + 3.0 * CUBE * x * x);
+            *dx = dy * (s + x * s * (1.0 - s) * inner);
+        }
+    }
+
     fn rotate_half(cos: &[f32], sin: &[f32], head: &mut [f32]) {
         let half = cos.len();
         let (low, high) = head.split_at_mut(half);
@@ -145,6 +159,11 @@ simd! {
         }
     }
 }
+
+/// `2 sqrt(2/pi)`: `(1 + tanh(z))/2` is the logistic function of `2 z`.
+const GELU: f32 = 1.595_769_1;
+/// Factor on the cube in the approximation of GELU.
+const CUBE: f32 = 0.044_715;
 
 /// Turns by `direction * position * frequency`, angles in f32 as the published models compute them.
 pub(super) fn rope(

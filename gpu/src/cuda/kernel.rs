@@ -69,7 +69,8 @@ kernels! {
     Flat "flat": fill scale axpy add_bias column_sums add_parts square_parts add_squares round_flat
         round_rows gather_rows;
     Rows "rows": rms_norm rms_norm_dx rms_norm_dweight head_norm head_norm_dx
-        head_norm_dweight rope swiglu swiglu_backward gather scatter
+        head_norm_dweight layer_norm layer_norm_dx layer_norm_dweight rope swiglu swiglu_backward
+        gelu gelu_backward gather scatter
         combine_dsrc combine_dweights softmax route route_backward;
     Vocab "vocab": vocab_fold vocab_finish vocab_gradient vocab_gradient_bf16;
     Attention "attention": attention_round attention_delta

@@ -160,6 +160,67 @@ impl<C: Card> Cuda<C> {
             .launch(Kernel::rms_norm_dx, grid, row_threads(cols), args);
     }
 
+    pub(super) fn centred(
+        &self,
+        eps: f32,
+        x: CudaView<'_, C>,
+        [weight, bias]: [CudaView<'_, C>; 2],
+        y: &CudaViewMut<'_, C>,
+        moments: &CudaViewMut<'_, C>,
+    ) {
+        let (rows, cols) = (moments.len() / 2, weight.len());
+        assert!(
+            bias.len() == cols && x.len() == rows * cols && y.len() == x.len(),
+            "rows of one width"
+        );
+        let args = vec![
+            eps.into(),
+            x.into(),
+            weight.into(),
+            bias.into(),
+            y.into(),
+            moments.into(),
+            Arg::U32(cols as u32),
+        ];
+        let grid = [rows as u64, 1, 1];
+        self.begun()
+            .launch(Kernel::layer_norm, grid, row_threads(cols), args);
+    }
+
+    pub(super) fn centred_backward(
+        &self,
+        x: CudaView<'_, C>,
+        weight: CudaView<'_, C>,
+        moments: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: &(CudaViewMut<'_, C>, Store),
+        dweight: Option<&CudaViewMut<'_, C>>,
+    ) {
+        let (rows, cols) = (moments.len() / 2, weight.len());
+        let (dx, store) = dx;
+        assert!(
+            x.len() == rows * cols && dy.len() == x.len() && dx.len() == x.len(),
+            "rows of one width"
+        );
+        // First, since the other may overwrite what it reads.
+        if let Some(dweight) = dweight {
+            let args = vec![x.into(), moments.into(), dy.into()];
+            self.columns(Kernel::layer_norm_dweight, args, rows, cols, dweight);
+        }
+        let args = vec![
+            x.into(),
+            weight.into(),
+            moments.into(),
+            dy.into(),
+            dx.into(),
+            Arg::U32(cols as u32),
+            (*store == Store::Add).into(),
+        ];
+        let grid = [rows as u64, 1, 1];
+        self.begun()
+            .launch(Kernel::layer_norm_dx, grid, row_threads(cols), args);
+    }
+
     pub(super) fn norm_heads(
         &self,
         shape: HeadNormShape,
@@ -283,6 +344,29 @@ impl<C: Card> Cuda<C> {
         let grid = row_grid(dy.len() / cols, cols);
         self.begun()
             .launch(Kernel::swiglu_backward, grid, 256, args);
+    }
+
+    pub(super) fn gelus(&self, x: CudaView<'_, C>, y: &CudaViewMut<'_, C>) {
+        assert_eq!(x.len(), y.len(), "as many elements on both sides");
+        let count = y.len() as u64;
+        let args = vec![x.into(), y.into(), Arg::U64(count)];
+        self.begun().launch(Kernel::gelu, chunks(count), 256, args);
+    }
+
+    pub(super) fn gelus_backward(
+        &self,
+        x: CudaView<'_, C>,
+        dy: CudaView<'_, C>,
+        dx: &CudaViewMut<'_, C>,
+    ) {
+        assert!(
+            x.len() == dy.len() && dx.len() == x.len(),
+            "as many elements on all sides"
+        );
+        let count = dx.len() as u64;
+        let args = vec![x.into(), dy.into(), dx.into(), Arg::U64(count)];
+        self.begun()
+            .launch(Kernel::gelu_backward, chunks(count), 256, args);
     }
 
     pub(super) fn gathered(

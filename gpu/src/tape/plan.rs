@@ -194,16 +194,17 @@ impl<B: Backend> Tape<B> {
         let mut shares = vec![None; self.vars.len()];
         for (i, op) in self.ops.iter().enumerate() {
             let (x, residual, out) = match op {
-                Op::Linear { x, extras, out, .. } => (x, extras.residual, out),
+                Op::Linear { x, extras, out, .. } => (Some(*x), extras.residual, out),
                 Op::Combine {
                     x, residual, out, ..
-                } => (x, *residual, out),
+                } => (Some(*x), *residual, out),
+                Op::Embed { residual, out, .. } => (None, *residual, out),
                 _ => continue,
             };
             let (Some(residual), Some(_)) = (residual, grads[out.0]) else {
                 continue;
             };
-            if residual != *x
+            if Some(residual) != x
                 && grads[residual.0].is_some_and(|life| life.first == 2 * self.ops.len() - i)
             {
                 shares[residual.0] = Some(out.0);

@@ -96,15 +96,40 @@ impl<B: Backend> Taken<B> {
     }
 }
 
+/// Where the gradient of rows goes, which nobody may want.
+enum RowsGrad<B: Backend> {
+    Wanted(Taken<B>),
+    Spare(B::Buffer, usize),
+}
+
+impl<B: Backend> RowsGrad<B> {
+    fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
+        match self {
+            Self::Wanted(taken) => taken.dst(),
+            Self::Spare(buffer, len) => (B::view_mut(buffer, 0..*len), Store::Set),
+        }
+    }
+}
+
 impl<B: Backend> Run<'_, B> {
     fn forward(&mut self, op: &Op<B>) {
         let backend = self.backend;
         match op {
-            Op::Embed { table, rows, out } => {
+            Op::Embed {
+                table,
+                rows,
+                residual,
+                out,
+            } => {
                 let cols = self.tape.vars[out.0].cols;
                 self.produce([*out], |run, [out]| {
                     backend.gather(cols, rows, run.param(table), out);
                 });
+                if let Some(residual) = residual {
+                    self.produce([*out], |run, [out]| {
+                        backend.axpy(1.0, run.value(*residual), out);
+                    });
+                }
             }
             Op::Select { x, rows, out } => {
                 let cols = self.tape.vars[out.0].cols;
@@ -161,6 +186,19 @@ impl<B: Backend> Run<'_, B> {
                     backend.rms_norm(*eps, run.value(*x), run.param(weight), out, inv_rms);
                 });
             }
+            Op::LayerNorm {
+                x,
+                weight,
+                bias,
+                eps,
+                out,
+                moments,
+            } => {
+                self.produce([*out, *moments], |run, [out, moments]| {
+                    let (weight, bias) = (run.param(weight), run.param(bias));
+                    backend.layer_norm(*eps, run.value(*x), weight, bias, out, moments);
+                });
+            }
             Op::HeadNorm {
                 x,
                 weight,
@@ -196,6 +234,9 @@ impl<B: Backend> Run<'_, B> {
                 self.produce([*out], |run, [out]| {
                     backend.swiglu(cols, run.value(*x), out);
                 });
+            }
+            Op::Gelu { x, out } => {
+                self.produce([*out], |run, [out]| backend.gelu(run.value(*x), out));
             }
             Op::Vocab {
                 x,
@@ -287,11 +328,17 @@ impl<B: Backend> Run<'_, B> {
             return;
         }
         match op {
-            Op::Embed { table, rows, out } => {
+            Op::Embed {
+                table,
+                rows,
+                residual,
+                out,
+            } => {
                 if let Some(dtable) = self.param_grad(gradients, table) {
                     let cols = self.tape.vars[out.0].cols;
                     backend.scatter_add(cols, rows, self.grad(*out), dtable);
                 }
+                self.residual_backward(*residual, *out);
             }
             Op::Select { x, rows, out } => {
                 if let Some(mut dx) = self.take_grad(*x) {
@@ -358,23 +405,30 @@ impl<B: Backend> Run<'_, B> {
                 inv_rms,
                 ..
             } => {
-                let mut dx = self.take_grad(*x);
-                // A gradient of the weight alone still passes through the rows' memory.
-                let mut spare = B::Buffer::default();
-                let dst = match &mut dx {
-                    Some(dx) => dx.dst(),
-                    None => {
-                        let len = self.tape.len(*x);
-                        spare = backend.alloc(len);
-                        (B::view_mut(&mut spare, 0..len), Store::Set)
-                    }
-                };
+                let mut dx = self.rows_grad(*x);
                 let (x, inv_rms) = (self.value(*x), self.value(*inv_rms));
                 let dweight = self.param_grad(gradients, weight);
-                let weight = self.param(weight);
-                backend.rms_norm_backward(x, weight, inv_rms, self.grad(*out), dst, dweight);
-                drop(spare);
-                self.put(dx);
+                let (weight, dy) = (self.param(weight), self.grad(*out));
+                backend.rms_norm_backward(x, weight, inv_rms, dy, dx.dst(), dweight);
+                self.put_rows(dx);
+            }
+            Op::LayerNorm {
+                x,
+                weight,
+                bias,
+                out,
+                moments,
+                ..
+            } => {
+                if let Some(dbias) = self.param_grad(gradients, bias) {
+                    backend.sum_rows(self.grad(*out), dbias);
+                }
+                let mut dx = self.rows_grad(*x);
+                let (x, moments) = (self.value(*x), self.value(*moments));
+                let dweight = self.param_grad(gradients, weight);
+                let (weight, dy) = (self.param(weight), self.grad(*out));
+                backend.layer_norm_backward(x, weight, moments, dy, dx.dst(), dweight);
+                self.put_rows(dx);
             }
             Op::HeadNorm {
                 x,
@@ -383,22 +437,12 @@ impl<B: Backend> Run<'_, B> {
                 out,
                 inv_rms,
             } => {
-                // A gradient of the weight alone still passes through the rows' memory.
-                let (mut dx, len) = (self.take_grad(*x), self.tape.len(*x));
-                let mut spare = B::Buffer::default();
-                let dst = match &mut dx {
-                    Some(dx) => dx.dst().0,
-                    None => {
-                        spare = backend.alloc(len);
-                        B::view_mut(&mut spare, 0..len)
-                    }
-                };
+                let mut dx = self.rows_grad(*x);
                 let passed = (self.value(*x), self.value(*inv_rms));
                 let dweight = self.param_grad(gradients, weight);
                 let (weight, dy) = (self.param(weight), self.grad(*out));
-                backend.head_norm_backward(*shape, passed, weight, dy, dst, dweight);
-                drop(spare);
-                self.put(dx);
+                backend.head_norm_backward(*shape, passed, weight, dy, dx.dst().0, dweight);
+                self.put_rows(dx);
             }
             Op::Attention {
                 qkv,
@@ -424,6 +468,12 @@ impl<B: Backend> Run<'_, B> {
                 if let Some(mut dx) = self.take_grad(*x) {
                     let cols = self.tape.vars[out.0].cols;
                     backend.swiglu_backward(cols, self.value(*x), self.grad(*out), dx.dst().0);
+                    self.put(Some(dx));
+                }
+            }
+            Op::Gelu { x, out } => {
+                if let Some(mut dx) = self.take_grad(*x) {
+                    backend.gelu_backward(self.value(*x), self.grad(*out), dx.dst().0);
                     self.put(Some(dx));
                 }
             }
@@ -626,6 +676,23 @@ impl<B: Backend> Run<'_, B> {
             buffer: mem::take(&mut self.arena.slots[slot]),
             store,
         })
+    }
+
+    /// The same for an operation that writes the gradient of its rows in any case: that of a weight
+    /// alone still passes through their memory.
+    fn rows_grad(&mut self, v: Var) -> RowsGrad<B> {
+        let taken = self.take_grad(v);
+        let len = self.tape.len(v);
+        match taken {
+            Some(taken) => RowsGrad::Wanted(taken),
+            None => RowsGrad::Spare(self.backend.alloc(len), len),
+        }
+    }
+
+    fn put_rows(&mut self, rows: RowsGrad<B>) {
+        if let RowsGrad::Wanted(taken) = rows {
+            self.put(Some(taken));
+        }
     }
 
     fn put(&mut self, taken: Option<Taken<B>>) {

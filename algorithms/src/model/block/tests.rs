@@ -227,6 +227,75 @@ proptest! {
     }
 }
 
+/// The formula of [`Gelu`], row by row in `f64`.
+fn gelu_of(case: &Case) -> Vec<f64> {
+    let dim = case.widths.dim;
+    let mut want = vec![];
+    for (h, x) in case.h.chunks_exact(dim).zip(case.x.chunks_exact(dim)) {
+        let h: Vec<f64> = h.iter().map(|h| f64::from(*h)).collect();
+        let root = (2.0 / std::f64::consts::PI).sqrt();
+        let up = case.product(0, &h).into_iter();
+        let up = up.map(|v| 0.5 * v * (1.0 + (root * (v + 0.044_715 * v.powi(3))).tanh()));
+        let made = case.product(1, &up.collect::<Vec<_>>());
+        want.extend(made.iter().zip(x).map(|(m, x)| m + f64::from(*x)));
+    }
+    want
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_block_of_gpt2_is_its_formula(rows in 1usize..9, dim in 1usize..20, ffn in 1usize..20) {
+        let gelu = LayerBlock::Gelu(Gelu::default());
+        let case = Case::new(gelu, Widths { dim, ffn }, rows, 9);
+        let want = gelu_of(&case);
+        prop_assert!(distance(&case.recorded(), &want) < 1e-5);
+        let together = case.stepped(0..rows);
+        prop_assert!(distance(&together, &want) < 1e-5);
+        let alone: Vec<f32> = (0..rows).flat_map(|row| case.stepped(row..row + 1)).collect();
+        prop_assert_eq!(together, alone);
+    }
+}
+
+/// No type of model has a part of what GPT-2 has, so it could not be saved.
+#[test]
+fn layer_norms_learned_positions_and_gelu_come_together() {
+    let gelu = LayerBlock::Gelu(Gelu::default());
+    let whole = ModelConfig::default().of_block(gelu, 64);
+    assert_eq!(whole.check(), Ok(()));
+    assert_eq!(whole.check_tokens(64), Ok(()));
+    let more = whole.check_tokens(65).unwrap_err().to_string();
+    assert_eq!(
+        more,
+        "model: 65 tokens are more than its 64 learned positions"
+    );
+    let broken: [fn(&mut ModelConfig); 8] = [
+        |it| it.learned_positions = None,
+        |it| it.layer_norms = false,
+        |it| it.block = LayerBlock::default(),
+        |it| it.mlp_bias = false,
+        |it| it.qkv_bias = false,
+        |it| it.head_norms = true,
+        |it| it.kv_heads = 2,
+        |it| it.head_dim = 16,
+    ];
+    for (number, break_it) in broken.into_iter().enumerate() {
+        let mut config = whole.clone();
+        break_it(&mut config);
+        let refused = config.check();
+        assert!(
+            matches!(refused, Err(ConfigError::Beside(_))),
+            "{number}: {refused:?}"
+        );
+    }
+    let none = ModelConfig {
+        learned_positions: Some(0),
+        ..whole
+    };
+    assert_eq!(none.check(), Err(ConfigError::Zero("learned_positions")));
+}
+
 #[test]
 fn a_block_is_chosen_by_its_word_and_refuses_settings_that_mean_nothing() {
     let moe_of = |experts, experts_per_token| ModelConfig {
@@ -255,7 +324,7 @@ fn a_block_is_chosen_by_its_word_and_refuses_settings_that_mean_nothing() {
     };
     assert!(matches!(biased.check(), Err(ConfigError::Beside(_))));
 
-    assert_eq!(LayerBlock::WORDS, ["mlp", "moe"]);
+    assert_eq!(LayerBlock::WORDS, ["mlp", "moe", "gelu"]);
     for word in LayerBlock::WORDS {
         let block = LayerBlock::named(word).unwrap();
         block.check().unwrap();
@@ -335,7 +404,12 @@ fn adapters_of_a_mixture_are_on_attention_alone() {
 #[test]
 fn blocks_on_the_emulated_card_are_their_formulas() {
     let widths = Widths { dim: 20, ffn: 12 };
-    let cases = [LayerBlock::default(), moe(5, 2)].map(|block| Case::new(block, widths, 13, 4));
+    let blocks = [
+        LayerBlock::default(),
+        moe(5, 2),
+        LayerBlock::Gelu(Gelu::default()),
+    ];
+    let cases = blocks.map(|block| Case::new(block, widths, 13, 4));
     let (_, near) = cases[1].naive(5, 2);
     assert!(near > 0.02, "rounding must not change a choice: {near}");
     for order in [ThreadOrder::Forwards, ThreadOrder::Backwards] {

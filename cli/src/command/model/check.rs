@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon_actors::engine::compute::{ModelDescription, read_model};
+use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::tokenizer::{Message, Tokenizer};
 use odeon_algorithms::weights::ModelFields;
 use serde_json::{Value, json};
@@ -104,7 +105,7 @@ fn shown(path: &Path, described: &ModelDescription, rows: &[(u32, String)]) -> R
 
 fn family(fields: &ModelFields) -> String {
     let mut family = format!("{:?}", fields.family).to_lowercase();
-    if fields.block != odeon_algorithms::model::LayerBlock::default() {
+    if matches!(fields.block, LayerBlock::Moe(_)) {
         family = "mixtral".to_owned();
     }
     let with = [

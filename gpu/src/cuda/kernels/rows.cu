@@ -1,4 +1,4 @@
-// Operations on rows: RMSNorm, rotary embedding, SwiGLU, gather and scatter, softmax, the choice of
+// Operations on rows: RMSNorm, layer norm, rotary embedding, SwiGLU, GELU, gather and scatter, softmax, the choice of
 // experts.
 
 // One block a row.
@@ -64,7 +64,6 @@ KERNEL rms_norm_dweight(const float* x, const float* inv_rms, const float* dy, u
     }
 }
 
-// One block a row turns its leading heads in place; `direction` -1 turns back. Shared: dim floats.
 // One block a head of each row `[queries | keys | values]`; values are copied. `weight` is that of
 // queries, then that of keys.
 KERNEL head_norm(float eps, const float* x, const float* weight, float* y, float* inv_rms,
@@ -130,6 +129,69 @@ KERNEL head_norm_dweight(const float* x, const float* inv_rms, const float* dy, 
     }
 }
 
+// One block a row. Two passes over it, so that a large mean does not take the variance's digits.
+KERNEL layer_norm(float eps, const float* x, const float* weight, const float* bias, float* y,
+                  float* moments, u32 cols) {
+    __shared__ float part[32];
+    const float* row = x + (u64)blockIdx.x * cols;
+    float* to = y + (u64)blockIdx.x * cols;
+    float sum = 0.0f, squares = 0.0f;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) sum += row[c];
+    float mean = block_sum(sum, part) / cols;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x)
+        squares += (row[c] - mean) * (row[c] - mean);
+    float inv = 1.0f / sqrtf(block_sum(squares, part) / cols + eps);
+    if (threadIdx.x == 0) {
+        moments[2 * (u64)blockIdx.x] = mean;
+        moments[2 * (u64)blockIdx.x + 1] = inv;
+    }
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x)
+        to[c] = (row[c] - mean) * inv * weight[c] + bias[c];
+}
+
+// One block a row: with g = dy weight and h = (x - mean) inv,
+// dx = (or +=) inv (g - mean of g - h (mean of g h)).
+KERNEL layer_norm_dx(const float* x, const float* weight, const float* moments, const float* dy,
+                     float* dx, u32 cols, u32 add) {
+    __shared__ float part[32];
+    u64 at = (u64)blockIdx.x * cols;
+    const float *row = x + at, *up = dy + at;
+    float* to = dx + at;
+    float mean = moments[2 * (u64)blockIdx.x], inv = moments[2 * (u64)blockIdx.x + 1];
+    float sum = 0.0f, dot = 0.0f;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
+        sum += up[c] * weight[c];
+        dot += up[c] * weight[c] * (row[c] - mean);
+    }
+    float level = block_sum(sum, part) / cols;
+    float pull = block_sum(dot, part) * inv * inv / cols;
+    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
+        float v = inv * (up[c] * weight[c] - level - (row[c] - mean) * pull);
+        to[c] = add ? to[c] + v : v;
+    }
+}
+
+// parts[y, cols] = sums of dy (x - mean) inv over every gridDim.y-th group of 8 rows, as
+// `rms_norm_dweight`.
+KERNEL layer_norm_dweight(const float* x, const float* moments, const float* dy, u32 count,
+                          u32 cols, float* parts) {
+    __shared__ float sums[8][33];
+    u32 lane = threadIdx.x & 31, y = threadIdx.x >> 5, c = blockIdx.x * 32 + lane;
+    float sum = 0.0f;
+    if (c < cols)
+        for (u32 r = blockIdx.y * 8 + y; r < count; r += gridDim.y * 8)
+            sum += dy[(u64)r * cols + c] *
+                   ((x[(u64)r * cols + c] - moments[2 * (u64)r]) * moments[2 * (u64)r + 1]);
+    sums[y][lane] = sum;
+    __syncthreads();
+    if (y == 0 && c < cols) {
+#pragma unroll
+        for (int i = 1; i < 8; ++i) sum += sums[i][lane];
+        parts[(u64)blockIdx.y * cols + c] = sum;
+    }
+}
+
+// One block a row turns its leading heads in place; `direction` -1 turns back. Shared: dim floats.
 KERNEL rope(float* rows, const u32* positions, const float* frequencies, u32 heads, u32 dim,
             u32 row_step, u32 interleaved, float direction, float magnitude) {
     DYNAMIC_SHARED(float, turn);
@@ -182,6 +244,20 @@ KERNEL swiglu_backward(const float* x, const float* dy, float* dx, u32 cols) {
         float g = gate[c], s = sigmoid(g), d = from[c], u = up[c];
         dup[c] = d * g * s;
         dgate[c] = d * u * s * (1.0f + g * (1.0f - s));
+    }
+}
+
+// (1 + tanh(z)) / 2 is the logistic function of 2 z; 1.5957691 is 2 sqrt(2 / pi).
+INLINE float gelu_gate(float x) { return sigmoid(1.5957691f * (x + 0.044715f * x * x * x)); }
+
+KERNEL gelu(const float* x, float* y, u64 count) {
+    FOR_EACH(i, count) y[i] = x[i] * gelu_gate(x[i]);
+}
+
+KERNEL gelu_backward(const float* x, const float* dy, float* dx, u64 count) {
+    FOR_EACH(i, count) {
+        float v = x[i], s = gelu_gate(v), inner = 1.5957691f * (1.0f + 0.134145f * v * v);
+        dx[i] = dy[i] * (s + v * s * (1.0f - s) * inner);
     }
 }
 
