@@ -3,7 +3,11 @@
 //! Python's `json.dumps` writes `NaN` and `Infinity`, and numbers of any length; a reader of JSON
 //! refuses the first, and 64 bits do not hold the second.
 
+mod ordered;
+
 use serde::de::IgnoredAny;
+
+pub use self::ordered::OrderedJson;
 
 /// JSON whose numbers with a point, an exponent or many digits are strings of what is written, and in
 /// which `NaN` and infinities, which are no JSON, are `null`; nothing where there is none of them.

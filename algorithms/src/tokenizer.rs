@@ -26,6 +26,7 @@
 mod bytes;
 mod chars;
 mod chat;
+mod conversation;
 mod error;
 mod subword;
 
@@ -37,6 +38,7 @@ pub use self::{
     bytes::ByteTokenizer,
     chars::CharTokenizer,
     chat::{ChatTemplate, Message, Role},
+    conversation::{Conversation, LearntTurns, MaskedTokens},
     error::TokenizerError,
     subword::SubwordSpec,
 };
@@ -230,6 +232,24 @@ impl Tokenizer {
         match &self.kind {
             Kind::Chars(_) | Kind::Bytes(_) => Err(TokenizerError::NoChat),
             Kind::Subword(subword) => subword.encode_chat(messages),
+        }
+    }
+
+    /// Encodes a whole conversation with the chat template, as it is learnt from: nothing stands before or
+    /// behind it but what the template puts there.
+    ///
+    /// # Errors
+    /// As [`encode_chat`](Self::encode_chat); and [`TokenizerError::Turn`] for a template without
+    /// `generation` blocks that renders a turn otherwise when others follow, so that nothing says where
+    /// it lies.
+    pub fn encode_conversation(
+        &self,
+        conversation: &Conversation,
+        learnt: LearntTurns,
+    ) -> Result<MaskedTokens, TokenizerError> {
+        match &self.kind {
+            Kind::Chars(_) | Kind::Bytes(_) => Err(TokenizerError::NoChat),
+            Kind::Subword(subword) => subword.encode_conversation(conversation, learnt),
         }
     }
 

@@ -380,6 +380,10 @@ pub(crate) struct DataCheckArgs {
     /// The format of data, as a recipe has it, such as '{ jsonl = { text = "body" } }'; without, as the name ends
     #[arg(long)]
     pub(crate) format: Option<String>,
+    /// Whose tokenizer reads data: a model folder, a .gguf file, or a fetched model's name; a recipe says
+    /// it itself, and without one a byte is a token
+    #[arg(long)]
+    pub(crate) tokenizer: Option<String>,
     /// Show the tokens of the first records, and which of them are learnt
     #[arg(long, value_name = "RECORDS")]
     pub(crate) tokens: Option<usize>,

@@ -71,7 +71,7 @@ pub async fn examine(
             };
             found.samples += 1;
             found.tokens += sample.tokens.len() as u64;
-            found.predicted += (sample.tokens.len() - sample.prompt as usize) as u64;
+            found.predicted += u64::from(sample.predicted());
             each(&sample);
         }
     }

@@ -2,18 +2,21 @@
 
 mod slice;
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use odeon_algorithms::model::{Batch, BatchError, Sequence};
 use thiserror::Error;
 
 pub use self::slice::PackedSlice;
 use crate::sample::{
-    Image, Reader, Sample, SampleError, check_places, token_width, write_images, write_tokens,
+    Image, Reader, Sample, SampleError, check_places, check_runs, form, token_width, write_images,
+    write_runs, write_tokens,
 };
 
 /// Sequences one after the other, without padding.
 ///
-/// A token is predicted if it is not of its sequence's prompt; [`batch`](Self::batch) is the same as
+/// A token is predicted if it is neither of its sequence's prompt nor of a run that is read; [`batch`](Self::batch) is the same as
 /// a model of `odeon-algorithms` reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
@@ -25,6 +28,8 @@ pub struct Packed {
     pub bounds: Vec<u32>,
     /// The tokens of each sequence that are read and not predicted; at least 1, at most all.
     pub prompts: Vec<u32>,
+    /// Runs of tokens behind the prompts that are read and not predicted, among all tokens.
+    pub read: Vec<Range<u32>>,
     /// The pictures of all sequences; their places are among all tokens.
     pub images: Vec<Image>,
 }
@@ -67,6 +72,9 @@ impl Packed {
             packed.positions.extend(0..end - start);
             packed.bounds.push(end);
             packed.prompts.push(sample.prompt);
+            let runs = sample.read.iter();
+            let runs = runs.map(|run| start + run.start..start + run.end);
+            packed.read.extend(runs);
             packed
                 .images
                 .extend(sample.images.iter().map(|image| Image {
@@ -123,6 +131,7 @@ impl Packed {
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         let mut images = self.images.iter().peekable();
+        let mut runs = self.read.iter().peekable();
         let sample = |(sequence, start): (Sequence<'_>, u32)| {
             let end = start + sequence.tokens.len() as u32;
             let mut own = Vec::new();
@@ -132,9 +141,14 @@ impl Packed {
                     ..image.clone()
                 });
             }
+            let mut read = Vec::new();
+            while let Some(run) = runs.next_if(|run| run.start < end) {
+                read.push(run.start - start..run.end - start);
+            }
             Sample {
                 tokens: sequence.tokens.to_vec(),
                 prompt: sequence.prompt as u32,
+                read,
                 images: own,
             }
         };
@@ -158,7 +172,15 @@ impl Packed {
     /// # Errors
     /// [`BatchError::Empty`] without a sequence.
     pub fn batch(&self) -> Result<Batch, BatchError> {
-        Batch::pack(&self.sequences().collect::<Vec<_>>())
+        let batch = Batch::pack(&self.sequences().collect::<Vec<_>>())?;
+        if self.read.is_empty() {
+            return Ok(batch);
+        }
+        let mask = self.mask();
+        Ok(batch.predicting(|sequence, at| {
+            let first = self.bounds[sequence] + self.prompts[sequence];
+            mask[first as usize + at]
+        }))
     }
 
     /// Of each token, whether it is predicted.
@@ -167,14 +189,41 @@ impl Packed {
         let own = |sequence: Sequence<'_>| {
             (0..sequence.tokens.len()).map(move |at| at >= sequence.prompt)
         };
-        self.sequences().flat_map(own).collect()
+        let mut mask: Vec<bool> = self.sequences().flat_map(own).collect();
+        for run in &self.read {
+            mask[run.start as usize..run.end as usize].fill(false);
+        }
+        mask
     }
 
     /// The number of tokens that are predicted.
     #[must_use]
     pub fn predicted(&self) -> u64 {
-        let prompts: u64 = self.prompts.iter().map(|&prompt| u64::from(prompt)).sum();
-        self.tokens.len() as u64 - prompts
+        self.predictions().map(|own| own as u64).sum()
+    }
+
+    /// The number of tokens of each sequence that are predicted.
+    pub fn predictions(&self) -> impl Iterator<Item = usize> + '_ {
+        let mut runs = self.read.iter().peekable();
+        let sequences = self.bounds.windows(2).zip(&self.prompts);
+        sequences.map(move |(ends, prompt)| {
+            let mut own = ends[1] - ends[0] - prompt;
+            while let Some(run) = runs.next_if(|run| run.start < ends[1]) {
+                own -= run.end - run.start;
+            }
+            own as usize
+        })
+    }
+
+    /// Checks that runs that are read lie each behind the prompt of one sequence.
+    fn check_runs(&self) -> Result<(), SampleError> {
+        let mut left = self.read.as_slice();
+        for (ends, prompt) in self.bounds.windows(2).zip(&self.prompts) {
+            let (own, rest) = left.split_at(left.partition_point(|run| run.start < ends[1]));
+            check_runs(own, ends[0] + prompt, ends[1])?;
+            left = rest;
+        }
+        check_runs(left, u32::MAX, u32::MAX)
     }
 
     /// Appends the batch as it is delivered.
@@ -182,11 +231,12 @@ impl Packed {
     /// A header of 16 bytes (`OB`, the form's number, the bytes of a token, then the numbers of
     /// sequences, tokens and pictures), of each sequence its tokens and its prompt, 12 bytes a
     /// picture as in a [sample](Sample::encode_into), the tokens, the pixels. Positions are not sent:
-    /// they follow.
+    /// they follow. The form is 2 where runs behind prompts are read: their number and their bounds
+    /// stand before the pictures.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let width = token_width(&self.tokens);
         out.extend_from_slice(&MAGIC);
-        out.extend([FORM, width as u8]);
+        out.extend([form(&self.read), width as u8]);
         for count in [self.prompts.len(), self.tokens.len(), self.images.len()] {
             out.extend((count as u32).to_le_bytes());
         }
@@ -194,6 +244,7 @@ impl Packed {
             out.extend((ends[1] - ends[0]).to_le_bytes());
             out.extend(prompt.to_le_bytes());
         }
+        write_runs(&self.read, out);
         write_images(&self.images, out);
         write_tokens(&self.tokens, width, out);
         for image in &self.images {
@@ -216,11 +267,12 @@ impl Packed {
     pub fn decode(bytes: &Bytes) -> Result<Self, SampleError> {
         let mut reader = Reader::new(bytes);
         let (magic, form, width) = (reader.array()?, reader.u8()?, reader.u8()?);
-        if magic != MAGIC || form != FORM {
+        if magic != MAGIC {
             return Err(SampleError::Foreign);
         }
         let (sequences, count, images) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let lengths = reader.u32s(sequences.checked_mul(2).ok_or(TOO_MANY)?)?;
+        let read = reader.runs(form)?;
         let headers = reader.images(images)?;
         let tokens = reader.tokens(count, width)?;
         let images = reader.pixels(headers)?;
@@ -254,18 +306,20 @@ impl Packed {
         if !images.iter().all(within) {
             return Err(SampleError::Inconsistent("a picture is of two sequences"));
         }
-        Ok(Self {
+        let packed = Self {
             tokens,
             positions,
             bounds,
             prompts,
+            read,
             images,
-        })
+        };
+        packed.check_runs()?;
+        Ok(packed)
     }
 }
 
 const MAGIC: [u8; 2] = *b"OB";
-const FORM: u8 = 1;
 const TOO_MANY: SampleError =
     SampleError::Inconsistent("sequences have more tokens than there are");
 
@@ -291,12 +345,14 @@ pub(crate) mod tests {
             side in prop::option::of(1_u16..4),
             mut tokens in prop::collection::vec(prop_oneof![0_u32..300, any::<u32>()], 1..20),
             share in 0.0..1.0_f64,
+            gaps in prop::collection::vec((1_u32..5, 1_u32..4), 0..3),
         ) -> Sample {
             let images: Vec<Image> = side.map(|side| picture(1, side * 2)).into_iter().collect();
             let placeholders: u32 = images.iter().map(Image::tokens).sum();
             tokens.resize(tokens.len() + placeholders as usize, 5);
             let prompt = 1 + ((tokens.len() - 1) as f64 * share) as u32;
-            Sample { tokens, prompt, images }
+            let read = crate::sample::tests::runs(prompt, tokens.len() as u32, gaps);
+            Sample { tokens, prompt, read, images }
         }
     }
 
@@ -305,7 +361,7 @@ pub(crate) mod tests {
         let sample = |tokens: &[u32], prompt| Sample {
             tokens: tokens.to_vec(),
             prompt,
-            images: vec![],
+            ..Sample::default()
         };
         let packed = Packed::pack(&[sample(&[1, 2, 3], 1), sample(&[300], 1)]).unwrap();
         assert_eq!(packed.positions, [0, 1, 2, 0]);
@@ -395,7 +451,7 @@ pub(crate) mod tests {
         let good = Sample {
             tokens: vec![1],
             prompt: 1,
-            images: vec![],
+            ..Sample::default()
         };
         let bad = Sample {
             prompt: 2,

@@ -1,5 +1,7 @@
 //! Samples: their names, what a plan sees of them, and their bytes.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -49,6 +51,9 @@ pub struct Sample {
     pub tokens: Vec<u32>,
     /// Tokens at the start that are read and not predicted: at least 1, at most all.
     pub prompt: u32,
+    /// Runs of tokens behind the prompt that are read and not predicted, as the turns of a conversation
+    /// that are not the model's: in their order, none empty, none touching another or the prompt.
+    pub read: Vec<Range<u32>>,
     /// Its pictures, in the order of their places.
     pub images: Vec<Image>,
 }
@@ -153,14 +158,17 @@ impl Sample {
     /// A header of 16 bytes (`OS`, the form's number, the bytes of a token, then the numbers of tokens,
     /// prompt tokens and pictures), 12 bytes a picture (place, rows, columns, patch, whether its pixels
     /// are elsewhere), the tokens, the pixels. All numbers are little-endian. Tokens take two bytes each where all fit.
+    /// The form is 2 where runs behind the prompt are read: their number and their bounds stand before
+    /// the pictures.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let width = token_width(&self.tokens);
         out.reserve(self.encoded_len(width));
         out.extend_from_slice(&MAGIC);
-        out.extend([FORM, width as u8]);
+        out.extend([form(&self.read), width as u8]);
         out.extend((self.tokens.len() as u32).to_le_bytes());
         out.extend(self.prompt.to_le_bytes());
         out.extend((self.images.len() as u32).to_le_bytes());
+        write_runs(&self.read, out);
         write_images(&self.images, out);
         write_tokens(&self.tokens, width, out);
         for image in &self.images {
@@ -183,10 +191,11 @@ impl Sample {
     pub fn decode(bytes: &Bytes) -> Result<Self, SampleError> {
         let mut reader = Reader::new(bytes);
         let (magic, form, width) = (reader.array()?, reader.u8()?, reader.u8()?);
-        if magic != MAGIC || form != FORM {
+        if magic != MAGIC {
             return Err(SampleError::Foreign);
         }
         let (count, prompt, images) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let read = reader.runs(form)?;
         let headers = reader.images(images)?;
         let tokens = reader.tokens(count, width)?;
         let images = reader.pixels(headers)?;
@@ -194,6 +203,7 @@ impl Sample {
         let sample = Self {
             tokens,
             prompt,
+            read,
             images,
         };
         sample.check()?;
@@ -221,15 +231,68 @@ impl Sample {
                 "its prompt is empty or longer than itself",
             ));
         }
+        check_runs(&self.read, self.prompt, self.tokens.len() as u32)?;
         if self.images.iter().any(|image| image.pixels.is_empty()) {
             return Err(SampleError::Inconsistent("a picture has no pixels"));
         }
         check_places(&self.images, self.tokens.len())
     }
 
+    /// Tokens that are predicted.
+    #[must_use]
+    pub fn predicted(&self) -> u32 {
+        let read: u32 = self.read.iter().map(|run| run.end - run.start).sum();
+        self.tokens.len() as u32 - self.prompt - read
+    }
+
+    /// Of each token, whether it is predicted.
+    pub fn mask(&self) -> impl Iterator<Item = bool> + '_ {
+        let own = |at: u32| at >= self.prompt && !self.read.iter().any(|run| run.contains(&at));
+        (0..self.tokens.len() as u32).map(own)
+    }
+
     fn encoded_len(&self, width: usize) -> usize {
         let pixels: usize = self.images.iter().map(|image| image.pixels.len()).sum();
-        HEADER + self.images.len() * IMAGE_HEADER + self.tokens.len() * width + pixels
+        HEADER
+            + 8 * self.read.len()
+            + self.images.len() * IMAGE_HEADER
+            + self.tokens.len() * width
+            + pixels
+    }
+}
+
+/// That runs of tokens that are read follow each other between a prompt and the end of a sequence.
+pub(crate) fn check_runs(runs: &[Range<u32>], prompt: u32, end: u32) -> Result<(), SampleError> {
+    let mut free = prompt;
+    for run in runs {
+        if run.start <= free || run.end <= run.start {
+            return Err(SampleError::Inconsistent(
+                "runs that are read are empty, or touch each other or the prompt",
+            ));
+        }
+        free = run.end;
+    }
+    match free <= end {
+        true => Ok(()),
+        false => Err(SampleError::Inconsistent(
+            "a run that is read is beyond the end",
+        )),
+    }
+}
+
+/// The form's number, which says whether runs stand behind the header.
+pub(crate) fn form(runs: &[Range<u32>]) -> u8 {
+    if runs.is_empty() { FORM } else { FORM_RUNS }
+}
+
+pub(crate) fn write_runs(runs: &[Range<u32>], out: &mut Vec<u8>) {
+    if runs.is_empty() {
+        return;
+    }
+    out.extend((runs.len() as u32).to_le_bytes());
+    for run in runs {
+        out.extend(run.start.to_le_bytes());
+        out.extend(run.end.to_le_bytes());
     }
 }
 
@@ -298,7 +361,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `len` bytes, which are asked for before anything is allocated for them.
-    pub(crate) fn take(&mut self, len: u64) -> Result<std::ops::Range<usize>, SampleError> {
+    pub(crate) fn take(&mut self, len: u64) -> Result<Range<usize>, SampleError> {
         let end = self.at as u64 + len;
         if end > self.bytes.len() as u64 {
             return Err(SampleError::Length {
@@ -362,6 +425,22 @@ impl<'a> Reader<'a> {
         Ok(tokens)
     }
 
+    /// Runs of tokens, where the form has some.
+    pub(crate) fn runs(&mut self, form: u8) -> Result<Vec<Range<u32>>, SampleError> {
+        match form {
+            FORM => return Ok(vec![]),
+            FORM_RUNS => {}
+            _ => return Err(SampleError::Foreign),
+        }
+        let count = self.u32()?;
+        let numbers = self.u32s(count.checked_mul(2).ok_or(SampleError::Foreign)?)?;
+        if count == 0 {
+            return Err(SampleError::Inconsistent("no runs where there are some"));
+        }
+        let runs = numbers.as_chunks().0.iter();
+        Ok(runs.map(|&[start, end]| start..end).collect())
+    }
+
     /// The headers of pictures, their pixels still missing, and whether they follow.
     pub(crate) fn images(&mut self, count: u32) -> Result<Vec<(Image, bool)>, SampleError> {
         let all = self.take(u64::from(count) * IMAGE_HEADER as u64)?;
@@ -413,11 +492,13 @@ impl<'a> Reader<'a> {
 
 const MAGIC: [u8; 2] = *b"OS";
 const FORM: u8 = 1;
+/// The form of what has runs of tokens that are read behind a prompt.
+const FORM_RUNS: u8 = 2;
 const HEADER: usize = 16;
 const IMAGE_HEADER: usize = 12;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -441,16 +522,30 @@ mod tests {
         (images, at)
     }
 
+    /// Runs behind a prompt: so many tokens after what is before, and so long, as far as there is room.
+    pub(crate) fn runs(prompt: u32, end: u32, gaps: Vec<(u32, u32)>) -> Vec<Range<u32>> {
+        let mut free = prompt;
+        let next = |(gap, length): (u32, u32)| {
+            let run = free + gap..free + gap + length;
+            free = run.end;
+            run
+        };
+        let runs = gaps.into_iter().map(next);
+        runs.take_while(|run| run.end <= end).collect()
+    }
+
     prop_compose! {
         fn samples()(
             places in prop::collection::vec((1_u16..4, 1_u16..4), 0..3),
             mut text in prop::collection::vec(prop_oneof![0_u32..300, any::<u32>()], 1..40),
             share in 0.0..1.0_f64,
+            gaps in prop::collection::vec((1_u32..5, 1_u32..4), 0..3),
         ) -> Sample {
             let (images, least) = images(places);
             text.resize(text.len() + least as usize, 7);
             let prompt = 1 + ((text.len() - 1) as f64 * share) as u32;
-            Sample { tokens: text, prompt, images }
+            let read = runs(prompt, text.len() as u32, gaps);
+            Sample { tokens: text, prompt, read, images }
         }
     }
 
@@ -459,6 +554,7 @@ mod tests {
         let sample = Sample {
             tokens: vec![1, 260, 3],
             prompt: 2,
+            read: vec![],
             images: vec![Image {
                 at: 1,
                 height_patches: 2,
@@ -477,12 +573,26 @@ mod tests {
         let wide = Sample {
             tokens: vec![70_000],
             prompt: 1,
-            images: vec![],
+            ..Sample::default()
         };
         let golden = [
             b'O', b'S', 1, 4, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0x70, 0x11, 1, 0,
         ];
         assert_eq!(wide.encode()[..], golden);
+        let turns = Sample {
+            tokens: vec![1, 2, 3, 4],
+            prompt: 1,
+            read: vec![2..3],
+            images: vec![],
+        };
+        let golden = [
+            b'O', b'S', 2, 2, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, // header
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, // runs
+            1, 0, 2, 0, 3, 0, 4, 0, // tokens
+        ];
+        assert_eq!(turns.encode()[..], golden);
+        assert_eq!(turns.mask().collect::<Vec<_>>(), [false, true, false, true]);
+        assert_eq!(turns.predicted(), 2);
     }
 
     proptest! {

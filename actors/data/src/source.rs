@@ -200,7 +200,13 @@ impl Source {
         earlier: &[Earlier],
         cx: &Opening,
     ) -> Result<Self, SourceError> {
-        spec.check().map_err(|reason| SourceError::Spec {
+        let unread = spec.format.has_conversations() && cx.tokenizer.chat().is_none();
+        let template = "`messages` are rendered by a chat template, and the tokenizer has none";
+        let checked = spec.check().and_then(|()| match unread {
+            true => Err(template.to_owned()),
+            false => Ok(()),
+        });
+        checked.map_err(|reason| SourceError::Spec {
             name: spec.name.clone(),
             reason,
         })?;

@@ -3,11 +3,15 @@
 
 pub mod picture;
 
-use odeon_algorithms::tokenizer::{Tokenizer, TokenizerError};
+use std::ops::Range;
+
+use odeon_algorithms::tokenizer::{
+    Conversation, LearntTurns, MaskedTokens, Tokenizer, TokenizerError,
+};
 
 use self::picture::PictureError;
 use crate::{
-    sample::{Image, Sample},
+    sample::Sample,
     source::{Longer, Pictures, Raw, SkipReason, SourceSpec},
 };
 
@@ -19,6 +23,7 @@ pub(crate) struct Transform<'a> {
     context: usize,
     longer: Longer,
     pictures: Pictures,
+    learn: LearntTurns,
 }
 
 impl<'a> Transform<'a> {
@@ -28,6 +33,7 @@ impl<'a> Transform<'a> {
             placeholder,
             context: spec.context as usize,
             longer: spec.longer,
+            learn: spec.format.learn(),
             pictures: Pictures {
                 // So that its text has room beside it.
                 tokens: spec.pictures.tokens.min((spec.context / 2).max(1)),
@@ -41,6 +47,9 @@ impl<'a> Transform<'a> {
     /// A sequence is what the tokenizer puts before a text, the picture, the prompt, the text, what the
     /// tokenizer puts after it, and the token that ends a reply, once.
     pub(crate) fn samples(&self, raw: &Raw<'_>, seed: u64) -> Result<Vec<Sample>, SkipReason> {
+        if let Some(conversation) = &raw.conversation {
+            return self.conversation(conversation);
+        }
         if raw.text.trim().is_empty() {
             return Err(SkipReason::Empty);
         }
@@ -67,51 +76,93 @@ impl<'a> Transform<'a> {
         if self.tokenizer.after().last() != Some(&eos) {
             tokens.push(eos);
         }
-        self.fitted(tokens, prompt, images)
+        self.fitted(Sample {
+            tokens,
+            prompt: prompt as u32,
+            read: vec![],
+            images,
+        })
+    }
+
+    /// The samples of a conversation: what the chat template makes of it, up to the last token that is
+    /// learnt.
+    fn conversation(&self, conversation: &Conversation) -> Result<Vec<Sample>, SkipReason> {
+        let masked = self.tokenizer.encode_conversation(conversation, self.learn);
+        let MaskedTokens { mut tokens, learnt } = masked.map_err(unknown)?;
+        // Nothing stands before the first token that it could be predicted from.
+        let learnt = learnt.into_iter().map(|run| run.start.max(1)..run.end);
+        let learnt: Vec<Range<usize>> = learnt.filter(|run| !run.is_empty()).collect();
+        let (Some(first), Some(last)) = (learnt.first(), learnt.last()) else {
+            let reason = "no turn of it is the model's, so that nothing of it is learnt";
+            return Err(SkipReason::Bad(reason.into()));
+        };
+        tokens.truncate(last.end);
+        let between = learnt.windows(2);
+        self.fitted(Sample {
+            prompt: first.start as u32,
+            read: between
+                .map(|runs| runs[0].end as u32..runs[1].start as u32)
+                .collect(),
+            tokens,
+            images: vec![],
+        })
     }
 
     /// The samples of a sequence: one, unless it is longer than the context.
-    fn fitted(
-        &self,
-        mut tokens: Vec<u32>,
-        prompt: usize,
-        images: Vec<Image>,
-    ) -> Result<Vec<Sample>, SkipReason> {
-        if tokens.len() > self.context {
+    fn fitted(&self, mut whole: Sample) -> Result<Vec<Sample>, SkipReason> {
+        if whole.tokens.len() > self.context {
             let longer = SkipReason::Longer {
-                tokens: tokens.len() as u32,
+                tokens: whole.tokens.len() as u32,
             };
             match self.longer {
                 Longer::Drop => return Err(longer),
-                Longer::Truncate if prompt >= self.context => return Err(longer),
-                Longer::Truncate => tokens.truncate(self.context),
-                Longer::Cut => return Ok(self.pieces(&tokens, prompt, images)),
+                Longer::Truncate if whole.prompt as usize >= self.context => return Err(longer),
+                Longer::Truncate => {
+                    whole.read = clipped(&whole.read, 0..self.context as u32);
+                    whole.tokens.truncate(self.context);
+                }
+                Longer::Cut => return Ok(self.pieces(&whole)),
             }
         }
-        Ok(vec![Sample {
-            tokens,
-            prompt: prompt as u32,
-            images,
-        }])
+        Ok(vec![whole])
     }
 
     /// Pieces of a sequence, each of which but the first begins with the token that the one before
     /// ends with. Those that are all prompt are left out, and the picture with them.
-    fn pieces(&self, tokens: &[u32], prompt: usize, images: Vec<Image>) -> Vec<Sample> {
-        let mut images = Some(images);
+    fn pieces(&self, whole: &Sample) -> Vec<Sample> {
+        let mut images = Some(&whole.images);
+        let tokens = &whole.tokens;
         let piece = |start: usize| {
             let end = tokens.len().min(start + self.context);
-            let images = images.take().unwrap_or_default();
-            let own = prompt.saturating_sub(start).max(1);
-            (own < end - start).then(|| Sample {
+            let own = start as u32..end as u32;
+            let images = images.take().cloned().unwrap_or_default();
+            let mut prompt = whole.prompt.saturating_sub(own.start).max(1);
+            let mut read = clipped(&whole.read, own);
+            // A run at its beginning is its prompt.
+            if let Some(first) = read.first().filter(|run| run.start <= prompt) {
+                prompt = prompt.max(first.end);
+                read.remove(0);
+            }
+            let sample = Sample {
                 tokens: tokens[start..end].to_vec(),
-                prompt: own as u32,
+                prompt: prompt.min((end - start) as u32),
+                read,
                 images,
-            })
+            };
+            (sample.predicted() > 0).then_some(sample)
         };
         let starts = (0..tokens.len() - 1).step_by(self.context - 1);
         starts.filter_map(piece).collect()
     }
+}
+
+/// What of runs lies in a range, counted from its beginning.
+fn clipped(runs: &[Range<u32>], own: Range<u32>) -> Vec<Range<u32>> {
+    let part = |run: &Range<u32>| {
+        let (start, end) = (run.start.max(own.start), run.end.min(own.end));
+        (start < end).then(|| start - own.start..end - own.start)
+    };
+    runs.iter().filter_map(part).collect()
 }
 
 #[expect(

@@ -143,8 +143,10 @@ impl StepWork for Texts<'_> {
         let number = self.filled[micro];
         let ids = &self.work.delivery.microbatches[number];
         let (mut begin, mut sum) = (0, 0.0);
-        for (id, sequence) in ids.iter().zip(self.work.batches[number].sequences()) {
-            let response = begin..begin + sequence.tokens.len() - sequence.prompt;
+        let packed = &self.work.batches[number];
+        let sequences = packed.sequences().zip(packed.predictions());
+        for (id, (sequence, predicted)) in ids.iter().zip(sequences) {
+            let response = begin..begin + predicted;
             let own: f64 = scores.logprobs[response.clone()]
                 .iter()
                 .map(|it| -f64::from(*it))

@@ -7,10 +7,12 @@ use std::{
 };
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::value::Kwargs;
+use minijinja::{Environment, Error, ErrorKind, State, Value, context};
 use serde::{Deserialize, Serialize};
 
 use super::error::TokenizerError;
+use crate::json::OrderedJson as Json;
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +39,7 @@ pub enum Role {
 ///
 /// Templates see what they see in `transformers`: `messages`, `add_generation_prompt`, `bos_token`
 /// and its like, `raise_exception`, `tojson`, methods of Python's strings and dictionaries, loop
-/// controls. `tools` and `documents` are none. `strftime_now` is not defined, so that a prompt does not
+/// controls, `tools` where a conversation has some. `documents` are none. `strftime_now` is not defined, so that a prompt does not
 /// depend on the day: templates that ask for it have a date of their own, or fail.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
@@ -47,6 +49,19 @@ pub struct ChatTemplate {
 }
 
 impl Message {
+    /// Turns as templates see them.
+    pub(super) fn values(messages: &[Self]) -> Vec<Json> {
+        let turn = |it: &Self| {
+            let fields = [("role", it.role.as_str()), ("content", it.content.as_str())];
+            Json::Object(
+                fields
+                    .map(|(name, text)| (name.into(), Json::Text(text.into())))
+                    .into(),
+            )
+        };
+        messages.iter().map(turn).collect()
+    }
+
     /// A turn of the person or the task.
     #[must_use]
     pub fn user(content: impl Into<String>) -> Self {
@@ -116,13 +131,19 @@ impl ChatTemplate {
     /// # Errors
     /// [`TokenizerError::Template`]: it is no Jinja, or refuses this conversation.
     pub fn render(&self, messages: &[Message]) -> Result<String, TokenizerError> {
-        self.render_with(messages, &BTreeMap::new())
+        let messages = Message::values(messages);
+        self.render_with(&Rendering::next_turn(&messages), &BTreeMap::new())
+    }
+
+    /// Returns true where the template marks what the model is to learn, with `generation` blocks.
+    pub(super) fn marks_replies(&self) -> bool {
+        transparent(&self.text) != self.text
     }
 
     /// Renders with special tokens by name.
     pub(super) fn render_with(
         &self,
-        messages: &[Message],
+        asked: &Rendering<'_>,
         named: &BTreeMap<String, String>,
     ) -> Result<String, TokenizerError> {
         let failed = |detail: String| TokenizerError::Template {
@@ -133,15 +154,15 @@ impl ChatTemplate {
             .compiled
             .get_or_init(|| compile(transparent(&self.text)).map_err(|error| told(&error)));
         let environment = compiled.as_ref().map_err(|error| failed(error.clone()))?;
-        let turn = |message: &Message| {
-            context! { role => message.role.as_str(), content => message.content.as_str() }
-        };
-        let messages: Vec<Value> = messages.iter().map(turn).collect();
+        let messages: Vec<Value> = asked.messages.iter().map(seen).collect();
+        let tools = asked.tools.map(seen);
+        let marks = asked.marks.map(String::from_iter);
         let named = named
             .iter()
             .map(|(name, token)| (name.as_str(), token.as_str()));
         let values = context! {
-            messages, tools => (), documents => (), add_generation_prompt => true,
+            messages, tools, documents => (), add_generation_prompt => asked.opens_turn,
+            generation_marks => marks,
             ..Value::from_pairs(named),
         };
         let template = environment.get_template(NAME);
@@ -167,14 +188,46 @@ fn compile(text: String) -> Result<Environment<'static>, Error> {
     environment.add_function("raise_exception", |text: String| -> Result<(), Error> {
         Err(Error::new(ErrorKind::InvalidOperation, text))
     });
-    environment.add_filter(
-        "tojson",
-        |value: &Value, arguments: minijinja::value::Kwargs| to_json(value, &arguments),
-    );
+    environment.add_function("generation", generation);
+    environment.add_filter("tojson", |value: &Value, arguments: Kwargs| {
+        to_json(value, &arguments)
+    });
     // Prompts of no template come near it; one that counts for ever ends.
     environment.set_fuel(Some(FUEL));
     environment.add_template_owned(NAME, text)?;
     Ok(environment)
+}
+
+/// A value as templates see it.
+fn seen(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (None, Some(number)) => Value::from(number),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::Text(text) => Value::from(text.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(seen).collect::<Vec<_>>()),
+        Json::Object(fields) => {
+            let fields = fields.iter();
+            Value::from_pairs(fields.map(|(name, value)| (name.as_str(), seen(value))))
+        }
+    }
+}
+
+/// The text of a `generation` block, between marks where some are asked for.
+fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Error> {
+    let caller: Value = arguments.get("caller")?;
+    let text = caller.call(state, &[])?;
+    let marks = state.lookup("generation_marks");
+    let marks = marks.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let mut marks = marks.chars();
+    Ok(match (marks.next(), marks.next()) {
+        (Some(begin), Some(end)) => Value::from_safe_string(format!("{begin}{text}{end}")),
+        _ => text,
+    })
 }
 
 /// An error and its causes on one line.
@@ -189,7 +242,7 @@ fn told(error: &Error) -> String {
 }
 
 /// Python's `json.dumps` without escapes for other alphabets: separators with a space behind them.
-fn to_json(value: &Value, arguments: &minijinja::value::Kwargs) -> Result<Value, Error> {
+fn to_json(value: &Value, arguments: &Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     arguments.assert_all_used()?;
     let failed =
@@ -242,7 +295,7 @@ impl serde_json::ser::Formatter for Spaced {
 }
 
 /// A template whose `generation` blocks, which mark what the model is to learn and print what is in
-/// them, are blocks that Jinja knows.
+/// them, are calls of [`generation`], which Jinja knows.
 fn transparent(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -254,8 +307,8 @@ fn transparent(text: &str) -> String {
         let (left, right) = (tag.starts_with(['-', '+']), tag.ends_with(['-', '+']));
         let inner = tag.trim_matches(['-', '+']).trim();
         let word = match inner {
-            "generation" => "if true",
-            "endgeneration" => "endif",
+            "generation" => "call generation()",
+            "endgeneration" => "endcall",
             _ => {
                 out.push_str(&rest[..at + length + 2]);
                 rest = &rest[at + length + 2..];
@@ -279,47 +332,118 @@ fn transparent(text: &str) -> String {
     out
 }
 
+/// A rendering that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rendering<'a> {
+    pub(super) messages: &'a [Json],
+    pub(super) tools: Option<&'a Json>,
+    /// True when it ends where the model's turn begins.
+    pub(super) opens_turn: bool,
+    /// What is put around `generation` blocks.
+    pub(super) marks: Option<[char; 2]>,
+}
+
+impl<'a> Rendering<'a> {
+    /// Up to where the model's next turn begins.
+    pub(super) fn next_turn(messages: &'a [Json]) -> Self {
+        Self {
+            messages,
+            tools: None,
+            opens_turn: true,
+            marks: None,
+        }
+    }
+}
+
 /// Messages in which no text can pass for a special token.
 pub(super) struct Guard {
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<Json>,
+    pub(super) tools: Option<Json>,
     /// The character inside of texts that look like special tokens, where there are any.
     pub(super) mark: Option<char>,
+    /// Two more that nothing has.
+    pub(super) marks: [char; 2],
 }
 
 impl Guard {
     /// Puts a mark, which nothing else has, into every text that looks like a special token.
-    pub(super) fn of(messages: &[Message], specials: &[String], template: &ChatTemplate) -> Self {
-        let mut messages = messages.to_vec();
-        let looks = |text: &str| {
-            let mut specials = specials.iter().filter(|name| !name.is_empty());
-            specials.any(|name| text.contains(name.as_str()))
-        };
-        if !messages.iter().any(|message| looks(&message.content)) {
-            return Self {
-                messages,
-                mark: None,
-            };
-        }
+    pub(super) fn of(
+        messages: &[Json],
+        tools: Option<&Json>,
+        specials: &[String],
+        template: &ChatTemplate,
+    ) -> Self {
+        let (mut messages, mut tools) = (messages.to_vec(), tools.cloned());
+        let mut all = String::new();
+        messages
+            .iter()
+            .chain(&tools)
+            .for_each(|it| gather(it, &mut all));
         // Characters that Unicode keeps for such uses.
-        let mark = ('\u{f0000}'..='\u{ffffd}').find(|mark| {
-            let mut texts = messages.iter().map(|message| &message.content);
-            !template.text.contains(*mark) && !texts.any(|text| text.contains(*mark))
-        });
-        let mark = mark.unwrap_or(char::REPLACEMENT_CHARACTER);
-        for message in &mut messages {
-            while let Some((at, name)) = specials
-                .iter()
-                .filter_map(|name| Some((message.content.find(name.as_str())?, name)))
-                .find(|(_, name)| !name.is_empty())
-            {
-                let first = name.chars().next().map_or(0, char::len_utf8);
-                message.content.insert(at + first, mark);
-            }
+        let free = ('\u{f0000}'..='\u{ffffd}')
+            .filter(|mark| !template.text.contains(*mark) && !all.contains(*mark));
+        let mut free = free.chain(std::iter::repeat(char::REPLACEMENT_CHARACTER));
+        let mut next = || free.next().unwrap_or(char::REPLACEMENT_CHARACTER);
+        let (mark, marks) = (next(), [next(), next()]);
+        let mut looks = specials.iter().filter(|name| !name.is_empty());
+        let looks = looks.any(|name| all.contains(name.as_str()));
+        if looks {
+            let values = messages.iter_mut().chain(&mut tools);
+            values.for_each(|value| set_apart(value, specials, mark));
         }
         Self {
             messages,
-            mark: Some(mark),
+            tools,
+            mark: looks.then_some(mark),
+            marks,
         }
+    }
+}
+
+/// All texts in a value, one behind the other with something between them.
+fn gather(value: &Json, all: &mut String) {
+    match value {
+        Json::Text(text) => {
+            all.push_str(text);
+            all.push('\n');
+        }
+        Json::Array(items) => items.iter().for_each(|item| gather(item, all)),
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                all.push_str(key);
+                all.push('\n');
+                gather(value, all);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts the mark into all texts that look like special tokens, keys of objects among them.
+fn set_apart(value: &mut Json, specials: &[String], mark: char) {
+    match value {
+        Json::Text(text) => set_text_apart(text, specials, mark),
+        Json::Array(items) => items
+            .iter_mut()
+            .for_each(|item| set_apart(item, specials, mark)),
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                set_text_apart(key, specials, mark);
+                set_apart(value, specials, mark);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn set_text_apart(text: &mut String, specials: &[String], mark: char) {
+    while let Some((at, name)) = specials
+        .iter()
+        .filter_map(|name| Some((text.find(name.as_str())?, name)))
+        .find(|(_, name)| !name.is_empty())
+    {
+        let first = name.chars().next().map_or(0, char::len_utf8);
+        text.insert(at + first, mark);
     }
 }
 

@@ -41,6 +41,18 @@ pub enum TokenizerError {
         /// The reason, with the line.
         detail: String,
     },
+    /// Nothing says where a turn of a conversation lies.
+    #[error(
+        "the chat template in {file} has no `generation` blocks, and renders turn {turn} otherwise when \
+         others follow, so that it cannot be told what of it is learnt: put `{{% generation %}}` and \
+         `{{% endgeneration %}}` around replies in the template, or learn `last` or `all`"
+    )]
+    Turn {
+        /// The file that has it.
+        file: String,
+        /// The turn, from 1.
+        turn: usize,
+    },
     /// The directory has files of tokenizers of other kinds alone.
     #[error(
         "{} has {found}, but no tokenizer.json; make one of them: \

@@ -1,6 +1,7 @@
 //! Tokenizers of subwords: byte-pair encoding, Unigram, WordPiece and whole words, as Hugging Face's
 //! `tokenizer.json` describes them.
 
+mod checks;
 mod folder;
 mod from_gguf;
 mod words;
@@ -8,6 +9,7 @@ mod words;
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
+    ops::Range,
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -18,7 +20,8 @@ use tokenizers::tokenizer::AddedToken;
 
 use self::{folder::Described, words::Words};
 use super::{
-    chat::{ChatTemplate, Guard, Message},
+    chat::{ChatTemplate, Guard, Message, Rendering},
+    conversation::{Conversation, LearntTurns, MaskedTokens},
     error::TokenizerError,
 };
 use crate::weights::gguf::Gguf;
@@ -78,6 +81,7 @@ impl SubwordSpec {
 impl Subword {
     pub(super) fn new(spec: SubwordSpec) -> Result<Self, TokenizerError> {
         let described = Described::of(&spec)?;
+        checks::post_processor(&described.json)?;
         let mut literal = parse(&described.json)?;
         for (content, id) in &described.ids {
             let found = literal.token_to_id(content);
@@ -224,28 +228,124 @@ impl Subword {
     pub(super) fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, TokenizerError> {
         let template = self.described.chat.as_ref().ok_or(TokenizerError::NoChat)?;
         let specials = self.specials();
-        let guard = Guard::of(messages, &specials, template);
-        let names = &self.described.named;
-        let rendered = template.render_with(&guard.messages, names)?;
-        let Some(mark) = guard.mark else {
+        let messages = Message::values(messages);
+        let guard = Guard::of(&messages, None, &specials, template);
+        let asked = Rendering::next_turn(&guard.messages);
+        let rendered = template.render_with(&asked, &self.described.named)?;
+        if guard.mark.is_none() {
             return ids(self.speaking(), &rendered);
+        }
+        let tokens = self.placed(&rendered, guard.mark, &specials)?;
+        Ok(tokens.into_iter().map(|(token, _)| token).collect())
+    }
+
+    /// The tokens of a rendered text with the bytes that each stands for, marks taken out. What has the
+    /// mark in it is no special token.
+    fn placed(
+        &self,
+        rendered: &str,
+        mark: Option<char>,
+        specials: &[String],
+    ) -> Result<Vec<(u32, Range<usize>)>, TokenizerError> {
+        let Some(mark) = mark else {
+            return placed(self.speaking(), rendered, 0);
         };
-        let mut tokens = vec![];
-        let mut rest = rendered.as_str();
+        let (mut tokens, mut rest, mut begin) = (vec![], rendered, 0);
         while !rest.is_empty() {
-            let next = first_special(rest, &specials);
+            let next = first_special(rest, specials);
             let at = next.map_or(rest.len(), |(at, _)| at);
             let text = rest[..at].replace(mark, "");
             if !text.is_empty() {
-                tokens.extend(self.encode(&text)?);
+                tokens.extend(placed(&self.literal, &text, begin)?);
             }
+            begin += text.len();
             rest = &rest[at..];
             if let Some((_, name)) = next {
-                tokens.extend(self.literal.token_to_id(name));
+                let id = self.literal.token_to_id(name);
+                tokens.extend(id.map(|id| (id, begin..begin + name.len())));
+                begin += name.len();
                 rest = &rest[name.len()..];
             }
         }
         Ok(tokens)
+    }
+
+    pub(super) fn encode_conversation(
+        &self,
+        conversation: &Conversation,
+        learnt: LearntTurns,
+    ) -> Result<MaskedTokens, TokenizerError> {
+        let template = self.described.chat.as_ref().ok_or(TokenizerError::NoChat)?;
+        let specials = self.specials();
+        let (messages, tools) = (conversation.messages(), conversation.tools());
+        let guard = Guard::of(messages, tools, &specials, template);
+        let render = |count: usize, opens_turn, marks| {
+            let asked = Rendering {
+                messages: &guard.messages[..count],
+                tools: guard.tools.as_ref(),
+                opens_turn,
+                marks,
+            };
+            template.render_with(&asked, &self.described.named)
+        };
+        let all = messages.len();
+        let (text, ranges) = match learnt {
+            LearntTurns::All => {
+                let text = render(all, false, None)?;
+                let whole = 0..text.len();
+                (text, vec![whole])
+            }
+            LearntTurns::Replies | LearntTurns::Last if template.marks_replies() => {
+                unmarked(&render(all, false, Some(guard.marks))?, guard.marks)
+            }
+            LearntTurns::Replies | LearntTurns::Last => {
+                let text = render(all, false, None)?;
+                let mut ranges = vec![];
+                for turn in conversation.replies(learnt) {
+                    let before = render(turn, true, None)?;
+                    let behind = render(turn + 1, false, None)?;
+                    let end = self.end_of_reply(&behind).max(before.len());
+                    let whole = text.starts_with(&before)
+                        && text.starts_with(&behind[..end.min(behind.len())]);
+                    if !whole || end > behind.len() {
+                        return Err(TokenizerError::Turn {
+                            file: template.file().to_owned(),
+                            turn: turn + 1,
+                        });
+                    }
+                    ranges.push(before.len()..end);
+                }
+                (text, ranges)
+            }
+        };
+        let ranges = match learnt {
+            LearntTurns::Last => ranges.last().cloned().into_iter().collect(),
+            _ => ranges,
+        };
+        // The same ranges in the text without the guard's mark.
+        let width = guard.mark.map_or(0, char::len_utf8);
+        let plain = |at: usize| match guard.mark {
+            Some(mark) => at - width * text[..at].matches(mark).count(),
+            None => at,
+        };
+        let ranges: Vec<Range<usize>> = ranges
+            .into_iter()
+            .map(|range| plain(range.start)..plain(range.end))
+            .collect();
+        let placed = self.placed(&text, guard.mark, &specials)?;
+        Ok(MaskedTokens::of(placed, &ranges))
+    }
+
+    /// Where a reply ends: behind the token that ends it, without the white space that a template
+    /// puts between turns, which the model never writes.
+    fn end_of_reply(&self, text: &str) -> usize {
+        let trimmed = text.trim_end();
+        let ends = self.described.ends.iter();
+        let mut names = ends.filter_map(|token| self.literal.id_to_token(*token));
+        match names.any(|name| !name.is_empty() && trimmed.ends_with(&name)) {
+            true => trimmed.len(),
+            false => text.len(),
+        }
     }
 
     /// The texts of all special tokens.
@@ -262,6 +362,38 @@ impl Subword {
             speaking
         })
     }
+}
+
+/// The text between marks and around them, without these, and where what is between them lies.
+fn unmarked(marked: &str, [begin, end]: [char; 2]) -> (String, Vec<Range<usize>>) {
+    let (mut text, mut ranges) = (String::with_capacity(marked.len()), vec![]);
+    for piece in marked.split(begin).enumerate() {
+        match piece {
+            (0, before) => text.push_str(before),
+            (_, piece) => {
+                let (own, rest) = piece.split_once(end).unwrap_or((piece, ""));
+                let start = text.len();
+                text.push_str(own);
+                ranges.push(start..text.len());
+                text.push_str(rest);
+            }
+        }
+    }
+    ranges.retain(|range| !range.is_empty());
+    (text, ranges)
+}
+
+/// Tokens of a text with the bytes that each stands for, counted from `begin` on.
+fn placed(
+    tokenizer: &tokenizers::Tokenizer,
+    text: &str,
+    begin: usize,
+) -> Result<Vec<(u32, Range<usize>)>, TokenizerError> {
+    let encoding = tokenizer.encode(text, false);
+    let encoding = encoding.map_err(|error| description(error.to_string()))?;
+    let places = encoding.get_offsets().iter();
+    let places = places.map(|(start, end)| begin + start..begin + end);
+    Ok(encoding.get_ids().iter().copied().zip(places).collect())
 }
 
 /// Where the first special token of a text begins, and which it is: of two, the longer.

@@ -15,10 +15,11 @@ use memmap2::Mmap;
 use super::{error::LoadError, loaded::LoadedTensor, quantised::Encoding};
 use crate::lfs;
 
-/// An open GGUF file, mapped into memory.
+/// An open GGUF file, mapped into memory, or the parts of one that was split.
 pub struct Gguf {
     path: PathBuf,
-    bytes: Mmap,
+    /// One a part.
+    files: Vec<Mmap>,
     metadata: BTreeMap<String, GgufValue>,
     tensors: BTreeMap<String, GgufTensor>,
 }
@@ -46,21 +47,84 @@ pub struct GgufTensor {
     pub shape: Vec<usize>,
     /// The storage format of its elements.
     pub encoding: Encoding,
-    /// The first byte in the file.
+    /// The part that has it, from 0.
+    file: usize,
+    /// The first byte in that.
     start: usize,
     /// The length in bytes.
     length: usize,
 }
 
 impl Gguf {
-    /// Maps a file and reads its directory. Tensors are decoded when asked for.
+    /// Maps a file and reads its directory. Tensors are decoded when asked for. Of a file that was split
+    /// (`split.count`) the first part is given, and the others lie beside it under its name.
     ///
     /// The file must not be changed while it is open: other programs that cut it off would end
     /// this process (SIGBUS). Replace files by renaming instead.
     ///
     /// # Errors
-    /// [`LoadError`] when the file cannot be read, is damaged, or has tensors of another encoding.
+    /// [`LoadError`] when the file cannot be read, is damaged, or has tensors of another encoding; or it
+    /// is another part than the first, or a part is not there or of another file.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
+        let mut whole = Self::open_alone(path)?;
+        let parts = whole.integer(SPLIT_COUNT).unwrap_or(1);
+        if parts <= 1 {
+            return Ok(whole);
+        }
+        let unsupported = |path: &Path, detail: String| LoadError::Unsupported {
+            path: path.into(),
+            detail,
+        };
+        let number = whole.integer(SPLIT_NUMBER).unwrap_or(0) + 1;
+        let parts_max = i64::from(PARTS_MAX);
+        let named = name_of_part(path, number, parts).filter(|_| parts <= parts_max);
+        let Some(named) = named else {
+            let detail = format!(
+                "part {number} of {parts} of a model that was split (`split.count`), under a name that \
+                 does not end with `-{number:05}-of-{parts:05}.gguf`: one part alone"
+            );
+            return Err(unsupported(path, detail));
+        };
+        if number != 1 {
+            let first = named(1);
+            let detail = format!(
+                "part {number} of {parts} of a model that was split: name the first, {}; one part alone",
+                first.display()
+            );
+            return Err(unsupported(path, detail));
+        }
+        for number in 2..=parts {
+            let path = named(number);
+            let part = Self::open_alone(&path)?;
+            let of = (part.integer(SPLIT_NUMBER), part.integer(SPLIT_COUNT));
+            if of != (Some(number - 1), Some(parts)) {
+                let detail = format!("a file that says it is no part {number} of {parts},");
+                return Err(unsupported(&path, detail));
+            }
+            let file = whole.files.len();
+            whole.files.extend(part.files);
+            for (name, tensor) in part.tensors {
+                let tensor = GgufTensor { file, ..tensor };
+                if whole.tensors.insert(name.clone(), tensor).is_some() {
+                    let detail = format!("tensor `{name}` is in an earlier part, too");
+                    return Err(LoadError::Damaged { path, detail });
+                }
+            }
+        }
+        match whole.integer("split.tensors.count") {
+            Some(count) if count != whole.tensors.len() as i64 => Err(LoadError::Damaged {
+                path: path.into(),
+                detail: format!(
+                    "its parts have {} tensors in all, and it says {count}",
+                    whole.tensors.len()
+                ),
+            }),
+            _ => Ok(whole),
+        }
+    }
+
+    /// Opens one file.
+    fn open_alone(path: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read {
             path: path.into(),
             source,
@@ -83,7 +147,7 @@ impl Gguf {
         })?;
         Ok(Self {
             path: path.into(),
-            bytes,
+            files: vec![bytes],
             metadata,
             tensors,
         })
@@ -113,7 +177,7 @@ impl Gguf {
         let tensor = self.tensors.get(name)?;
         let values = tensor
             .encoding
-            .decode(&self.bytes[tensor.start..][..tensor.length]);
+            .decode(&self.files[tensor.file][tensor.start..][..tensor.length]);
         Some(LoadedTensor {
             shape: tensor.shape.clone(),
             values,
@@ -182,11 +246,19 @@ impl Debug for Gguf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gguf")
             .field("path", &self.path)
-            .field("bytes", &self.bytes.len())
+            .field("files", &self.files.len())
             .field("metadata", &self.metadata.len())
             .field("tensors", &self.tensors.len())
             .finish()
     }
+}
+
+/// The way in which the parts of a file are named, where this one of them is named so.
+fn name_of_part(path: &Path, number: i64, parts: i64) -> Option<impl Fn(i64) -> PathBuf + use<>> {
+    let name = path.file_name()?.to_str()?;
+    let stem = name.strip_suffix(&format!("-{number:05}-of-{parts:05}.gguf"))?;
+    let (folder, stem) = (path.with_file_name(""), stem.to_owned());
+    Some(move |number| folder.join(format!("{stem}-{number:05}-of-{parts:05}.gguf")))
 }
 
 /// Why the directory cannot be used; the path is added by the caller.
@@ -362,12 +434,17 @@ impl<'a> Reader<'a> {
         Ok(GgufTensor {
             shape,
             encoding,
+            file: 0,
             start,
             length,
         })
     }
 }
 
+const SPLIT_COUNT: &str = "split.count";
+const SPLIT_NUMBER: &str = "split.no";
+/// More than their names have room for.
+const PARTS_MAX: u32 = 99_999;
 const MAGIC: &[u8] = b"GGUF";
 const ALIGNMENT_DEFAULT: usize = 32;
 const ALIGNMENT_MAX: i128 = 1 << 20;

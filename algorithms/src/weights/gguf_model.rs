@@ -96,14 +96,6 @@ struct Metadata<'a> {
 
 impl<'a> Metadata<'a> {
     fn of(gguf: &'a Gguf) -> Result<Self, String> {
-        let parts = gguf.integer("split.count").unwrap_or(1);
-        if parts > 1 {
-            let number = gguf.integer("split.no").unwrap_or(0) + 1;
-            return Err(format!(
-                "part {number} of {parts} of a model that was split (`split.count`); join them with \
-                 `llama-gguf-split --merge`, giving it the first part: one part alone"
-            ));
-        }
         if let Some(kind) = gguf.string("general.type").filter(|kind| *kind != "model") {
             return Err(format!(
                 "a file of the kind `{kind}` (`general.type`) and not `model`"

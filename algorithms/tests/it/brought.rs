@@ -151,7 +151,6 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("gguf-nan", &["blk.1.ffn_down.weight", "NaN"]),
     ("gguf-experts", &["llama.expert_count", "2 experts"]),
-    ("gguf-two-parts", &["split.count", "part 1 of 2"]),
     ("truncated-data", &["model.safetensors", "damaged"]),
     ("untied-no-head", &["lm_head.weight"]),
     ("gptq", &["gptq"]),
@@ -287,6 +286,42 @@ impl Chance {
         }
         bytes
     }
+}
+
+/// The first part of a split file is named, and the others lie beside it.
+#[test]
+fn parts_of_a_split_file_are_read_together_or_what_is_wrong_with_them_is_said() {
+    let folder = Folder::of("models", "gguf-two-parts");
+    let place = |name: &str| folder.path().join(name);
+    let (first, second) = (
+        place("model-00001-of-00002.gguf"),
+        place("model-00002-of-00002.gguf"),
+    );
+    let whole = Gguf::open(&first).unwrap();
+    let kept = fs::read(&second).unwrap();
+    assert!(whole.tensors().len() > 1 && load_gguf(&whole).is_ok());
+    let refused = |path: &Path, words: &[&str]| {
+        let error = Gguf::open(path).unwrap_err().to_string();
+        let lacks = words.iter().find(|word| !error.contains(**word));
+        assert_eq!(lacks, None, "{error}");
+    };
+    refused(
+        &second,
+        &["part 2 of 2", "name the first", "model-00001-of-00002.gguf"],
+    );
+    fs::copy(&first, place("other.gguf")).unwrap();
+    refused(
+        &place("other.gguf"),
+        &["split.count", "-00001-of-00002.gguf"],
+    );
+    fs::copy(&first, &second).unwrap();
+    refused(&first, &["model-00002-of-00002.gguf", "no part 2 of 2"]);
+    fs::write(&second, &kept[..kept.len() / 2]).unwrap();
+    refused(&first, &["model-00002-of-00002.gguf"]);
+    fs::remove_file(&second).unwrap();
+    refused(&first, &["model-00002-of-00002.gguf", "No such file"]);
+    fs::write(&second, kept).unwrap();
+    assert!(Gguf::open(&first).is_ok());
 }
 
 /// Files that differ by chance are read or refused: nothing panics. `ODEON_MUTATIONS` says how many.

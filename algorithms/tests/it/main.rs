@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a test reports what it measured")]
 
 mod brought;
+mod conversations;
 mod golden;
 mod smollm2;
 #[path = "../golden/unpack.rs"]

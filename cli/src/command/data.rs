@@ -1,9 +1,11 @@
 //! `odeon data`: what a run would have of its data, and what is odd about them.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use odeon_actors::engine::compute::read_tokenizer;
 use odeon_actors::recipe::Source;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_data::check::{Examined, examine};
@@ -59,6 +61,9 @@ fn checked(args: &DataCheckArgs) -> Result<Checked> {
         if args.format.is_some() {
             bail!("a recipe says which format its sources have: leave --format out");
         }
+        if args.tokenizer.is_some() {
+            bail!("a recipe says which tokenizer it has: leave --tokenizer out");
+        }
         let source = Source::read(Path::new(&args.source))?;
         if !source.pretrains() {
             bail!(
@@ -82,7 +87,11 @@ fn checked(args: &DataCheckArgs) -> Result<Checked> {
     };
     Ok(Checked {
         sources: vec![SourceSpec::new(&args.source, &args.source, format)],
-        tokenizer: Tokenizer::bytes(),
+        tokenizer: match &args.tokenizer {
+            None => Tokenizer::bytes(),
+            Some(name) => read_tokenizer(&super::model::find(name)?)
+                .map_err(|failure| anyhow::anyhow!("--tokenizer {name}: {failure}"))?,
+        },
         cache: PathBuf::from("models/cache"),
     })
 }
@@ -129,9 +138,11 @@ fn row(spec: &SourceSpec, found: &Examined, shown: &[Sample]) -> serde_json::Val
             "reason": it.reason.to_string(),
         })
     });
-    let shown = shown
-        .iter()
-        .map(|sample| json!({ "tokens": sample.tokens, "learnt_from": sample.prompt }));
+    let shown = shown.iter().map(|sample| {
+        let learnt = runs(sample).into_iter().filter(|(is_learnt, _)| *is_learnt);
+        let learnt: Vec<[usize; 2]> = learnt.map(|(_, run)| [run.start, run.end]).collect();
+        json!({ "tokens": sample.tokens, "learnt": learnt })
+    });
     json!({
         "source": spec.name,
         "path": spec.path,
@@ -152,6 +163,30 @@ fn row(spec: &SourceSpec, found: &Examined, shown: &[Sample]) -> serde_json::Val
     })
 }
 
+/// The runs of a sample's tokens that are learnt, true, and read.
+fn runs(sample: &Sample) -> Vec<(bool, Range<usize>)> {
+    let mask: Vec<bool> = sample.mask().collect();
+    let mut start = 0;
+    let same = mask.chunk_by(|one, next| one == next);
+    same.map(|run| {
+        let own = start..start + run.len();
+        start = own.end;
+        (run[0], own)
+    })
+    .collect()
+}
+
+/// The text of tokens, special ones by their names.
+fn readable(tokenizer: &Tokenizer, tokens: &[u32]) -> String {
+    let special = |token: u32| tokenizer.decode(&[token]).is_ok_and(|text| text.is_empty());
+    let runs = tokens.chunk_by(|one, next| special(*one) == special(*next));
+    let text = |run: &[u32]| match special(run[0]) {
+        true => run.iter().map(|token| tokenizer.piece(*token)).collect(),
+        false => tokenizer.decode_reply(run).unwrap_or_default(),
+    };
+    runs.map(text).collect()
+}
+
 fn tell(
     spec: &SourceSpec,
     found: &Examined,
@@ -168,10 +203,11 @@ fn tell(
         found.predicted
     ))?;
     for (sample, number) in shown.iter().zip(1..) {
-        let (read, learnt) = sample.tokens.split_at(sample.prompt as usize);
         print::line(format!("  sample {number}"))?;
-        for (what, tokens) in [("read  ", read), ("learnt", learnt)] {
-            let text = tokenizer.decode(tokens).unwrap_or_default();
+        for (is_learnt, run) in runs(sample) {
+            let tokens = &sample.tokens[run];
+            let what = if is_learnt { "learnt" } else { "read  " };
+            let text = readable(tokenizer, tokens);
             print::line(format!("    {what} {text:?} {tokens:?}"))?;
         }
     }

@@ -418,3 +418,65 @@ fn data_are_checked_with_counts_places_and_an_exit_code() {
         "{out}"
     );
 }
+
+/// Turns of a model are learnt, those of people read: as they are shown before a run, and in the run.
+#[test]
+fn conversations_are_learnt_by_the_template_of_the_model() {
+    let place = Place::new();
+    let golden =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../algorithms/tests/golden/conversations.json");
+    let golden: Value = serde_json::from_str(&fs::read_to_string(golden).unwrap()).unwrap();
+    for (name, file) in golden["files"].as_object().unwrap() {
+        place.write(&format!("model/{name}"), file.as_str().unwrap());
+    }
+    let template = golden["templates"]["marked"].as_str().unwrap();
+    place.write("model/chat_template.jinja", template);
+    let (mut chats, mut predicted) = (String::new(), 0);
+    let cases = golden["cases"].as_array().unwrap().iter();
+    for case in cases.filter(|case| case["template"] == "marked") {
+        chats += &format!("{}\n", serde_json::json!({ "messages": case["messages"] }));
+        let mask = case["mask"].as_array().unwrap().iter();
+        predicted += mask.map(|it| it.as_u64().unwrap()).sum::<u64>();
+    }
+    place.write("chats.jsonl", &chats);
+    let format = "{ jsonl = { messages = \"messages\" } }";
+    let mut args = vec![
+        "data",
+        "check",
+        "chats.jsonl",
+        "--format",
+        format,
+        "--tokens",
+        "1",
+    ];
+    args.extend(["--tokenizer", "model", "--cache", "cache"]);
+    let (out, err) = text(&place.odeon(&args));
+    assert!(
+        out.contains(
+            "read   \"<|im_start|>user\\nWhat is the time?<|im_end|>\\n<|im_start|>assistant\\n\""
+        ) && out.contains("learnt \"Half past nine.<|im_end|>\""),
+        "{out}{err}"
+    );
+    assert!(
+        out.contains(&format!("of which {predicted} are learnt")),
+        "{out}"
+    );
+
+    let recipe = recipe(3, "")
+        .replace("[model]", "[tokenizer]\nload = \"model\"\n\n[model]")
+        .replace("{ jsonl = { text = \"text\" } }", format);
+    assert!(recipe.contains("messages"), "{recipe}");
+    place.write("recipe.toml", recipe);
+    place.write("data/chats.jsonl", chats);
+    let (out, err) = text(&place.odeon(&["run", "--no-ui", "recipe.toml"]));
+    let steps = place.reports("Step");
+    assert_eq!(steps.len(), 3, "{out}{err}");
+    let learnt = |step: &Value| step["sources"]["own"]["predicted"].as_u64().unwrap();
+    let all: u64 = steps.iter().map(learnt).sum();
+    assert_eq!(all, predicted, "each conversation once");
+
+    // Without a template nothing could render them.
+    fs::remove_file(place.path().join("model/chat_template.jinja")).unwrap();
+    let (out, err) = text(&place.odeon(&["run", "--no-ui", "--check", "recipe.toml"]));
+    assert!((out + &err).contains("the tokenizer has none"));
+}

@@ -1,11 +1,14 @@
 //! A part of each sequence of a micro-batch, for context parallelism.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::Packed;
 use crate::plan::{Slice, Slicing};
 use crate::sample::{
-    Image, Reader, SampleError, check_places, token_width, write_images, write_tokens,
+    Image, Reader, SampleError, check_places, check_runs, form, token_width, write_images,
+    write_runs, write_tokens,
 };
 
 /// The part of a micro-batch that one rank of a context group computes: of each sequence the tokens
@@ -24,6 +27,9 @@ pub struct PackedSlice {
     pub lengths: Vec<u32>,
     /// The tokens of each whole sequence that are read and not predicted.
     pub prompts: Vec<u32>,
+    /// Runs of tokens behind the prompts that are read and not predicted, among those of all whole
+    /// sequences.
+    pub read: Vec<Range<u32>>,
     /// Tokens of the slice, sequence after sequence, in ascending order in each.
     pub tokens: Vec<u32>,
     /// For each token the one that follows it in its sequence; 0 where none does.
@@ -68,6 +74,7 @@ impl Packed {
             slice,
             lengths,
             prompts: self.prompts.clone(),
+            read: self.read.clone(),
             tokens,
             labels,
             images,
@@ -90,8 +97,18 @@ impl PackedSlice {
     /// Of each token of the slice, whether what follows it is predicted.
     #[must_use]
     pub fn mask(&self) -> Vec<bool> {
+        let mut starts = vec![0];
+        starts.extend(self.lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        }));
+        let is_read = |at: u32| {
+            let next = self.read.partition_point(|run| run.end <= at);
+            self.read.get(next).is_some_and(|run| run.contains(&at))
+        };
         let predicted = |(sequence, at): (usize, u32)| {
-            at + 1 >= self.prompts[sequence] && at + 1 < self.lengths[sequence]
+            let within = at + 1 >= self.prompts[sequence] && at + 1 < self.lengths[sequence];
+            within && !is_read(starts[sequence] + at + 1)
         };
         self.places().map(predicted).collect()
     }
@@ -126,7 +143,7 @@ impl PackedSlice {
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let width = token_width(&self.tokens).max(token_width(&self.labels));
         out.extend_from_slice(&MAGIC);
-        out.extend([FORM, width as u8]);
+        out.extend([form(&self.read), width as u8]);
         for count in [self.lengths.len(), self.tokens.len(), self.images.len()] {
             out.extend((count as u32).to_le_bytes());
         }
@@ -140,6 +157,7 @@ impl PackedSlice {
             out.extend(length.to_le_bytes());
             out.extend(prompt.to_le_bytes());
         }
+        write_runs(&self.read, out);
         write_images(&self.images, out);
         write_tokens(&self.tokens, width, out);
         write_tokens(&self.labels, width, out);
@@ -155,7 +173,7 @@ impl PackedSlice {
     pub fn decode(bytes: &Bytes) -> Result<Self, SampleError> {
         let mut reader = Reader::new(bytes);
         let (magic, form, width) = (reader.array()?, reader.u8()?, reader.u8()?);
-        if magic != MAGIC || form != FORM {
+        if magic != MAGIC {
             return Err(SampleError::Foreign);
         }
         let (sequences, count, images) = (reader.u32()?, reader.u32()?, reader.u32()?);
@@ -172,6 +190,7 @@ impl PackedSlice {
             return Err(SampleError::Inconsistent("there is no such part"));
         }
         let pairs = reader.u32s(sequences.checked_mul(2).ok_or(super::TOO_MANY)?)?;
+        let all_read = reader.runs(form)?;
         let headers = reader.images(images)?;
         let tokens = reader.wide_tokens(count, width)?;
         let labels = reader.wide_tokens(count, width)?;
@@ -181,7 +200,7 @@ impl PackedSlice {
         let images = reader.pixels(headers)?;
         reader.end()?;
         let (mut lengths, mut prompts) = (vec![], vec![]);
-        let (mut whole, mut own) = (0_u32, 0_u64);
+        let (mut whole, mut own, mut checked) = (0_u32, 0_u64, 0);
         for &[length, prompt] in pairs.as_chunks().0 {
             if prompt == 0 || prompt > length {
                 return Err(SampleError::Inconsistent(
@@ -194,8 +213,17 @@ impl PackedSlice {
                 .iter()
                 .map(|range| u64::from(range.end - range.start))
                 .sum::<u64>();
+            let runs = all_read.iter().skip(checked);
+            let runs: Vec<Range<u32>> = runs.take_while(|run| run.start < whole).cloned().collect();
+            checked += runs.len();
+            check_runs(&runs, whole - length + prompt, whole)?;
             lengths.push(length);
             prompts.push(prompt);
+        }
+        if checked < all_read.len() {
+            return Err(SampleError::Inconsistent(
+                "a run that is read is of no sequence",
+            ));
         }
         if own != u64::from(count) {
             return Err(SampleError::Inconsistent("tokens are of no sequence"));
@@ -206,6 +234,7 @@ impl PackedSlice {
             slice,
             lengths,
             prompts,
+            read: all_read,
             tokens,
             labels,
             images,
@@ -214,7 +243,6 @@ impl PackedSlice {
 }
 
 const MAGIC: [u8; 2] = *b"OC";
-const FORM: u8 = 1;
 const ZIGZAG: u32 = 1 << 31;
 /// More ranks than a sequence is ever cut over.
 const PARTS_MAX: u32 = 1 << 20;
@@ -269,8 +297,8 @@ mod tests {
                 .collect();
             prop_assert_eq!(tokens, whole);
             let labels: Vec<u32> = read.values().filter_map(|(_, label)| *label).collect();
-            let whole = packed.sequences().flat_map(|it| it.tokens[it.prompt..].to_vec());
-            prop_assert_eq!(labels, whole.collect::<Vec<_>>());
+            let whole = packed.tokens.iter().zip(packed.mask()).filter(|(_, own)| *own);
+            prop_assert_eq!(labels, whole.map(|(token, _)| *token).collect::<Vec<_>>());
             let mut seen = packed.images.iter().filter(|image| {
                 let end = packed.bounds.iter().find(|end| **end > image.at).unwrap();
                 image.at < end - 1

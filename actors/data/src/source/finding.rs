@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
 
 use super::{
     Inner, blocking,
@@ -265,7 +266,7 @@ impl Inner {
         let spec = &self.spec;
         let mut hasher = blake3::Hasher::new();
         let said = (&spec.format, spec.compression, spec.block_bytes);
-        hasher.update(&serde_json::to_vec(&said).expect("strings and numbers are JSON"));
+        hasher.update(described(&said).as_bytes());
         for file in 0..self.files.count() {
             let (name, stamp) = (self.files.name(file), self.files.stamp(file));
             hasher.update(self.storage.shown(&name).as_bytes());
@@ -296,7 +297,7 @@ impl Inner {
             ..self.spec.clone()
         };
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&serde_json::to_vec(&said).expect("strings and numbers are JSON"));
+        hasher.update(described(&said).as_bytes());
         hasher.update(self.opening.tokenizer_hash.as_bytes());
         hasher.update(&self.opening.placeholder().to_le_bytes());
         for file in 0..self.files.count() {
@@ -442,6 +443,13 @@ fn folder(path: &str) -> &str {
         Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
         None => Pattern::new(path).root(),
     }
+}
+
+/// A description as JSON. A source without conversations is described as it was before these were
+/// known, so that it stays the same source.
+pub(super) fn described(said: &impl Serialize) -> String {
+    let text = serde_json::to_string(said).expect("strings and numbers are JSON");
+    text.replace(r#","messages":null,"tools":null,"learn":"replies""#, "")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -16,6 +16,9 @@ pub(super) mod webdataset;
 
 use std::{borrow::Cow, collections::VecDeque};
 
+use odeon_algorithms::json::OrderedJson;
+use odeon_algorithms::tokenizer::Conversation;
+
 use super::{
     fault::{SkipReason, Skipped, SourceError},
     index::Digest,
@@ -121,6 +124,8 @@ pub(crate) struct Raw<'a> {
     /// Text that is read and not predicted.
     pub(crate) prompt: Option<Cow<'a, str>>,
     pub(crate) text: Cow<'a, str>,
+    /// What is there instead of a text, of formats with conversations.
+    pub(crate) conversation: Option<Conversation>,
 }
 
 /// A picture as its file has it.
@@ -154,7 +159,37 @@ impl<'a> Raw<'a> {
             picture: None,
             prompt: None,
             text: text.into(),
+            conversation: None,
         }
+    }
+}
+
+impl Raw<'static> {
+    /// A conversation of messages and tools, either of which may be JSON in a text.
+    pub(crate) fn conversation(
+        messages: OrderedJson,
+        tools: Option<OrderedJson>,
+    ) -> Result<Self, String> {
+        let conversation = Conversation::new(
+            inside(messages, "messages")?,
+            tools.map(|tools| inside(tools, "tools")).transpose()?,
+        )?;
+        Ok(Self {
+            conversation: Some(conversation),
+            ..Self::text("")
+        })
+    }
+}
+
+/// The JSON that a text is.
+fn inside(value: OrderedJson, what: &str) -> Result<OrderedJson, String> {
+    match value {
+        OrderedJson::Text(text) if text.trim().is_empty() => Ok(OrderedJson::Null),
+        OrderedJson::Text(text) => {
+            let read = serde_json::from_str(&text);
+            read.map_err(|error| format!("{what} are a text that is no JSON: {error}"))
+        }
+        value => Ok(value),
     }
 }
 

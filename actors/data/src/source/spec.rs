@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use odeon_algorithms::tokenizer::LearntTurns;
 use serde::{Deserialize, Serialize};
 
 pub use super::format::csv::Csv;
@@ -130,6 +131,27 @@ pub enum Format {
     Idx(Idx),
 }
 
+impl Format {
+    /// The turns of conversations that are predicted.
+    pub(crate) fn learn(&self) -> LearntTurns {
+        self.fields()
+            .map_or_else(LearntTurns::default, |it| it.learn)
+    }
+
+    /// True where records are conversations, which a chat template renders.
+    #[must_use]
+    pub fn has_conversations(&self) -> bool {
+        self.fields().is_some_and(|it| it.messages.is_some())
+    }
+
+    fn fields(&self) -> Option<&Fields> {
+        match self {
+            Self::Jsonl(fields) | Self::Parquet(fields) => Some(fields),
+            _ => None,
+        }
+    }
+}
+
 /// Which fields of a record are read. Names with dots lead into nested ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -142,6 +164,14 @@ pub struct Fields {
     pub response: Option<String>,
     /// The bytes of a picture, before the text (Parquet alone).
     pub image: Option<String>,
+    /// A conversation, instead of a text: an array of messages with `role` and `content`, or `from`
+    /// and `value`, or JSON of it. The tokenizer's chat template renders it.
+    pub messages: Option<String>,
+    /// The tools that the model is told of in a conversation: an array of functions in JSON schema,
+    /// or JSON of it. A record may have none.
+    pub tools: Option<String>,
+    /// The turns of conversations that are predicted.
+    pub learn: LearntTurns,
 }
 
 /// The documents of a file of text.
@@ -425,10 +455,11 @@ impl Fields {
         }
     }
 
-    /// The names of the fields that are read: of the text or the prompt, of the response, of the
+    /// The names of the fields that are read: of the messages, the text or the prompt, of the response, of the
     /// picture.
     pub(crate) fn names(&self) -> (&str, Option<&str>, Option<&str>) {
-        let first = self.prompt.as_ref().or(self.text.as_ref());
+        let first = self.messages.as_ref().or(self.prompt.as_ref());
+        let first = first.or(self.text.as_ref());
         (
             first.map_or("text", String::as_str),
             self.response.as_deref(),
@@ -437,9 +468,23 @@ impl Fields {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.messages.is_some() {
+            let others = [&self.text, &self.prompt, &self.response, &self.image];
+            return match others.iter().any(|field| field.is_some()) {
+                true => Err(
+                    "`messages` stand for themselves: name no `text`, `prompt`, `response` \
+                             or `image` beside them"
+                        .into(),
+                ),
+                false => Ok(()),
+            };
+        }
+        if self.tools.is_some() || self.learn != LearntTurns::default() {
+            return Err("`tools` and `learn` are of conversations: name a field `messages`".into());
+        }
         match (&self.text, &self.prompt, &self.response) {
             (Some(_), None, None) | (None, None, None) | (None, Some(_), Some(_)) => Ok(()),
-            _ => Err("name a field `text`, or `prompt` and `response`".into()),
+            _ => Err("name a field `text`, or `prompt` and `response`, or `messages`".into()),
         }
     }
 }

@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::sample::{Sample, SampleId};
 
+mod conversations;
 mod csv;
 mod grown;
 mod left_out;

@@ -70,7 +70,7 @@ impl Csv {
             text: self.text.clone(),
             prompt: self.prompt.clone(),
             response: self.response.clone(),
-            image: None,
+            ..Fields::default()
         }
     }
 
@@ -153,9 +153,8 @@ impl Columns {
         Ok(match self.response {
             None => Raw::text(first),
             Some(response) => Raw {
-                picture: None,
                 prompt: Some(first.into()),
-                text: field(response)?.into(),
+                ..Raw::text(field(response)?)
             },
         })
     }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use odeon_algorithms::json;
+use odeon_algorithms::json::{self, OrderedJson};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use bytes::Bytes;
@@ -86,16 +86,41 @@ fn other(content: &Content) -> Option<String> {
 pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, String> {
     let (first, response, _) = fields.names();
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    if fields.messages.is_some() {
+        return conversation(line, first, fields.tools.as_deref());
+    }
     let Some(response) = response else {
         let [text] = strings(line, [first])?;
         return Ok(Raw::text(text));
     };
     let [prompt, text] = strings(line, [first, response])?;
     Ok(Raw {
-        picture: None,
         prompt: Some(prompt),
-        text,
+        ..Raw::text(text)
     })
+}
+
+/// The conversation that a line is.
+fn conversation(line: &[u8], messages: &str, tools: Option<&str>) -> Result<Raw<'static>, String> {
+    let read = |line: &[u8]| serde_json::from_slice::<OrderedJson>(line);
+    let object = read(line).or_else(|error| match json::tolerated(line) {
+        Some(line) => read(&line).map_err(|error| placed(&error)),
+        None => Err(placed(&error)),
+    });
+    let object = object.map_err(|error| explained(format!("it is not JSON: {error}"), line))?;
+    if !matches!(object, OrderedJson::Object(_)) {
+        return Err(format!("it is {} and no object", object.kind()));
+    }
+    let at = |path: &str| object.get(path).or_else(|| below(&object, path));
+    let own = at(messages);
+    let own =
+        own.ok_or_else(|| format!("it has no field `{messages}`, but {}", fields_of(line)))?;
+    Raw::conversation(own.clone(), tools.and_then(at).cloned())
+}
+
+/// The value at a path of names with dots between them.
+fn below<'a>(object: &'a OrderedJson, path: &str) -> Option<&'a OrderedJson> {
+    path.split('.').try_fold(object, |at, name| at.get(name))
 }
 
 /// The strings at these paths of a JSON object; numbers as they are written.

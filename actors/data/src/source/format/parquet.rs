@@ -1,5 +1,7 @@
 //! Rows of Parquet files, of which only the columns are read that are wanted.
 
+mod nested;
+
 use std::{
     borrow::Cow,
     fmt::Write as _,
@@ -10,6 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use odeon_algorithms::json::OrderedJson;
 use parquet::{
     basic::Type as Physical,
     column::reader::{ColumnReader, get_column_reader},
@@ -80,13 +83,55 @@ struct Rows {
 
 /// The numbers of the columns that are wanted: text or prompt, response, picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Columns {
+struct Texts {
     first: usize,
     response: Option<usize>,
     image: Option<usize>,
 }
 
+/// The columns that are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Columns {
+    Texts(Texts),
+    /// Those of conversations and their tools, with all that is below them.
+    Conversations {
+        messages: String,
+        tools: Option<String>,
+        leaves: Vec<usize>,
+    },
+}
+
 impl Columns {
+    fn of(schema: &SchemaDescriptor, fields: &Fields) -> Result<Self, String> {
+        let Some(messages) = &fields.messages else {
+            return Texts::of(schema, fields).map(Self::Texts);
+        };
+        let leaves = |names: &[&str]| nested::leaves(schema, names);
+        if leaves(&[messages]).is_empty() {
+            return Err(absent(schema, messages));
+        }
+        let tools = fields.tools.clone();
+        let tools = tools.filter(|tools| !leaves(&[tools]).is_empty());
+        let names: Vec<&str> = [Some(messages.as_str()), tools.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect();
+        Ok(Self::Conversations {
+            leaves: leaves(&names),
+            messages: messages.clone(),
+            tools,
+        })
+    }
+
+    fn all(&self) -> Vec<usize> {
+        match self {
+            Self::Texts(texts) => texts.all().collect(),
+            Self::Conversations { leaves, .. } => leaves.clone(),
+        }
+    }
+}
+
+impl Texts {
     fn of(schema: &SchemaDescriptor, fields: &Fields) -> Result<Self, String> {
         let column = |name: &str| {
             let mut columns = schema.columns().iter();
@@ -275,6 +320,7 @@ fn scan(
     for (part, group) in (0..).zip(metadata.row_groups()) {
         let checked = columns
             .all()
+            .into_iter()
             .try_for_each(|column| range(group, column, content.len()).map(|_| ()));
         let rows =
             u32::try_from(group.num_rows()).map_err(|_| "it has an unlikely number of rows".into());
@@ -287,6 +333,7 @@ fn scan(
         };
         let bytes: i64 = columns
             .all()
+            .into_iter()
             .map(|column| group.column(column).uncompressed_size())
             .sum();
         let most = block_bytes.saturating_mul(GROUP_BLOCKS);
@@ -381,6 +428,15 @@ impl Rows {
     }
 }
 
+/// What a decoder makes of pages. It panics with some whose bytes are damaged, and has nothing that
+/// others see.
+fn decoded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("its pages are damaged".to_owned()),
+    }
+}
+
 /// The records of a block.
 fn records(rows: &Rows, emit: Emit<'_>) {
     let at = |record| At {
@@ -388,36 +444,46 @@ fn records(rows: &Rows, emit: Emit<'_>) {
         offset: rows.first,
         record,
     };
-    let columns = || {
-        let first = rows.column(rows.columns.first)?;
-        let response = rows
-            .columns
-            .response
-            .map(|column| rows.column(column))
-            .transpose()?;
-        let image = rows
-            .columns
-            .image
-            .map(|column| rows.column(column))
-            .transpose()?;
-        Ok::<_, ParquetError>((first, response, image))
+    // One damaged page takes its block with it.
+    let refuse = |error: String, emit: Emit<'_>| {
+        let reason = format!("row group {} cannot be read: {error}", rows.group);
+        for record in 0..rows.count {
+            emit(at(record), Err(reason.clone()));
+        }
     };
-    // The decoder panics with some pages whose bytes are damaged, and has nothing that others see.
-    let columns = catch_unwind(AssertUnwindSafe(columns));
-    let columns = match columns {
-        Ok(columns) => columns.map_err(|error| error.to_string()),
-        Err(_) => Err("its pages are damaged".to_owned()),
-    };
-    let (first, response, image) = match columns {
-        Ok(columns) => columns,
-        Err(error) => {
-            // One damaged page takes its block with it.
-            let reason = format!("row group {} cannot be read: {error}", rows.group);
-            for record in 0..rows.count {
-                emit(at(record), Err(reason.clone()));
+    let texts = match &rows.columns {
+        Columns::Texts(texts) => *texts,
+        Columns::Conversations {
+            messages, tools, ..
+        } => {
+            let names: Vec<&str> = [Some(messages.as_str()), tools.as_deref()]
+                .into_iter()
+                .flatten()
+                .collect();
+            let wanted = (rows.first as usize, rows.count as usize);
+            let read = || nested::rows(&rows.metadata, rows.group, &rows.chunks, &names, wanted);
+            match decoded(read) {
+                Ok(values) if values.len() == rows.count as usize => {
+                    for (values, record) in values.into_iter().zip(0..) {
+                        let mut values = values.into_iter();
+                        let messages = values.next().unwrap_or(OrderedJson::Null);
+                        emit(at(record), Raw::conversation(messages, values.next()));
+                    }
+                }
+                Ok(_) => refuse("a column ends before its rows do".into(), emit),
+                Err(error) => refuse(error, emit),
             }
             return;
         }
+    };
+    let columns = || {
+        let column = |column: Option<usize>| column.map(|it| rows.column(it)).transpose();
+        let first = rows.column(texts.first)?;
+        Ok((first, column(texts.response)?, column(texts.image)?))
+    };
+    let (first, response, image) = match decoded(columns) {
+        Ok(columns) => columns,
+        Err(error) => return refuse(error, emit),
     };
     for (row, record) in (0..rows.count as usize).zip(0..) {
         let text = |column: &'_ [Option<ByteArray>]| match column.get(row) {
@@ -442,7 +508,7 @@ fn records(rows: &Rows, emit: Emit<'_>) {
             Ok(Raw {
                 picture,
                 prompt,
-                text,
+                ..Raw::text(text)
             })
         };
         emit(at(record), raw());

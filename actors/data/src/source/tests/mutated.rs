@@ -45,8 +45,9 @@ fn count() -> u64 {
 
 #[test]
 fn mutated_files_of_each_format_are_read_or_refused() {
-    let all = each_format();
-    let place = Place::new();
+    let mut all = each_format();
+    all.extend(conversations::each_format());
+    let place = conversations::place("tools");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
