@@ -128,6 +128,7 @@ const NAME_CHARS_MAX: usize = 25;
 
 /// A job as the command line has it, and what has to be there until it is sent.
 fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
+    args.each.check(args.gang).map_err(anyhow::Error::msg)?;
     let resources = args.resources.asked(args.gang, &args.each)?;
     let what = program::what(args)?;
     let mut notes = what.notes;

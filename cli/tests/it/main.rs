@@ -6,6 +6,7 @@ mod bench;
 mod brought;
 mod cli;
 mod cluster;
+mod elastic;
 mod faults;
 mod gang;
 mod inspect;

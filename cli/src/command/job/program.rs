@@ -4,13 +4,14 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::files::{self, Found};
 use super::recipe::{Kept, Sent};
 use super::{plain, this_program};
-use crate::args::{RankArgs, SubmitArgs};
+use crate::args::{RankArgs, RankRange, SubmitArgs};
 
 /// The job's executable, its name where it is not that of the file, the words that it is given, and
 /// the files that these name.
@@ -334,7 +335,12 @@ fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String>
 }
 
 /// The words by which this program runs a gang.
-fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]) -> Vec<String> {
+fn gang_words(
+    ranks: RankRange,
+    each: &RankArgs,
+    gpus: Option<u32>,
+    program: &[String],
+) -> Vec<String> {
     let mut words = vec!["gang".to_owned(), ranks.to_string()];
     let mut say = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| format!("--{name}={value}")));
@@ -347,6 +353,8 @@ fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]
     let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
     say("memory", each.memory.map(kib));
     say("device-memory", each.device_memory.map(kib));
+    let seconds = |time: Duration| format!("{}s", time.as_secs());
+    say("last-call", each.last_call.map(seconds));
     say("grace", Some(each.rank_grace().as_secs().to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
@@ -442,9 +450,16 @@ mod tests {
             memory: Some(3 << 29),
             device_memory: Some((20 << 30) + 1),
             grace: None,
+            last_call: Some(Duration::from_secs(90)),
         };
-        let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
-        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";
+        let ranks = "2:4".parse().unwrap();
+        let line = gang_words(
+            ranks,
+            &each,
+            None,
+            &words("python3 train.py --max-restarts 9"),
+        );
+        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }
