@@ -1,7 +1,7 @@
 //! Every flag, once.
 
 pub(crate) mod mistyped;
-pub(crate) mod ranks;
+mod ranks;
 mod resources;
 pub(crate) mod words;
 
@@ -298,6 +298,10 @@ pub(crate) struct RankArgs {
     /// told otherwise
     #[arg(long, value_name = "TIME", value_parser = resources::grace)]
     pub(crate) grace: Option<Duration>,
+    /// The time after which all ranks begin again where one has neither printed anything nor used a processor:
+    /// 10m, 1h. That counts as its failure
+    #[arg(long, value_name = "TIME", value_parser = resources::span)]
+    pub(crate) hang_after: Option<Duration>,
     /// The time for which a gang of a least and a most number of ranks waits for room for all, once it
     /// could begin; 30s unless told otherwise
     #[arg(long, value_name = "TIME", value_parser = resources::span)]
@@ -1078,6 +1082,7 @@ pub(crate) struct EventsArgs {
 #[command(mut_arg("max_restarts", |arg| arg.requires("gang")))]
 #[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
 #[command(mut_arg("last_call", |arg| arg.requires("gang")))]
+#[command(mut_arg("hang_after", |arg| arg.requires("gang")))]
 #[command(mut_arg("grace", |arg| arg.help(
     "The time that it has to end, between SIGTERM and SIGKILL, when it is stopped, its time is over, or its node \
      ends: 60s, 5m, at most 1h; 10s unless told otherwise. Ranks of a gang have 5s of their own, or this"

@@ -6,6 +6,7 @@
 
 mod life;
 mod room;
+mod stillness;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub struct GangSpec {
     ranks: u32,
     ranks_min: u32,
     last_call: Duration,
+    hang_after: Option<Duration>,
     needs: Needs,
     run_id: String,
     restarts_max: u32,
@@ -41,6 +43,7 @@ impl GangSpec {
             ranks,
             ranks_min: ranks,
             last_call: Duration::from_secs(30),
+            hang_after: None,
             needs: Needs::new(),
             run_id: "odeon".to_owned(),
             restarts_max: 0,
@@ -92,6 +95,14 @@ impl GangSpec {
         self
     }
 
+    /// Has all ranks begin again when one has neither printed anything nor used a processor for so long,
+    /// which counts as its failure. Unless told, one that stands so for five minutes while others work is
+    /// named in the log and among the problems, and not ended.
+    pub const fn hang_after(mut self, limit: Duration) -> Self {
+        self.hang_after = Some(limit);
+        self
+    }
+
     /// Returns true for one whose ranks may be fewer.
     const fn is_elastic(&self) -> bool {
         self.ranks_min < self.ranks
@@ -122,7 +133,7 @@ impl Gang {
             found: vec![],
             since: Clock::now(),
         };
-        gang.look_later(cx);
+        gang.watch(cx);
         Ok(gang)
     }
 
@@ -161,6 +172,26 @@ impl Gang {
         self.begin_again(goal, cx).await;
     }
 
+    /// A rank stands still: the one that has done so the longest.
+    #[handler]
+    async fn stands_still(
+        &mut self,
+        rank: u32,
+        pid: u32,
+        lasts: Duration,
+        alone: bool,
+        cx: &mut Context<Self>,
+    ) {
+        if !self.life.is_over() {
+            let rank = rank as usize;
+            let why = self.life.still(rank, pid, lasts, alone);
+            tracing::warn!("{why}");
+            if self.spec.hang_after.is_some() {
+                self.fail(rank, Failure::error(why), cx).await;
+            }
+        }
+    }
+
     #[handler(message = Down)]
     async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
         let Some(rank) = self.life.rank_of(down.id) else {
@@ -187,6 +218,13 @@ impl Gang {
             let goal = Goal::of(&self.spec, true);
             return self.begin_again(goal, cx).await;
         }
+        self.fail(rank, failed, cx).await;
+    }
+}
+
+impl Gang {
+    /// Ends all ranks, and fails with what happened to one: its supervisor begins anew.
+    async fn fail(&mut self, rank: usize, failed: Failure, cx: &mut Context<Self>) {
         let (nth, most) = (cx.incarnation(), self.spec.restarts_max);
         if nth <= most {
             let ranks = self.life.ranks();
@@ -197,9 +235,15 @@ impl Gang {
         self.life.halt().await;
         cx.fail(failed);
     }
-}
 
-impl Gang {
+    /// Has the present life watched, and room looked for.
+    fn watch(&self, cx: &Context<Self>) {
+        let ends = self.spec.hang_after;
+        self.life
+            .watch_stillness(ends.unwrap_or(NAMED_AFTER), ends.is_some(), cx);
+        self.look_later(cx);
+    }
+
     /// Ends all ranks, and begins with those that there is room for. That is no restart.
     async fn begin_again(&mut self, goal: Goal, cx: &mut Context<Self>) {
         self.life.halt().await;
@@ -208,7 +252,7 @@ impl Gang {
         match Life::begin(&self.spec, goal, cx).await {
             Ok(life) => {
                 self.life = life;
-                self.look_later(cx);
+                self.watch(cx);
             }
             Err(failure) => cx.fail(failure),
         }
@@ -231,5 +275,7 @@ impl Gang {
     }
 }
 
+/// The time after which a rank that stands still is named, where nobody says after which it is ended.
+const NAMED_AFTER: Duration = Duration::from_secs(300);
 /// The pause between two looks for more room.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);

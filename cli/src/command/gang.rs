@@ -40,13 +40,16 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
         .context("a gang needs a program")?;
     let grace = args.each.rank_grace();
     let last_call = args.each.last_call.unwrap_or(LAST_CALL);
-    let spec = GangSpec::new(ExecSpec::new(program).args(words), args.ranks.most)
+    let mut spec = GangSpec::new(ExecSpec::new(program).args(words), args.ranks.most)
         .at_least(args.ranks.least)
         .last_call(last_call)
         .needs(needs(system, &args.each).await)
         .run_id(system.process().to_string())
         .restarts_max(args.each.max_restarts)
         .stop_within(grace);
+    if let Some(limit) = args.each.hang_after {
+        spec = spec.hang_after(limit);
+    }
     // Whoever waits for the failure tells it: from the beginning, so that nobody else does.
     let mut failing = std::pin::pin!(system.failed());
     let gang = tokio::select! {

@@ -355,6 +355,7 @@ fn gang_words(
     say("device-memory", each.device_memory.map(kib));
     let seconds = |time: Duration| format!("{}s", time.as_secs());
     say("last-call", each.last_call.map(seconds));
+    say("hang-after", each.hang_after.map(seconds));
     say("grace", Some(each.rank_grace().as_secs().to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
@@ -450,6 +451,7 @@ mod tests {
             memory: Some(3 << 29),
             device_memory: Some((20 << 30) + 1),
             grace: None,
+            hang_after: Some(Duration::from_secs(600)),
             last_call: Some(Duration::from_secs(90)),
         };
         let ranks = "2:4".parse().unwrap();
@@ -459,7 +461,7 @@ mod tests {
             None,
             &words("python3 train.py --max-restarts 9"),
         );
-        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --grace=5 -- python3 train.py --max-restarts 9";
+        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --hang-after=600s --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }
