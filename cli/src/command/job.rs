@@ -2,6 +2,7 @@
 //! `attach`.
 
 pub(crate) mod array;
+mod beyond;
 mod files;
 mod lines;
 mod program;
@@ -63,6 +64,13 @@ pub(crate) fn send(
             print::line(serde_json::to_string(&job)?)?;
         } else {
             print::say(table::submitted(&job));
+        }
+        if let Some(asked) = &job.resources
+            // Nodes that cannot be asked for are no reason not to have submitted it.
+            && let Ok(nodes) = client.nodes().await
+            && let Some(note) = beyond::beyond(asked, &nodes)
+        {
+            print::say(note);
         }
         if !wait {
             return Ok(ExitCode::SUCCESS);
