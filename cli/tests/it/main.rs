@@ -10,6 +10,7 @@ mod elastic;
 mod faults;
 mod gang;
 mod inspect;
+mod ipv6;
 mod nodes;
 mod orders;
 mod own_data;
