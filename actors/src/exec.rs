@@ -32,7 +32,7 @@ use self::process::Running;
 
 pub use self::gang::{Disband, Gang, GangSpec};
 pub use self::probe::Probe;
-pub use self::process::Ending;
+pub use self::process::{Activity, Ending};
 pub use self::rank::{DEFAULTS, Master, Place, Rendezvous};
 pub use self::spec::ExecSpec;
 
@@ -173,6 +173,12 @@ impl Exec {
     pub fn await_ending(&mut self) -> Later<Option<Ending>> {
         let ending = self.running.as_ref().map(Running::ending);
         Later::new(async move { ending?.await })
+    }
+
+    /// The work of the program up to now; nothing while it is held, and once it has ended.
+    #[handler]
+    pub fn work(&mut self) -> Option<Activity> {
+        self.running.as_ref()?.activity()
     }
 
     /// Ends the program and this actor: SIGTERM to its process group, and SIGKILL to what is left of

@@ -1,7 +1,8 @@
 //! Every flag, once.
 
 pub(crate) mod mistyped;
-pub(crate) mod resources;
+mod ranks;
+mod resources;
 pub(crate) mod words;
 
 use std::net::SocketAddr;
@@ -13,6 +14,8 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 use odeon_cluster::DiskBound;
 use odeon_cluster::job::array::ArraySpec;
+
+pub(crate) use self::ranks::RankRange;
 
 /// An actor runtime for training large models.
 #[derive(Debug, Parser)]
@@ -295,9 +298,29 @@ pub(crate) struct RankArgs {
     /// told otherwise
     #[arg(long, value_name = "TIME", value_parser = resources::grace)]
     pub(crate) grace: Option<Duration>,
+    /// The time after which all ranks begin again where one has neither printed anything nor used a processor:
+    /// 10m, 1h. That counts as its failure
+    #[arg(long, value_name = "TIME", value_parser = resources::span)]
+    pub(crate) hang_after: Option<Duration>,
+    /// The time for which a gang of a least and a most number of ranks waits for room for all, once it
+    /// could begin; 30s unless told otherwise
+    #[arg(long, value_name = "TIME", value_parser = resources::span)]
+    pub(crate) last_call: Option<Duration>,
 }
 
 impl RankArgs {
+    /// Checks that what is said of ranks is of such ranks.
+    pub(crate) fn check(&self, ranks: Option<RankRange>) -> Result<(), String> {
+        let is_elastic = ranks.is_some_and(RankRange::is_elastic);
+        if self.last_call.is_some() && !is_elastic {
+            return Err(
+                "--last-call is of gangs with a least and a most number of ranks, such as 4:8"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// The time between SIGTERM and SIGKILL of a rank.
     pub(crate) fn rank_grace(&self) -> Duration {
         self.grace.unwrap_or(Duration::from_secs(5))
@@ -310,9 +333,9 @@ impl RankArgs {
                   and the rest. When one fails, all others are ended; the exit code is that of the first that failed."
 )]
 pub(crate) struct GangArgs {
-    /// The number of ranks
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) ranks: u32,
+    /// The number of ranks, or the least and the most: 8, or 4:8 for as many as there is room for
+    #[arg(value_parser = str::parse::<RankRange>)]
+    pub(crate) ranks: RankRange,
     #[command(flatten)]
     pub(crate) each: RankArgs,
     /// The program and its arguments, after `--`
@@ -1062,6 +1085,8 @@ pub(crate) struct EventsArgs {
 )]
 #[command(mut_arg("max_restarts", |arg| arg.requires("gang")))]
 #[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
+#[command(mut_arg("last_call", |arg| arg.requires("gang")))]
+#[command(mut_arg("hang_after", |arg| arg.requires("gang")))]
 #[command(mut_arg("grace", |arg| arg.help(
     "The time that it has to end, between SIGTERM and SIGKILL, when it is stopped, its time is over, or its node \
      ends: 60s, 5m, at most 1h; 10s unless told otherwise. Ranks of a gang have 5s of their own, or this"
@@ -1074,9 +1099,9 @@ pub(crate) struct SubmitArgs {
     /// words name travel
     #[arg(required = true, value_name = "PROGRAM [ARGS]")]
     pub(crate) words: Vec<String>,
-    /// So many ranks of the program, as `odeon gang` runs them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) gang: Option<u32>,
+    /// So many ranks of the program, as `odeon gang` runs them; 4:8 for as many as there is room for
+    #[arg(long, value_name = "N[:MOST]", value_parser = str::parse::<RankRange>)]
+    pub(crate) gang: Option<RankRange>,
     #[command(flatten)]
     pub(crate) each: RankArgs,
     #[command(flatten)]

@@ -1,24 +1,24 @@
 //! One program on many ranks: all begin together, and none goes on without the others.
 //!
 //! A gang supervises nothing: when a rank fails, it ends the others and fails itself. So its own
-//! supervisor begins all of it again, placed anew, as often as its budget allows.
+//! supervisor begins all of it again, placed anew, as often as its budget allows. An elastic gang
+//! that loses a node, or for which there is more room, begins again by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod life;
+mod room;
+mod stillness;
+
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{
-    AskError, Clock, Context, Down, Failure, FailureKind, Group, Needs, ProgramEnd, Reason,
-    Restart, SpawnError, Timestamp, mesh,
-};
-use parking_lot::Mutex;
+use odeon::{Clock, Context, Down, Failure, Needs, Reason, Ref, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::blame::{self, Fallen};
-use super::rank::{DEFAULTS, Rendezvous};
-use super::{AwaitEnding, Ending, Exec, ExecSpec, Halt, Launch, Place, ReservePort, Whereabouts};
+use self::life::Life;
+use self::room::Goal;
+use super::blame::Fallen;
+use super::{Exec, ExecSpec};
 
 /// Settings that a gang is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ use super::{AwaitEnding, Ending, Exec, ExecSpec, Halt, Launch, Place, ReservePor
 pub struct GangSpec {
     program: ExecSpec,
     ranks: u32,
+    ranks_min: u32,
+    last_call: Duration,
+    hang_after: Option<Duration>,
     needs: Needs,
     run_id: String,
     restarts_max: u32,
@@ -38,6 +41,9 @@ impl GangSpec {
         Self {
             program,
             ranks,
+            ranks_min: ranks,
+            last_call: Duration::from_secs(30),
+            hang_after: None,
             needs: Needs::new(),
             run_id: "odeon".to_owned(),
             restarts_max: 0,
@@ -73,6 +79,34 @@ impl GangSpec {
         self.grace = grace;
         self
     }
+
+    /// Lets it run with fewer ranks, of so many at least, where there is no room for all: it begins
+    /// anew with those that are left when a node is lost, and with more when there is room for them.
+    /// Neither counts as a restart.
+    pub fn at_least(mut self, ranks: u32) -> Self {
+        self.ranks_min = ranks.clamp(1, self.ranks);
+        self
+    }
+
+    /// Sets the time for which an elastic gang that could begin waits for room for all of its ranks;
+    /// thirty seconds, as under `torchrun`, unless told otherwise.
+    pub const fn last_call(mut self, patience: Duration) -> Self {
+        self.last_call = patience;
+        self
+    }
+
+    /// Has all ranks begin again when one has neither printed anything nor used a processor for so long,
+    /// which counts as its failure. Unless told, one that stands so for five minutes while others work is
+    /// named in the log and among the problems, and not ended.
+    pub const fn hang_after(mut self, limit: Duration) -> Self {
+        self.hang_after = Some(limit);
+        self
+    }
+
+    /// Returns true for one whose ranks may be fewer.
+    const fn is_elastic(&self) -> bool {
+        self.ranks_min < self.ranks
+    }
 }
 
 /// A program on many ranks, each of which knows the others by the variables of `torchrun`. It ends
@@ -81,323 +115,167 @@ impl GangSpec {
 #[derive(Debug)]
 pub struct Gang {
     spec: GangSpec,
-    members: Group<Exec>,
-    done: BTreeSet<usize>,
-    /// Set when the ends of ranks are no news any more.
-    over: Arc<AtomicBool>,
-    /// Where each rank is, for people.
-    nodes: Vec<String>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-/// What is known of ranks that end.
-#[derive(Debug, Default)]
-struct Seen {
-    endings: BTreeMap<usize, Ending>,
-    downs: BTreeMap<usize, Reason>,
+    life: Life,
+    /// Places for more ranks, held until all begin again.
+    found: Vec<Ref<Exec>>,
+    /// When the first of these was found.
+    since: Timestamp,
 }
 
 #[odeon::actor(name = "exec.Gang")]
 impl Gang {
     async fn start(spec: GangSpec, cx: &mut Context<Self>) -> Result<Self, Failure> {
-        let restarts = cx.incarnation().saturating_sub(1);
-        let ranks = spec.ranks as usize;
-        let program = |rank: usize| {
-            let program = DEFAULTS
-                .iter()
-                .fold(spec.program.clone(), |spec, (name, value)| {
-                    spec.default_env(*name, *value)
-                });
-            match ranks {
-                1 => program.held(),
-                _ => program.held().prefix(format!("[rank {rank}] ")),
-            }
-        };
-        let mut told: Option<Timestamp> = None;
-        let members = loop {
-            let spawned = cx
-                .spawn_group::<Exec>(mesh! { rank: ranks }, |rank| program(rank.index()))
-                .needs(|_| spec.needs.clone())
-                .isolated()
-                .restart(Restart::Temporary)
-                .await;
-            match spawned {
-                Ok(members) => break members,
-                // There was room for it before, and will be again.
-                Err(error) if restarts > 0 && lacks_a_place(&error.error) => {
-                    let now = Clock::now();
-                    if told.is_none_or(|told| now.since(told) >= PLACE_NEWS) {
-                        let why = error.error;
-                        tracing::warn!("the {ranks} ranks wait for their places: {why}");
-                        told = Some(now);
-                    }
-                    Clock::sleep(PLACE_PAUSE).await;
-                }
-                Err(error) => return Err(Failure::error(error)),
-            }
-        };
-        let places = places(&members).await.map_err(Failure::error)?;
-        let first = members
-            .member(0)
-            .ok_or_else(|| Failure::error("a gang has one rank at least").fatal())?;
-        let port = first.ask(ReservePort).await.map_err(Failure::error)?;
-        let meeting = Rendezvous {
-            run_id: spec.run_id.clone(),
-            restarts,
-            restarts_max: spec.restarts_max,
-            port: port.map_err(Failure::error)?,
-            devices: spec.needs.demand("", "").devices.is_some(),
-            places,
-        };
-        let nodes = meeting.places.iter().map(|place| place.node.clone());
-        let mut gang = Self {
-            nodes: nodes.collect(),
-            members,
-            done: BTreeSet::new(),
-            over: Arc::default(),
-            seen: Arc::default(),
+        let goal = Goal::of(&spec, cx.incarnation() > 1);
+        let life = Life::begin(&spec, goal, cx).await?;
+        let gang = Self {
             spec,
+            life,
+            found: vec![],
+            since: Clock::now(),
         };
         gang.watch(cx);
-        let members = gang.members.members().iter();
-        let launches = members.zip(meeting.variables());
-        let launches = launches.map(|(member, env)| member.ask(Launch { env }).into_future());
-        let launched = join_all(launches).await.into_iter();
-        let launched = launched.map(|launched| launched.map_err(Failure::error).flatten());
-        let failed = launched
-            .enumerate()
-            .find_map(|(rank, launched)| Some((rank, launched.err()?)));
-        gang.watch_endings(cx);
-        match failed {
-            None => Ok(gang),
-            Some((rank, failure)) => {
-                let failed = gang.failed(rank, failure);
-                gang.halt().await;
-                Err(failed)
-            }
-        }
+        Ok(gang)
     }
 
     /// Ends all ranks at once, each in its grace, and then the gang.
     #[handler]
     pub async fn disband(&mut self, cx: &mut Context<Self>) {
-        self.halt().await;
+        self.life.halt().await;
         cx.stop();
+    }
+
+    /// Looks for room for more ranks. When there is some for all, or the last call for those that are
+    /// missing is over, all begin again.
+    #[handler]
+    async fn look_for_room(&mut self, cx: &mut Context<Self>) {
+        let most = self.spec.ranks as usize;
+        if !self.life.is_whole() {
+            return;
+        }
+        while self.life.ranks() + self.found.len() < most {
+            let Some(more) = room::one_more(&self.spec, cx).await else {
+                break;
+            };
+            if self.found.is_empty() {
+                self.since = Clock::now();
+            }
+            self.found.push(more);
+        }
+        let ranks = self.life.ranks() + self.found.len();
+        let called = Clock::now().since(self.since) >= self.spec.last_call;
+        if self.found.is_empty() || ranks < most && !called {
+            return;
+        }
+        let before = self.life.ranks();
+        tracing::warn!("there is room for {ranks} ranks, so the {before} begin again with them");
+        let goal = Goal::seen(&self.spec, ranks as u32);
+        self.begin_again(goal, cx).await;
+    }
+
+    /// A rank stands still: the one that has done so the longest.
+    #[handler]
+    async fn stands_still(
+        &mut self,
+        rank: u32,
+        pid: u32,
+        lasts: Duration,
+        alone: bool,
+        cx: &mut Context<Self>,
+    ) {
+        if !self.life.is_over() {
+            let rank = rank as usize;
+            let why = self.life.still(rank, pid, lasts, alone);
+            tracing::warn!("{why}");
+            if self.spec.hang_after.is_some() {
+                self.fail(rank, Failure::error(why), cx).await;
+            }
+        }
     }
 
     #[handler(message = Down)]
     async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
-        let ranks = self.members.members();
-        let Some(rank) = ranks.iter().position(|member| member.id() == down.id) else {
+        let Some(rank) = self.life.rank_of(down.id) else {
             return;
         };
+        let is_last = self.life.ended(rank);
         let failure = match down.reason {
-            Reason::Stopped => {
-                self.done.insert(rank);
-                if self.done.len() == self.members.members().len() {
-                    cx.stop();
-                }
-                return;
-            }
+            Reason::Stopped if is_last => return cx.stop(),
+            Reason::Stopped => return,
             Reason::Failed(failure) => failure,
             reason => Failure::error(reason),
         };
-        self.done.insert(rank);
-        let Fallen { rank, failure, .. } = self.first_fallen(rank, failure).await;
-        let silent = self.silent().await;
+        let Fallen { rank, failure, .. } = self.life.first_fallen(rank, failure).await;
+        let silent = self.life.silent().await;
         // What the others do from here on follows from this.
-        let failed = self.failed(rank, failure);
-        let failed = self.with_silent(failed, &silent);
-        let (nth, most) = (cx.incarnation(), self.spec.restarts_max);
-        if nth <= most {
-            let ranks = self.members.members().len();
+        let failed = self.life.failed(rank, failure);
+        let failed = self.life.with_silent(failed, &silent);
+        let lost: Vec<_> = self.life.lost_nodes(&silent).into_iter().collect();
+        if self.spec.is_elastic() && !lost.is_empty() {
+            let (ranks, lost) = (self.life.ranks(), lost.join(", "));
             tracing::warn!(
-                "rank {rank} of {ranks} failed, so all begin again: restart {nth} of {most}"
+                "node {lost} is lost to the {ranks} ranks, so all begin again with those that there is room for: {failed}"
             );
+            let goal = Goal::of(&self.spec, true);
+            return self.begin_again(goal, cx).await;
         }
-        self.halt().await;
-        cx.fail(failed);
-    }
-}
-
-impl Drop for Gang {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        self.fail(rank, failed, cx).await;
     }
 }
 
 impl Gang {
-    /// The failure of a rank as that of all.
-    fn failed(&self, rank: usize, failure: Failure) -> Failure {
-        let kind = match failure.kind {
-            kind @ (FailureKind::Program(_) | FailureKind::Fatal) => kind,
-            _ => FailureKind::Error,
-        };
-        let (ranks, node) = (self.members.members().len(), &self.nodes[rank]);
-        let what = format!("rank {rank} of {ranks}, on node {node}, failed first");
-        Failure::new(kind, what).because(failure)
-    }
-
-    /// The failure of all, where ranks are out of reach: they may have been the first.
-    fn with_silent(&self, failed: Failure, silent: &[usize]) -> Failure {
-        let nodes: BTreeSet<&str> = silent.iter().map(|it| self.nodes[*it].as_str()).collect();
-        if nodes.is_empty() {
-            return failed;
+    /// Ends all ranks, and fails with what happened to one: its supervisor begins anew.
+    async fn fail(&mut self, rank: usize, failed: Failure, cx: &mut Context<Self>) {
+        let (nth, most) = (cx.incarnation(), self.spec.restarts_max);
+        if nth <= most {
+            let ranks = self.life.ranks();
+            tracing::warn!(
+                "rank {rank} of {ranks} failed, so all begin again: restart {nth} of {most}"
+            );
         }
-        let nodes: Vec<_> = nodes.into_iter().map(|node| format!("`{node}`")).collect();
-        let ranks: Vec<_> = silent.iter().map(ToString::to_string).collect();
-        let what = format!(
-            "node {} does not answer any more, where rank {} ran",
-            nodes.join(", "),
-            ranks.join(", ")
-        );
-        Failure::new(failed.kind, what).because(failed)
+        self.life.halt().await;
+        cx.fail(failed);
     }
 
-    /// The rank that failed first, of those that end at this time: this one was heard of first.
-    async fn first_fallen(&self, rank: usize, failure: Failure) -> Fallen {
-        let ranks = self.members.members().len();
-        let heard = |at_us| Fallen {
-            rank,
-            at_us,
-            failure: failure.clone(),
-        };
-        if ranks == 1 {
-            return heard(None);
-        }
-        Clock::sleep(SETTLE).await;
-        let patience = Clock::now().after(SETTLE_MAX);
-        while self.seen.lock().is_unsettled() && !patience.left(Clock::now()).is_zero() {
-            Clock::sleep(LOOK).await;
-        }
-        let seen = self.seen.lock();
-        let at_us = |rank: usize| seen.endings.get(&rank).map(|ending| ending.at_us);
-        let others = seen
-            .downs
-            .iter()
-            .filter_map(|(other, reason)| match reason {
-                _ if *other == rank => None,
-                Reason::Stopped => None,
-                Reason::Failed(failure) => Some((*other, failure.clone())),
-                reason => Some((*other, Failure::error(reason))),
-            });
-        let others = others.map(|(rank, failure)| Fallen {
-            rank,
-            at_us: at_us(rank),
-            failure,
-        });
-        let fallen = others.chain([heard(at_us(rank))]).collect();
-        blame::first(fallen).unwrap_or_else(|| heard(None))
-    }
-
-    /// The ranks that should be there and do not answer.
-    async fn silent(&self) -> Vec<usize> {
-        let gone: BTreeSet<usize> = {
-            let seen = self.seen.lock();
-            seen.downs
-                .keys()
-                .chain(seen.endings.keys())
-                .copied()
-                .collect()
-        };
-        let members = self.members.members().iter().enumerate();
-        let asked = members.filter(|(rank, _)| !gone.contains(rank));
-        let asked = asked.map(|(rank, member)| async move {
-            let answer = member.ask(Whereabouts).timeout(ANSWER_PATIENCE).await;
-            answer.is_err().then_some(rank)
-        });
-        join_all(asked).await.into_iter().flatten().collect()
-    }
-
-    /// Has it noted when the program of each rank ends.
-    fn watch_endings(&self, cx: &Context<Self>) {
-        for (rank, member) in self.members.members().iter().enumerate() {
-            let asked = member.ask(AwaitEnding).timeout(FOREVER).into_future();
-            let seen = Arc::clone(&self.seen);
-            cx.spawn_task(async move {
-                if let Ok(Some(ending)) = asked.await {
-                    seen.lock().endings.insert(rank, ending);
-                }
-            });
-        }
-    }
-
-    /// Has the end of each rank told to this actor.
+    /// Has the present life watched, and room looked for.
     fn watch(&self, cx: &Context<Self>) {
-        for (rank, member) in self.members.members().iter().enumerate() {
-            let (down, over, me) = (member.down(), Arc::clone(&self.over), cx.me());
-            let seen = Arc::clone(&self.seen);
-            cx.spawn_task(async move {
-                let down = down.await;
-                seen.lock().downs.insert(rank, down.reason.clone());
-                if !over.load(Ordering::Acquire) {
-                    // A gang that is gone needs no notice.
-                    let _ = me.tell(down).await;
+        let ends = self.spec.hang_after;
+        self.life
+            .watch_stillness(ends.unwrap_or(NAMED_AFTER), ends.is_some(), cx);
+        self.look_later(cx);
+    }
+
+    /// Ends all ranks, and begins with those that there is room for. That is no restart.
+    async fn begin_again(&mut self, goal: Goal, cx: &mut Context<Self>) {
+        self.life.halt().await;
+        let found = std::mem::take(&mut self.found);
+        join_all(found.iter().map(Ref::stop)).await;
+        match Life::begin(&self.spec, goal, cx).await {
+            Ok(life) => {
+                self.life = life;
+                self.watch(cx);
+            }
+            Err(failure) => cx.fail(failure),
+        }
+    }
+
+    /// Has this life look for more room now and then, where it has fewer ranks than it may.
+    fn look_later(&self, cx: &Context<Self>) {
+        if self.life.ranks() == self.spec.ranks as usize {
+            return;
+        }
+        let (over, me) = (self.life.over(), cx.me());
+        cx.spawn_task(async move {
+            loop {
+                Clock::sleep(ROOM_PAUSE).await;
+                if over.load(Ordering::Acquire) || me.ask(LookForRoom).await.is_err() {
+                    return;
                 }
-            });
-        }
-    }
-
-    /// Ends all ranks that may still run, at the same time.
-    async fn halt(&mut self) {
-        self.over.store(true, Ordering::Release);
-        let grace = self.spec.grace;
-        let ranks = self.members.members().iter().enumerate();
-        let running = ranks.filter(|(rank, _)| !self.done.contains(rank));
-        let halts = running.map(|(_, member)| {
-            let halt = member.ask(Halt { grace });
-            halt.timeout(grace + HALT_SLACK).into_future()
+            }
         });
-        // One that is out of reach is ended by its node, with its worker.
-        let _ = join_all(halts).await;
     }
 }
 
-impl Seen {
-    /// Returns true while a program has failed whose last words are not known yet.
-    fn is_unsettled(&self) -> bool {
-        let failed = self
-            .endings
-            .iter()
-            .filter(|(_, it)| it.end != ProgramEnd::Code(0));
-        failed
-            .into_iter()
-            .any(|(rank, _)| !self.downs.contains_key(rank))
-    }
-}
-
-/// Returns true where a group may have its places a while later.
-fn lacks_a_place(error: &SpawnError) -> bool {
-    match error {
-        SpawnError::NotPlaced(_) => true,
-        SpawnError::Failed(failure) => {
-            let root = failure.root_cause();
-            let lost = FailureKind::ProcessLost;
-            [FailureKind::NotPlaced, FailureKind::NodeLost, lost].contains(&root.kind)
-        }
-        _ => false,
-    }
-}
-
-/// Where each rank is.
-async fn places(members: &Group<Exec>) -> Result<Vec<Place>, AskError> {
-    let asks = members.members().iter();
-    let asks = asks.map(|member| member.ask(Whereabouts).into_future());
-    join_all(asks).await.into_iter().collect()
-}
-
-/// The pause before ranks that found no place are placed again.
-const PLACE_PAUSE: Duration = Duration::from_secs(1);
-/// The time after which it is told again that they wait.
-const PLACE_NEWS: Duration = Duration::from_secs(60);
-/// Time that ranks which end after another may take to be heard of, and at most with their last words.
-const SETTLE: Duration = Duration::from_millis(300);
-const SETTLE_MAX: Duration = Duration::from_secs(2);
-/// The pause between two looks whether they are.
-const LOOK: Duration = Duration::from_millis(20);
-/// Time that a rank may take to say that it is there.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// Longer than any program runs.
-const FOREVER: Duration = Duration::from_secs(10 * 366 * 86_400);
-/// Time beyond its grace that a rank may take to say that it has ended.
-const HALT_SLACK: Duration = Duration::from_secs(5);
+/// The time after which a rank that stands still is named, where nobody says after which it is ended.
+const NAMED_AFTER: Duration = Duration::from_secs(300);
+/// The pause between two looks for more room.
+const ROOM_PAUSE: Duration = Duration::from_secs(2);

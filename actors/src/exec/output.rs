@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use odeon::{PrintedLine, PrintedLines};
@@ -48,6 +49,8 @@ pub(super) struct Ears {
     pub(super) tail: Option<Tail>,
     /// Becomes true with the first line that contains the text.
     pub(super) awaited: Option<(String, watch::Sender<bool>)>,
+    /// Counts them.
+    pub(super) count: Arc<AtomicU64>,
 }
 
 /// Carries lines from a program to a log until the program has closed its end.
@@ -61,6 +64,7 @@ pub(super) async fn carry<W: Write + Send + 'static>(
     let mut log = Some(log);
     // The end of a program's output is no news of its own: how it ended is told elsewhere.
     while let Ok(Some(line)) = lines.next().await {
+        ears.count.fetch_add(1, Ordering::Relaxed);
         if let Some(tail) = &ears.tail {
             tail.push(&line);
         }
@@ -105,6 +109,7 @@ mod tests {
         let ears = Ears {
             tail: Some(tail.clone()),
             awaited: Some(("listening on".to_owned(), seen)),
+            count: Arc::default(),
         };
         let log = carry(text, vec![], prefix, ears).await;
         (log.unwrap(), tail.words(), *awaited.borrow())

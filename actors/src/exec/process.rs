@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use odeon::trace::{SpanContext, TRACEPARENT};
@@ -38,6 +40,19 @@ pub(super) struct Running {
     /// Until when what the program leaves in its group may end by itself.
     leave: watch::Sender<Option<Timestamp>>,
     seen: watch::Receiver<bool>,
+    /// Number of lines that it has printed.
+    lines: Arc<AtomicU64>,
+}
+
+/// The work of a program up to a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+pub struct Activity {
+    /// Its number of the operating system.
+    pub pid: u32,
+    /// Processor time of its process group, in milliseconds.
+    pub cpu_ms: u64,
+    /// Lines that it has printed.
+    pub lines: u64,
 }
 
 /// Progress of a program towards its end.
@@ -100,7 +115,8 @@ impl Running {
             .spawn()
             .map_err(not_started(spec, "its guard"))?;
         let tail = Tail::default();
-        let (printed, seen) = carry(spec, &mut child, &tail);
+        let lines = Arc::default();
+        let (printed, seen) = carry(spec, &mut child, &tail, &lines);
         let (tell, stage) = watch::channel(Stage::Runs);
         let (end, ending) = watch::channel(None);
         let (leave, until) = watch::channel(None);
@@ -120,6 +136,16 @@ impl Running {
             ending,
             leave,
             seen,
+            lines,
+        })
+    }
+
+    /// Its work up to now; nothing once it has ended.
+    pub(super) fn activity(&self) -> Option<Activity> {
+        self.end().is_none().then(|| Activity {
+            pid: self.pid(),
+            cpu_ms: cpu_ms(self.group),
+            lines: self.lines.load(Ordering::Relaxed),
         })
     }
 
@@ -312,6 +338,7 @@ fn carry(
     spec: &ExecSpec,
     child: &mut Child,
     tail: &Tail,
+    lines: &Arc<AtomicU64>,
 ) -> (
     impl Future<Output = ()> + Send + use<>,
     watch::Receiver<bool>,
@@ -324,6 +351,7 @@ fn carry(
     let ears = [None, Some(tail.clone())].map(|tail| Ears {
         tail,
         awaited: awaited.clone(),
+        count: Arc::clone(lines),
     });
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let prefix = spec.line_prefix().to_owned();
@@ -424,20 +452,38 @@ fn lives(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group).is_err() {
         return false;
     }
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return true;
+    match stats_of(group) {
+        Ok(stats) => stats.iter().any(|it| !["Z", "X"].contains(&it[0].as_str())),
+        Err(_) => true,
+    }
+}
+
+/// Processor time of a group, with that of processes which its own have waited for, in milliseconds.
+fn cpu_ms(group: Pid) -> u64 {
+    let ticks = |stat: &Vec<String>| -> u64 {
+        let times = stat.iter().skip(11).take(4);
+        times.filter_map(|it| it.parse::<u64>().ok()).sum()
     };
+    let ticks: u64 = stats_of(group).iter().flatten().map(ticks).sum();
+    ticks * 1000 / rustix::param::clock_ticks_per_second()
+}
+
+/// The processes of a group as the kernel tells of them, each by the fields behind its name, which may hold
+/// anything: state, parent, group, and in the 12th place the first of four times.
+fn stats_of(group: Pid) -> std::io::Result<Vec<Vec<String>>> {
     let group = group.as_raw_nonzero().to_string();
-    processes.flatten().any(|entry| {
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // Behind the name, which may hold anything: state, parent, group.
-        let mut fields = stat
-            .rsplit_once(") ")
-            .map_or("", |(_, rest)| rest)
-            .split(' ');
-        let state = fields.next().unwrap_or_default();
-        fields.nth(1) == Some(&group) && !["Z", "X"].contains(&state)
-    })
+    let processes = std::fs::read_dir("/proc")?.flatten();
+    let stats = processes.filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let fields: Vec<String> = stat
+            .rsplit_once(") ")?
+            .1
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
+        (*fields.get(2)? == group).then_some(fields)
+    });
+    Ok(stats.collect())
 }
 
 async fn asked(probe: &Probe, port: u16) -> Result<(), String> {

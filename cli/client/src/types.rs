@@ -107,6 +107,9 @@ pub struct JobResources {
     pub driver: Allotment,
     /// The number of equal ranks beside the driver, on the same node or on others.
     pub ranks: u32,
+    /// The number of ranks that it has at most, as there is room; none for as many as it has at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks_max: Option<u32>,
     /// For each rank.
     pub rank: Allotment,
 }

@@ -72,6 +72,7 @@ pub(super) fn resources_of(asked: types::JobResources) -> resources::JobResource
     resources::JobResources {
         driver: allotment_of(asked.driver),
         ranks: asked.ranks,
+        ranks_max: asked.ranks_max.unwrap_or(0),
         rank: allotment_of(asked.rank),
     }
 }
@@ -145,6 +146,7 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         resources: asks.map(|asked| types::JobResources {
             driver: allotment(asked.driver),
             ranks: asked.ranks,
+            ranks_max: (asked.ranks_max > 0).then_some(asked.ranks_max),
             rank: allotment(asked.rank),
         }),
         asks: asks.map(|asked| asked.to_string()),

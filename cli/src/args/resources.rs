@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use odeon_client::types::{Allotment, JobResources};
 use odeon_cluster::DiskBound;
 
-use super::RankArgs;
+use super::{RankArgs, RankRange};
 
 /// The resources that a job reserves before it begins: all of them, or it waits.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -28,7 +28,11 @@ pub(crate) struct ResourceArgs {
 
 impl ResourceArgs {
     /// The resources that the flags ask for, with those of a gang's ranks; nothing, where they say nothing.
-    pub(crate) fn asked(&self, gang: Option<u32>, each: &RankArgs) -> Result<Option<JobResources>> {
+    pub(crate) fn asked(
+        &self,
+        gang: Option<RankRange>,
+        each: &RankArgs,
+    ) -> Result<Option<JobResources>> {
         let devices = match (self.gpus, each.devices_per_rank) {
             (Some(_), Some(_)) => bail!("--gpus and --devices-per-rank say the same: give one"),
             (gpus, per_rank) => gpus.or(per_rank),
@@ -51,9 +55,14 @@ impl ResourceArgs {
             }
             return Ok(None);
         }
-        Ok(Some(match gang.or(self.ranks) {
+        let ranks = self.ranks.map(|ranks| RankRange {
+            least: ranks,
+            most: ranks,
+        });
+        Ok(Some(match gang.or(ranks) {
             Some(ranks) => JobResources {
-                ranks,
+                ranks: ranks.least,
+                ranks_max: ranks.is_elastic().then_some(ranks.most),
                 rank: allotment,
                 ..JobResources::default()
             },

@@ -14,6 +14,9 @@ use crate::args::{GangArgs, RankArgs};
 use crate::print;
 
 pub(crate) fn run(job: Job, args: &GangArgs) -> Result<ExitCode> {
+    args.each
+        .check(Some(args.ranks))
+        .map_err(anyhow::Error::msg)?;
     // Restarts count over the whole run, however long it takes.
     let restarts = Supervision::one_for_one().budget(args.each.max_restarts, FOREVER);
     let mut code = None;
@@ -36,11 +39,17 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
         .split_first()
         .context("a gang needs a program")?;
     let grace = args.each.rank_grace();
-    let spec = GangSpec::new(ExecSpec::new(program).args(words), args.ranks)
+    let last_call = args.each.last_call.unwrap_or(LAST_CALL);
+    let mut spec = GangSpec::new(ExecSpec::new(program).args(words), args.ranks.most)
+        .at_least(args.ranks.least)
+        .last_call(last_call)
         .needs(needs(system, &args.each).await)
         .run_id(system.process().to_string())
         .restarts_max(args.each.max_restarts)
         .stop_within(grace);
+    if let Some(limit) = args.each.hang_after {
+        spec = spec.hang_after(limit);
+    }
     // Whoever waits for the failure tells it: from the beginning, so that nobody else does.
     let mut failing = std::pin::pin!(system.failed());
     let gang = tokio::select! {
@@ -137,6 +146,8 @@ fn stopped(code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The last call of an elastic gang, as under `torchrun`.
+const LAST_CALL: Duration = Duration::from_secs(30);
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(1 << 40);
 /// The time beyond its grace that a gang may take to end.

@@ -2,6 +2,7 @@
 //! `attach`.
 
 pub(crate) mod array;
+mod beyond;
 mod files;
 mod lines;
 mod program;
@@ -63,6 +64,13 @@ pub(crate) fn send(
             print::line(serde_json::to_string(&job)?)?;
         } else {
             print::say(table::submitted(&job));
+        }
+        if let Some(asked) = &job.resources
+            // Nodes that cannot be asked for are no reason not to have submitted it.
+            && let Ok(nodes) = client.nodes().await
+            && let Some(note) = beyond::beyond(asked, &nodes)
+        {
+            print::say(note);
         }
         if !wait {
             return Ok(ExitCode::SUCCESS);
@@ -128,6 +136,7 @@ const NAME_CHARS_MAX: usize = 25;
 
 /// A job as the command line has it, and what has to be there until it is sent.
 fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
+    args.each.check(args.gang).map_err(anyhow::Error::msg)?;
     let resources = args.resources.asked(args.gang, &args.each)?;
     let what = program::what(args)?;
     let mut notes = what.notes;

@@ -270,3 +270,25 @@ fn a_worker_that_is_killed_takes_its_rank_along_and_all_begin_again() {
     assert_eq!(driver.wait().unwrap().code(), Some(1));
     lives.into_iter().flatten().for_each(gone);
 }
+
+/// SEMANTICS 128.
+#[test]
+fn a_rank_that_stands_still_is_named_and_all_begin_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "test $TORCHELASTIC_RESTART_COUNT = 0 || exit 0
+        test $RANK != 1 || exec sleep 1000
+        while true; do echo at work; sleep 0.1; done";
+    let limit = ["3", "--hang-after", "5s", "--max-restarts", "1"];
+    let args = [&limit[..], &["--", "/bin/sh", "-c", script]].concat();
+    let (code, out, err) = ended(&gang(folder.path(), &args).output().unwrap());
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("[rank 0] at work"), "{out}");
+    for text in [
+        "rank 1 of 3, on node local (pid ",
+        "stands still: it has neither printed nor worked for",
+        "while others have",
+        "restart 1 of 1",
+    ] {
+        assert!(err.contains(text), "{text}: {err}");
+    }
+}

@@ -618,6 +618,49 @@ fn links_of_a_folder_that_is_sent_are_links_there() {
         "{said}"
     );
     assert!(said.contains("host -> /etc/hostname"), "{said}");
+    // What leads to nothing yet is there as it is, with a word.
+    symlink("later", here.join("v1/dangling")).unwrap();
+    let script = "readlink v1/dangling; echo made > v1/later; cat v1/dangling";
+    let (out, said) = node.ok(&["submit", "--wait", "--file", ".", "--", "sh", "-c", script]);
+    assert_eq!(out, "later\nmade\n");
+    assert!(
+        said.contains("1 link of it leads to nothing, and is sent as it is"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_script_without_a_first_line_runs_as_in_a_shell_and_one_of_windows_is_refused_in_words() {
+    let node = Node::up(&[]);
+    node.write("plain.sh", "echo from $0\n");
+    let (out, _) = node.ok(&["submit", "--wait", "./plain.sh"]);
+    assert_eq!(out, "from ./plain.sh\n");
+    node.write("win.sh", "#!/bin/sh\r\necho no\r\n");
+    for words in [
+        &["submit", "./win.sh"][..],
+        &["submit", "--gang", "1", "./win.sh"],
+    ] {
+        let output = node.run(words);
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(
+            said.contains("(CRLF)") && said.contains("dos2unix"),
+            "{said}"
+        );
+    }
+}
+
+/// No node of the cluster has so many cores; one that joins may.
+#[test]
+fn a_job_that_no_node_could_take_is_told_so_when_it_is_submitted() {
+    let node = Node::up(&[]);
+    let (_, said) = node.ok(&["submit", "--cpus", "1000", "sh", "--", "-c", "true"]);
+    assert!(said.contains("submitted j1"), "{said}");
+    assert!(said.contains("no node that is up could take it"), "{said}");
+    assert!(
+        said.contains("it asks for 1000 cpu; the one that comes nearest, `head`"),
+        "{said}"
+    );
 }
 
 /// SEMANTICS 123.

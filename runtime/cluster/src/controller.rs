@@ -226,6 +226,10 @@ impl Controller {
                 };
                 self.happened(job, event).await
             }
+            Order::Extend { job, attempt, more } => {
+                let event = Event::Extended { attempt, more };
+                self.happened(job, event).await
+            }
             Order::Hold { job, why } => self.happened(job, Event::Held { why }).await,
             Order::Start { job, node, .. } => {
                 let row = self.catalog.read(|tables| tables.jobs.get(&job).cloned());

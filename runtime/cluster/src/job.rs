@@ -310,6 +310,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reserved: Vec<Reservation>,
     },
+    /// A try that runs with fewer ranks than it may have was given more. What it had on nodes that are
+    /// gone is not its own any more.
+    Extended {
+        /// Of which try.
+        attempt: u32,
+        /// The parts of nodes that it has from now on, beside those that live.
+        more: Vec<Reservation>,
+    },
     /// Its driver runs.
     Started {
         /// Of which try.
@@ -456,12 +464,12 @@ impl Job {
     }
 
     /// The parts of nodes that the present try has to itself.
-    pub(crate) fn reserved_mut(&mut self) -> &mut [Reservation] {
+    pub(crate) fn reserved_mut(&mut self) -> Option<&mut Vec<Reservation>> {
         match &mut self.state {
             State::Staging { attempt }
             | State::Running { attempt, .. }
-            | State::Stopping { attempt, .. } => &mut attempt.reserved,
-            State::Waiting { .. } | State::Ended { .. } => &mut [],
+            | State::Stopping { attempt, .. } => Some(&mut attempt.reserved),
+            State::Waiting { .. } | State::Ended { .. } => None,
         }
     }
 
@@ -580,6 +588,13 @@ impl Job {
             Event::Over { attempt, outcome } => {
                 let own = self.own_attempt(attempt)?;
                 self.end_attempt(own, outcome, at);
+            }
+            Event::Extended { attempt, more } => {
+                self.own_attempt(attempt)?;
+                let State::Running { attempt, .. } = &mut self.state else {
+                    return Err(disorder(self.word(), "extended"));
+                };
+                attempt.reserved.extend(more);
             }
             Event::Unkept { attempt, lines } => {
                 self.own_attempt(attempt)?;

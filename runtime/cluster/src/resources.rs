@@ -130,6 +130,9 @@ pub struct JobResources {
     /// Number of equal ranks beside the driver, on the same node or on others.
     #[serde(skip_serializing_if = "is_none")]
     pub ranks: u32,
+    /// Number of ranks that it has at most, as there is room; 0 for those that it has at least.
+    #[serde(skip_serializing_if = "is_none")]
+    pub ranks_max: u32,
     /// For each rank.
     #[serde(skip_serializing_if = "Allotment::is_empty")]
     pub rank: Allotment,
@@ -141,6 +144,9 @@ pub enum JobResourcesError {
     /// More ranks than a job may have.
     #[error("{0} ranks, at most {RANKS_MAX} are possible")]
     Ranks(u32),
+    /// More ranks at least than at most.
+    #[error("{0} ranks at least and {1} at most: the first number is the smaller one")]
+    Range(u32, u32),
     /// Ranks without resources, or resources of ranks without ranks.
     #[error("a job with ranks says what each of them needs, and one without says nothing of them")]
     Empty,
@@ -182,6 +188,13 @@ impl JobResources {
         }
     }
 
+    /// As many ranks as there is room for, up to this number.
+    #[must_use]
+    pub const fn up_to(mut self, ranks: u32) -> Self {
+        self.ranks_max = ranks;
+        self
+    }
+
     /// Returns true where nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -193,8 +206,11 @@ impl JobResources {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), JobResourcesError> {
-        if self.ranks > RANKS_MAX {
-            return Err(JobResourcesError::Ranks(self.ranks));
+        if self.most() > RANKS_MAX {
+            return Err(JobResourcesError::Ranks(self.most()));
+        }
+        if self.ranks_max > 0 && self.ranks > self.ranks_max {
+            return Err(JobResourcesError::Range(self.ranks, self.ranks_max));
         }
         if (self.ranks == 0) != self.rank.is_empty() {
             return Err(JobResourcesError::Empty);
@@ -214,8 +230,14 @@ impl JobResources {
         Ok(())
     }
 
-    /// The demands that the solver is given: the ranks as a gang, then the driver, which belongs beside
-    /// one of them, so that no further node can end the job.
+    /// The ranks that it has at most.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.ranks.max(self.ranks_max)
+    }
+
+    /// The demands that the solver is given for the least number of ranks: these as a gang, then the
+    /// driver, which belongs beside one of them, so that no further node can end the job.
     pub(crate) fn demands(&self, job: &Job) -> Vec<Demand> {
         let mut driver = self.driver.demand(job, job.id.to_string());
         if let Some(node) = &job.spec.node {
@@ -229,14 +251,40 @@ impl JobResources {
         vec![ranks, driver.prefer(near, 1)]
     }
 
-    /// The reservations that a plan for [`JobResources::demands`] stands for, with the life of each
-    /// node: that of the driver first.
+    /// The demand for more ranks of a job that runs.
+    pub(crate) fn more(&self, job: &Job, ranks: u32) -> Demand {
+        self.rank.demand(job, ranks_of(job)).gang(ranks)
+    }
+
+    /// The reservations for more ranks that a plan stands for, with these numbers.
+    pub(crate) fn reserved_more(
+        &self,
+        leases: &[Lease],
+        ranks: impl Iterator<Item = u32>,
+        boot: impl Fn(&str) -> u64,
+    ) -> Vec<Reservation> {
+        let reservation = |(lease, rank): (&Lease, u32)| Reservation {
+            node: lease.node.clone(),
+            boot: boot(&lease.node),
+            rank: Some(rank),
+            allotment: self.rank,
+            devices: lease.devices.iter().map(|grant| grant.index).collect(),
+        };
+        leases.iter().zip(ranks).map(reservation).collect()
+    }
+
+    /// The reservations that a plan for [`JobResources::demands`] stands for, of as many ranks as it
+    /// has, with the life of each node: that of the driver first.
     pub(crate) fn reserved(
         &self,
         leases: &[Lease],
         boot: impl Fn(&str) -> u64,
     ) -> Vec<Reservation> {
-        let (ranks, driver) = leases.split_at(leases.len().min(self.ranks as usize));
+        let ranks = match self.ranks {
+            0 => 0,
+            _ => leases.len().saturating_sub(1),
+        };
+        let (ranks, driver) = leases.split_at(ranks);
         let reservation = |lease: &Lease, rank| Reservation {
             node: lease.node.clone(),
             boot: boot(&lease.node),
@@ -253,14 +301,15 @@ impl JobResources {
         driver.chain(ranks).collect()
     }
 
-    /// Returns true where these reservations are for a driver on `node` and all ranks, no less and
-    /// no more.
+    /// Returns true where these reservations are for a driver on `node` and a number of ranks that the
+    /// job may have.
     pub(crate) fn is_met_by(&self, reserved: &[Reservation], node: &str) -> bool {
         if self.is_empty() {
             return reserved.is_empty();
         }
-        let mut expected = (0..=self.ranks).map(|at| at.checked_sub(1));
-        reserved.len() == self.ranks as usize + 1
+        let mut expected = (0..=self.most()).map(|at| at.checked_sub(1));
+        let ranks = reserved.len().saturating_sub(1);
+        (self.ranks as usize..=self.most() as usize).contains(&ranks)
             && reserved.first().is_some_and(|first| first.node == node)
             && reserved.iter().all(|it| {
                 let wanted = match it.rank {
@@ -277,15 +326,15 @@ impl JobResources {
 impl fmt::Display for JobResources {
     /// As people read it: `1 cpu`, `4 ranks of 1 gpu each`, `1 cpu, and 4 ranks of 1 gpu each`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            driver,
-            ranks,
-            rank,
-        } = self;
-        match (driver.is_empty(), ranks) {
+        let Self { driver, rank, .. } = self;
+        let ranks = match self.most() {
+            most if most > self.ranks => format!("{} to {most}", self.ranks),
+            most => most.to_string(),
+        };
+        match (driver.is_empty(), self.ranks) {
             (_, 0) => driver.fmt(f),
-            (true, ranks) => write!(f, "{ranks} x ({rank})"),
-            (false, ranks) => write!(f, "{driver}, and {ranks} x ({rank})"),
+            (true, _) => write!(f, "{ranks} x ({rank})"),
+            (false, _) => write!(f, "{driver}, and {ranks} x ({rank})"),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! tables.
 
 mod arrays;
+mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +14,6 @@ use crate::access::KeyRole;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
 use crate::job::array::After;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
-use crate::resources::{NodeRoom, Reservation};
 use crate::unix::Unix;
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
@@ -170,24 +170,6 @@ impl Tables {
     /// Jobs that are not over.
     pub fn living_jobs(&self) -> impl Iterator<Item = &Job> {
         self.jobs.values().filter(|job| !job.is_over())
-    }
-
-    /// The reservations of the present tries on nodes that live, by their tags.
-    pub(crate) fn reserved(&self) -> Vec<(String, Reservation)> {
-        let lives = |it: &&Reservation| {
-            let row = self.nodes.get(&it.node);
-            row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == it.boot)
-        };
-        let jobs = self
-            .living_jobs()
-            .filter_map(|job| Some((job, job.attempt()?)));
-        let all = jobs.flat_map(|(job, attempt)| {
-            let of = attempt.reserved.iter().filter(lives);
-            let of: Vec<&Reservation> = of.filter(|it| !it.allotment.is_empty()).collect();
-            of.into_iter()
-                .map(|it| (job.tag(attempt.number), it.clone()))
-        });
-        all.collect()
     }
 
     /// Nodes that run.
@@ -469,17 +451,6 @@ impl Tables {
         Ok(())
     }
 
-    /// What tries that go on elsewhere had reserved on a node is theirs again when that is started anew:
-    /// nobody else got any of it meanwhile.
-    fn reserve_again(&mut self, node: &str, before: u64, boot: u64) {
-        for job in self.jobs.values_mut() {
-            let reserved = job.reserved_mut().iter_mut();
-            for it in reserved.filter(|it| it.node == node && it.boot == before) {
-                it.boot = boot;
-            }
-        }
-    }
-
     /// The tries that a node ran are over, except those of the life `alive`.
     fn end_attempts(&mut self, node: &str, alive: Option<u64>, why: &str) {
         let here = self.living_jobs().filter_map(|job| {
@@ -576,7 +547,16 @@ impl Tables {
             let fits = fits.and_then(|()| self.may_reserve(job, node, reserved));
             fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
         }
+        if let Event::Extended { more, .. } = &event {
+            let fits = self.may_extend(job, more);
+            fits.map_err(|why| Refusal::new(RefusalKind::Conflict, why))?;
+        }
         match event {
+            Event::Extended { .. } => {
+                self.happened(id, event)?;
+                self.drop_dead_reservations(id);
+                Ok(())
+            }
             Event::Retry { by } => self.run_again(id, by),
             event => self.happened(id, event),
         }
@@ -619,35 +599,6 @@ impl Tables {
         Ok(())
     }
 
-    /// Checks that what a job is to have to itself is what it asks for, and that nobody has it.
-    fn may_reserve(&self, job: &Job, node: &str, reserved: &[Reservation]) -> Result<(), String> {
-        let id = job.id;
-        let asked = &job.spec.resources;
-        if !asked.is_met_by(reserved, node) {
-            return Err(format!(
-                "{id} asks for {asked}, and was to be given something else"
-            ));
-        }
-        if reserved.is_empty() {
-            return Ok(());
-        }
-        let mut room = NodeRoom::of(self);
-        for it in reserved {
-            let node = &it.node;
-            let fits = room
-                .get_mut(node.as_str())
-                .filter(|room| room.boot == it.boot);
-            let fits = fits.ok_or_else(|| format!("node `{node}` is not up any more"))?;
-            if !fits.take(it) {
-                return Err(format!(
-                    "node `{node}` has no room for {} of {id}",
-                    it.allotment
-                ));
-            }
-        }
-        Ok(())
-    }
-
     fn running_in(&self, namespace: &str) -> usize {
         let running = self.jobs.values().filter(|job| job.attempt().is_some());
         running
@@ -661,7 +612,7 @@ impl Tables {
             return Ok(());
         };
         let before = job.word();
-        let reserves = |job: &Job| job.attempt().is_some_and(|it| !it.reserved.is_empty());
+        let reserves = |job: &Job| job.attempt().map_or(0, |it| it.reserved.len());
         let reserved = reserves(job);
         let conflict = |error| Refusal::new(RefusalKind::Conflict, error);
         let unkept = match event {

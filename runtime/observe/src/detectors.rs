@@ -14,6 +14,7 @@ mod node;
 mod pending;
 mod restart_loop;
 mod slow_copy;
+mod still_rank;
 mod straggler;
 mod stuck_handler;
 
@@ -43,13 +44,14 @@ pub(crate) const NODE_DOWN: &str = "node_down";
 const STRAGGLER: &str = "straggler";
 
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
     "restart_loop",
     "blocked_thread",
     "stuck_handler",
+    "rank_still",
     "low_disk",
     "pending",
     "waits_in_circle",
@@ -76,6 +78,7 @@ impl Default for Detectors {
             Box::new(restart_loop::RestartLoops),
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
+            Box::new(still_rank::StillRanks),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),

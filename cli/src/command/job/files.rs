@@ -73,6 +73,8 @@ pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Found> {
         bytes: 0,
         found: Found::default(),
         outside: vec![],
+        dangling: vec![],
+        left_out: vec![],
     };
     let root = walk.folder.clone();
     walk.walk("", &root, 0)?;
@@ -80,6 +82,8 @@ pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Found> {
         bytes,
         mut found,
         outside,
+        dangling,
+        left_out,
         ..
     } = walk;
     if found.files.is_empty() {
@@ -100,6 +104,20 @@ pub(super) fn of_folder(name: &str, folder: &Path) -> Result<Found> {
             folder.display()
         ));
     }
+    if let Some(first) = dangling.first() {
+        let count = figures::plural(dangling.len() as u64, "link");
+        print::say(format!(
+            "{}: {count} of it leads to nothing, and is sent as it is ({first})",
+            folder.display()
+        ));
+    }
+    if let Some(first) = left_out.first() {
+        let count = figures::plural(left_out.len() as u64, "link");
+        print::say(format!(
+            "{}: {count} of it leads to nothing outside of it, and is not sent ({first})",
+            folder.display()
+        ));
+    }
     if !name.is_empty() {
         let prefix = |path: &mut String| *path = format!("{name}/{path}");
         found.files.iter_mut().for_each(|(path, _)| prefix(path));
@@ -115,6 +133,10 @@ struct Walk {
     found: Found,
     /// Links of which what they lead to is sent.
     outside: Vec<String>,
+    /// Links that lead to nothing, and are sent as they are.
+    dangling: Vec<String>,
+    /// Links that lead to nothing, out of the folder: a job has none that leads out of its own.
+    left_out: Vec<String>,
 }
 
 impl Walk {
@@ -209,12 +231,10 @@ impl Walk {
     /// Takes in what a link leads to.
     fn follow(&mut self, name: String, path: PathBuf, depth: usize) -> Result<()> {
         let target = fs::read_link(&path).with_context(|| path.display().to_string())?;
-        let leads_to = fs::canonicalize(&path).with_context(|| {
-            format!(
-                "{} is a link that leads to nothing: name it in .odeonignore",
-                path.display()
-            )
-        })?;
+        let Ok(leads_to) = fs::canonicalize(&path) else {
+            self.dangle(name, &target);
+            return Ok(());
+        };
         self.outside.push(format!("{name} -> {}", target.display()));
         if !leads_to.is_dir() {
             return self.take(name, path);
@@ -227,6 +247,19 @@ impl Walk {
             );
         }
         self.walk(&name, &leads_to, depth + 1)
+    }
+
+    /// Takes in a link that leads to nothing, where a job may have it.
+    fn dangle(&mut self, name: String, target: &Path) {
+        let told = format!("{name} -> {}", target.display());
+        let to = target.to_str().filter(|_| inside(&name, target).is_some());
+        match to {
+            Some(to) => {
+                self.dangling.push(told);
+                self.found.links.push((name, to.to_owned()));
+            }
+            None => self.left_out.push(told),
+        }
     }
 
     /// Returns true where a file, a folder with one, or a link of this path is sent.
@@ -340,7 +373,13 @@ mod tests {
         assert!(error.contains("a folder that it lies in itself"), "{error}");
         fs::remove_file(elsewhere.path().join("more/round")).unwrap();
         fs::remove_file(here.join("a.txt")).unwrap();
-        let error = format!("{:#}", of_folder("x", here).unwrap_err());
-        assert!(error.contains("link"), "{error}");
+        // What leads to nothing now is sent as it is, and what leads out to nothing is not.
+        symlink("/no/such/file", here.join("out")).unwrap();
+        let links = of_folder("x", here).unwrap().links;
+        let names: Vec<_> = links.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["x/early", "x/folder", "x/link", "x/sub/round", "x/sub/up"]
+        );
     }
 }

@@ -4,13 +4,14 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::files::{self, Found};
 use super::recipe::{Kept, Sent};
 use super::{plain, this_program};
-use crate::args::{RankArgs, SubmitArgs};
+use crate::args::{RankArgs, RankRange, SubmitArgs};
 
 /// The job's executable, its name where it is not that of the file, the words that it is given, and
 /// the files that these name.
@@ -75,6 +76,10 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
     let here = std::env::current_dir().context("finding the current folder")?;
     let path = std::env::var("PATH").unwrap_or_default();
     if let Some(ranks) = args.gang {
+        let program = args.words.first().context("no program to submit")?;
+        if here.join(program).is_file() {
+            check_line_ends(&here.join(program))?;
+        }
         let mut gang = Line::read(&args.words, &here)?;
         let name = gang.name();
         gang.words = gang_words(ranks, &args.each, args.resources.gpus, &gang.words);
@@ -128,11 +133,10 @@ fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
         return Ok(Kind::LookedUp);
     }
     if file.is_file() {
-        let mut head = vec![];
-        let read = fs::File::open(&file).and_then(|it| it.take(HEAD_BYTES).read_to_end(&mut head));
-        read.with_context(|| file.display().to_string())?;
+        let head = check_line_ends(&file)?;
         return Ok(match interpreter_of(&head) {
             Some(interpreter) => Kind::Script(interpreter),
+            None if is_text(&head) => Kind::Script(vec![SHELL.to_owned()]),
             None => Kind::Executable,
         });
     }
@@ -148,6 +152,44 @@ fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
         "there is no program `{}` in this folder or in PATH ({path})",
         program.display()
     )
+}
+
+/// The beginning of a program's file.
+///
+/// # Errors
+/// It cannot be read, or is a script for a shell with line ends that the shell takes for letters.
+fn check_line_ends(file: &Path) -> Result<Vec<u8>> {
+    let mut head = vec![];
+    let read = fs::File::open(file).and_then(|it| it.take(HEAD_BYTES).read_to_end(&mut head));
+    read.with_context(|| file.display().to_string())?;
+    let first = head.split(|byte| *byte == b'\n').next();
+    let shell = match interpreter_of(&head) {
+        Some(words) => {
+            let mut words = words.iter().flat_map(|it| it.split_whitespace());
+            words.find(|it| is_shell(it)).map(str::to_owned)
+        }
+        None if is_text(&head) => Some(SHELL.to_owned()),
+        None => None,
+    };
+    if let Some(shell) = shell.filter(|_| first.is_some_and(|line| line.ends_with(b"\r"))) {
+        let file = file.display();
+        bail!(
+            "{file} has the line ends of Windows (CRLF), of which {shell} takes a part for the words of \
+             the script: remove them with `dos2unix {file}` or `sed -i 's/\\r$//' {file}`"
+        );
+    }
+    Ok(head)
+}
+
+fn is_shell(program: &str) -> bool {
+    let name = Path::new(program).file_name().and_then(|it| it.to_str());
+    name.is_some_and(|name| SHELLS.contains(&name))
+}
+
+/// Returns true for what a shell would run that the kernel does not: no program, and nothing in it that is
+/// no text.
+fn is_text(head: &[u8]) -> bool {
+    !head.starts_with(b"\x7fELF") && !head.contains(&0)
 }
 
 /// The words of a script's first line: the interpreter, and its argument if there is one.
@@ -334,7 +376,12 @@ fn named_files(words: &[String], is_file: impl Fn(&Path) -> bool) -> Vec<String>
 }
 
 /// The words by which this program runs a gang.
-fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]) -> Vec<String> {
+fn gang_words(
+    ranks: RankRange,
+    each: &RankArgs,
+    gpus: Option<u32>,
+    program: &[String],
+) -> Vec<String> {
     let mut words = vec!["gang".to_owned(), ranks.to_string()];
     let mut say = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| format!("--{name}={value}")));
@@ -347,6 +394,9 @@ fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]
     let kib = |bytes: u64| format!("{}KiB", bytes as f64 / 1024.0);
     say("memory", each.memory.map(kib));
     say("device-memory", each.device_memory.map(kib));
+    let seconds = |time: Duration| format!("{}s", time.as_secs());
+    say("last-call", each.last_call.map(seconds));
+    say("hang-after", each.hang_after.map(seconds));
     say("grace", Some(each.rank_grace().as_secs().to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
@@ -355,6 +405,10 @@ fn gang_words(ranks: u32, each: &RankArgs, gpus: Option<u32>, program: &[String]
 
 /// The program of every Linux that looks another one up.
 const ENV: &str = "/usr/bin/env";
+/// The shell that runs a script without a first line for another program, as shells have it.
+const SHELL: &str = "/bin/sh";
+/// Shells by their names.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
 /// Bytes at the beginning of a file that tell a script.
 const HEAD_BYTES: u64 = 512;
 
@@ -392,6 +446,27 @@ mod tests {
         check("start.sh", Kind::Script(words("/bin/sh -e")));
         check("./own.py", Kind::Script(words("/usr/bin/env python3")));
         check("program", Kind::Executable);
+        fs::write(here.join("plain.sh"), "echo plain\n").unwrap();
+        check("plain.sh", Kind::Script(words("/bin/sh")));
+        fs::write(here.join("image"), b"RIFF\0\0").unwrap();
+        check("image", Kind::Executable);
+        // Python does not mind the line ends of Windows, and shells do.
+        fs::write(here.join("win.py"), "#!/usr/bin/env python3\r\n1\r\n").unwrap();
+        check("win.py", Kind::Script(words("/usr/bin/env python3")));
+        for script in [
+            "#!/bin/sh\r\nls\r\n",
+            "#!/usr/bin/env bash\r\n",
+            "#!/bin/sh -e\r\n",
+            "ls\r\n",
+        ] {
+            fs::write(here.join("win.sh"), script).unwrap();
+            let error = kind_of(Path::new("win.sh"), here, "/bin").unwrap_err();
+            let said = error.to_string();
+            assert!(
+                said.contains("(CRLF)") && said.contains("dos2unix"),
+                "{said}"
+            );
+        }
         check("/bin/sh", Kind::Executable);
         check("sh", Kind::LookedUp);
         check("venv/bin/python", Kind::LookedUp);
@@ -442,9 +517,17 @@ mod tests {
             memory: Some(3 << 29),
             device_memory: Some((20 << 30) + 1),
             grace: None,
+            hang_after: Some(Duration::from_secs(600)),
+            last_call: Some(Duration::from_secs(90)),
         };
-        let line = gang_words(4, &each, None, &words("python3 train.py --max-restarts 9"));
-        let expect = "gang 4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --grace=5 -- python3 train.py --max-restarts 9";
+        let ranks = "2:4".parse().unwrap();
+        let line = gang_words(
+            ranks,
+            &each,
+            None,
+            &words("python3 train.py --max-restarts 9"),
+        );
+        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --hang-after=600s --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }

@@ -13,6 +13,7 @@
 //! ANL/IBM SP scheduling system, 1995) over several resources and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use odeon_placement::{
     Affinity, Cause, Demand, Isolation, Lease, Liveness, Node, Plan, Process, Reason, Refusal,
@@ -150,7 +151,10 @@ impl<'a> Room<'a> {
         }
         let Some(first) = &self.first else {
             return match solve(&self.view, &demands) {
-                Ok(plan) => Some(self.grant(job, &plan)),
+                Ok(plan) => {
+                    let plan = widest(&self.view, job, &demands, plan);
+                    Some(self.grant(job, &plan))
+                }
                 Err(refusal) => {
                     if waits_for_room(&refusal) {
                         self.promise(job.id, &demands);
@@ -169,11 +173,39 @@ impl<'a> Room<'a> {
         let is_over = self.ends_before(job, first);
         match solve(&first.spare, &demands) {
             // The promise has its places again by then, and others may have them.
-            Ok(spare) if is_over => Some(self.grant_until(job, &spare)),
-            Ok(spare) => Some(self.grant(job, &spare)),
+            Ok(plan) => {
+                let plan = widest(&first.spare, job, &demands, plan);
+                Some(match is_over {
+                    true => self.grant_until(job, &plan),
+                    false => self.grant(job, &plan),
+                })
+            }
             Err(_) if is_over => Some(self.grant_until(job, &plan)),
             Err(_) => None,
         }
+    }
+
+    /// The parts of nodes that a job which runs with too few ranks gets besides, of what the promise does
+    /// not need; none where there is no room for one more.
+    pub(super) fn extend(&mut self, job: &Job) -> Option<Vec<Reservation>> {
+        let asked = &job.spec.resources;
+        let known = self.tables.living_ranks(job);
+        let lacks = asked.most().saturating_sub(known.len() as u32);
+        if lacks == 0 {
+            return None;
+        }
+        let room = self.first.as_ref().map_or(&self.view, |first| &first.spare);
+        let demands = [asked.more(job, 1)];
+        let one = solve(room, &demands).ok()?;
+        let plan = most(room, &demands, one, 1..=lacks);
+        let free = (0..asked.most()).filter(|rank| !known.contains(rank));
+        let more = asked.reserved_more(&plan.leases, free, |node| self.boot(node));
+        let leases = self.leases(job, &more);
+        if let Some(first) = &mut self.first {
+            first.after.grant(&leases);
+        }
+        self.take(job, &leases);
+        Some(more)
     }
 
     /// Forgets the promise where jobs went ahead of it, and returns true then: with what these hold it may
@@ -225,9 +257,14 @@ impl<'a> Room<'a> {
     }
 
     fn reserved(&self, job: &Job, plan: &Plan) -> Vec<Reservation> {
-        let nodes = &self.tables.nodes;
-        let boot = |node: &str| nodes.get(node).map_or(0, |row| row.spec.boot);
-        job.spec.resources.reserved(&plan.leases, boot)
+        let asked = &job.spec.resources;
+        asked.reserved(&plan.leases, |node| self.boot(node))
+    }
+
+    /// The life of a node that runs.
+    fn boot(&self, node: &str) -> u64 {
+        let row = self.tables.nodes.get(node);
+        row.map_or(0, |row| row.spec.boot)
     }
 
     fn leases(&self, job: &Job, reserved: &[Reservation]) -> Plan {
@@ -315,6 +352,27 @@ impl<'a> Room<'a> {
         });
         known.take(HOLDERS_TOLD).collect()
     }
+}
+
+/// The plan with as many ranks as there is room for, of a job for which there is room with the least.
+fn widest(room: &View, job: &Job, demands: &[Demand], least: Plan) -> Plan {
+    let asked = &job.spec.resources;
+    most(room, demands, least, asked.ranks..=asked.most())
+}
+
+/// The plan with the largest of these numbers in the first gang that finds room; `least` is for the smallest.
+fn most(room: &View, demands: &[Demand], least: Plan, numbers: RangeInclusive<u32>) -> Plan {
+    let (mut best, mut low, mut high) = (least, *numbers.start(), *numbers.end());
+    let mut demands = demands.to_vec();
+    while low < high {
+        let middle = high - (high - low) / 2;
+        demands[0].gang = middle;
+        match solve(room, &demands) {
+            Ok(plan) => (best, low) = (plan, middle),
+            Err(_) => high = middle - 1,
+        }
+    }
+    best
 }
 
 /// Returns true where others have to end first, and nothing else is wrong.

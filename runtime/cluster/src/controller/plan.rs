@@ -92,6 +92,15 @@ pub enum Order {
         /// The parts of nodes that it has to itself, where it asks for some.
         reserved: Vec<Reservation>,
     },
+    /// A try that runs with fewer ranks than it may have gets more.
+    Extend {
+        /// Which job.
+        job: JobId,
+        /// Which try.
+        attempt: u32,
+        /// The parts of nodes that it has besides.
+        more: Vec<Reservation>,
+    },
     /// A job cannot have one yet.
     Hold {
         /// Which job.
@@ -164,8 +173,9 @@ pub fn plan(
             State::Waiting { .. } | State::Running { .. } | State::Ended { .. } => {}
         }
     }
-    let (_, judged) = judge(tables, &doubted, rules, now);
-    for (job, verdict) in judged {
+    let Judged { jobs, extended, .. } = judge(tables, &doubted, rules, now);
+    orders.extend(extended);
+    for (job, verdict) in jobs {
         match verdict {
             Ok((row, reserved)) => orders.push(Order::Assign {
                 job: job.id,
@@ -212,14 +222,45 @@ impl Obstacle {
 /// A job that waits, and where it begins or why it does not.
 type Verdict<'a> = (&'a Job, Result<(&'a NodeRow, Vec<Reservation>), Obstacle>);
 
-/// The jobs that could begin now, in the order in which they do, and what becomes of each; with the
-/// room that is left, where one asks for some.
-fn judge<'a>(
-    tables: &'a Tables,
-    doubted: &BTreeSet<&str>,
-    rules: &Rules,
-    now: Unix,
-) -> (Option<Room<'a>>, Vec<Verdict<'a>>) {
+/// A look at all jobs that want something.
+struct Judged<'a> {
+    /// The room that is left, where one asks for some.
+    room: Option<Room<'a>>,
+    /// The jobs that could begin now, in the order in which they do, and what becomes of each.
+    jobs: Vec<Verdict<'a>>,
+    /// Orders for jobs that run and get more ranks.
+    extended: Vec<Order>,
+}
+
+/// Gives more ranks to the jobs that run with fewer than they may have: those with fewer than they need
+/// before all that wait, the others behind.
+fn extend(tables: &Tables, room: Option<&mut Room<'_>>, need: bool) -> Vec<Order> {
+    let Some(room) = room else {
+        return vec![];
+    };
+    let lacking = tables.living_jobs().filter(|job| {
+        let ranks = tables.living_ranks(job).len() as u32;
+        lacks_ranks(tables, job) && (ranks < job.spec.resources.ranks) == need
+    });
+    let orders = lacking.filter_map(|job| {
+        let attempt = job.attempt()?.number;
+        let (job, more) = (job.id, room.extend(job)?);
+        Some(Order::Extend { job, attempt, more })
+    });
+    orders.collect()
+}
+
+/// Returns true for a job that runs with fewer ranks than it may have.
+fn lacks_ranks(tables: &Tables, job: &Job) -> bool {
+    let asked = &job.spec.resources;
+    let is_elastic = asked.most() > asked.ranks;
+    is_elastic
+        && matches!(job.state, State::Running { .. })
+        && tables.living_ranks(job).len() < asked.most() as usize
+}
+
+/// Looks at the jobs that could begin now and at those that run with too few ranks.
+fn judge<'a>(tables: &'a Tables, doubted: &BTreeSet<&str>, rules: &Rules, now: Unix) -> Judged<'a> {
     let due = |job: &&Job| match &job.state {
         State::Waiting { not_before, .. } => job.awaits.is_empty() && !pauses(*not_before, now),
         _ => false,
@@ -229,7 +270,9 @@ fn judge<'a>(
     waiting.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
     let mut load = Load::of(tables, doubted);
     let asks = waiting.iter().any(|job| !job.spec.resources.is_empty());
-    let mut room = asks.then(|| Room::of(tables, doubted, now));
+    let lacks = tables.living_jobs().any(|job| lacks_ranks(tables, job));
+    let mut room = (asks || lacks).then(|| Room::of(tables, doubted, now));
+    let mut extended = extend(tables, room.as_mut(), true);
     let judged = waiting.into_iter().map(|job| {
         let verdict = load.place(job, rules, room.as_mut());
         (job, verdict)
@@ -243,19 +286,24 @@ fn judge<'a>(
             }
         }
     }
-    (room, judged)
+    extended.extend(extend(tables, room.as_mut(), false));
+    Judged {
+        room,
+        jobs: judged,
+        extended,
+    }
 }
 
 /// Why each job waits that does, in words of this moment. Who is silent only the leader knows.
 #[must_use]
 pub fn waits(tables: &Tables, rules: &Rules, now: Unix) -> BTreeMap<JobId, String> {
-    let (room, judged) = judge(tables, &BTreeSet::new(), rules, now);
+    let Judged { room, jobs, .. } = judge(tables, &BTreeSet::new(), rules, now);
     let told = |(job, verdict): Verdict<'_>| match (verdict.err()?, &room) {
         (Obstacle::Other(why), _) => Some((job.id, why)),
         (Obstacle::Room, Some(room)) => Some((job.id, room.told(job))),
         (Obstacle::Room, None) => None,
     };
-    judged.into_iter().filter_map(told).collect()
+    jobs.into_iter().filter_map(told).collect()
 }
 
 /// The offer of a node to a job that waits for a driver.

@@ -32,6 +32,10 @@ fn requests_read_as_people_write_them() {
             "4 x (1 gpu + 1 cpu)",
         ),
         (
+            JobResources::of_ranks(4, allotment(0, 0, 1, 0)).up_to(8),
+            "4 to 8 x (1 gpu)",
+        ),
+        (
             JobResources {
                 driver: allotment(1000, 0, 0, 0),
                 ..JobResources::of_ranks(2, allotment(0, 1, 0, 0))
@@ -50,6 +54,11 @@ fn what_nobody_can_mean_is_refused() {
     let some = allotment(1000, 0, 0, 0);
     for (asked, why) in [
         (JobResources::of_ranks(5000, some), "5000 ranks"),
+        (JobResources::of_ranks(4, some).up_to(5000), "5000 ranks"),
+        (
+            JobResources::of_ranks(8, some).up_to(4),
+            "8 ranks at least and 4 at most",
+        ),
         (
             JobResources::of_ranks(2, Allotment::default()),
             "says what each",

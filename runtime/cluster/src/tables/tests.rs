@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fact::ArrayAct;
 use crate::job::JobSpec;
-use crate::resources::{Allotment, JobResources};
+use crate::resources::{Allotment, JobResources, Reservation};
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
@@ -717,13 +717,14 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Stop { .. } => 15,
             Event::Retry { .. } => 16,
             Event::Unkept { .. } => 18,
+            Event::Extended { .. } => 20,
         },
         Fact::VotersSet { .. } => 17,
         Fact::Array { .. } => 19,
     }
 }
 
-const FACT_KINDS: usize = 20;
+const FACT_KINDS: usize = 21;
 
 /// SEMANTICS 59.
 #[test]
@@ -756,6 +757,7 @@ fn what_a_try_had_on_a_lost_node_is_its_own_again_when_the_node_is_back() {
         driver: one,
         ranks: 1,
         rank: one,
+        ..JobResources::default()
     };
     let job = writes.submit(gang);
     let part = |node: &str, boot, rank| Reservation {

@@ -147,7 +147,7 @@ impl Engine {
             // Whoever hears of it above does not know whose it was.
             failure.message = format!("actor {actor} {}: {}", down.id, failure.message);
         }
-        self.tell_verdict(actor, &down, &verdict);
+        self.tell_verdict(facts, &down, &verdict);
         match verdict {
             Verdict::Forget => self.dispose(down.id, down.reason).await,
             Verdict::Restart { halt, start, wait } => {
@@ -182,9 +182,17 @@ impl Engine {
     }
 
     /// Notes a failure, and what its supervisor does about it.
-    fn tell_verdict(&self, actor: &str, down: &Down, verdict: &Verdict) {
+    fn tell_verdict(&self, facts: Facts, down: &Down, verdict: &Verdict) {
+        let (parent, actor) = (facts.parent, facts.actor);
         let follows = match verdict {
-            Verdict::Forget => "it is not started again".to_owned(),
+            Verdict::Forget => match self.facts_of(parent) {
+                // Which may begin others in its place, as a gang does with all of its ranks.
+                Some(it) => format!(
+                    "it is not started again by itself: that is for {} {parent}",
+                    it.actor
+                ),
+                None => "it is not started again".to_owned(),
+            },
             Verdict::Restart { wait, start, .. } if start.len() > 1 => {
                 format!("it and {} others restart in {wait:.0?}", start.len() - 1)
             }

@@ -115,6 +115,7 @@ impl World {
                     };
                     (job, event)
                 }
+                Order::Extend { job, attempt, more } => (job, Event::Extended { attempt, more }),
                 Order::Hold { job, why } => (job, Event::Held { why }),
                 Order::Lose { .. } | Order::Start { .. } | Order::Stop { .. } => continue,
             };
@@ -176,7 +177,8 @@ impl World {
                 .filter(|it| it.rank.is_some())
                 .count();
             let drivers = attempt.reserved.len() - ranks;
-            assert_eq!(ranks, asked.ranks as usize, "{} has all its ranks", job.id);
+            let may = asked.ranks as usize..=asked.most() as usize;
+            assert!(may.contains(&ranks), "{} has {ranks} ranks", job.id);
             assert_eq!(drivers, usize::from(!asked.is_empty()));
             for it in &attempt.reserved {
                 let wanted = match it.rank {
@@ -457,6 +459,45 @@ fn the_catalog_is_never_over_capacity() {
     old.say(Writer::Leader, give(second, 1, 2, None)).unwrap();
 }
 
+/// SEMANTICS 127.
+#[test]
+fn an_elastic_gang_has_the_ranks_that_there_is_room_for() {
+    let mut world = World::default();
+    world.up("a", 1, 4, 8, 2);
+    let job = world.submit(gpus(3, 1).up_to(5), 0, None);
+    let ranks = |world: &World| {
+        let job = &world.tables.jobs[&job];
+        let on = |node: &str| {
+            job.attempt()
+                .unwrap()
+                .reserved
+                .iter()
+                .any(|it| it.node == node)
+        };
+        (world.tables.living_ranks(job).len(), on("b"))
+    };
+    assert_eq!(world.look(), [], "two is less than the least");
+    world.up("b", 2, 4, 8, 2);
+    assert_eq!(world.look(), [job]);
+    assert_eq!(ranks(&world), (4, true));
+    // What is lost is lost, and the rest runs with less than the least: what comes is for it first.
+    let driver = world.tables.jobs[&job].attempt().unwrap().node.clone();
+    let other = if driver == "a" { "b" } else { "a" };
+    world.lose(other);
+    assert_eq!((world.look(), ranks(&world).0), (vec![], 2));
+    let late = world.submit(gpus(2, 1), 9, None);
+    world.up("c", 3, 4, 8, 2);
+    assert_eq!((world.look(), ranks(&world).0), (vec![], 4));
+    assert!(!world.runs(late));
+    // The one more that it may have waits for who came before.
+    world.up("d", 4, 4, 8, 2);
+    assert_eq!((world.look(), ranks(&world).0), (vec![late], 4));
+    // A node that is back with what it had gives nothing back that was given elsewhere.
+    world.up(other, 5, 4, 8, 2);
+    assert_eq!((world.look(), ranks(&world).0), (vec![], 5));
+    assert_eq!((world.look(), ranks(&world).0), (vec![], 5));
+}
+
 /// The needs of each process of a drawn job: cores, memory, devices.
 fn shares() -> impl Strategy<Value = Allotment> {
     (0u64..9, 0u64..20, 0u32..4).prop_map(|(halves, memory, devices)| Allotment {
@@ -469,10 +510,11 @@ fn shares() -> impl Strategy<Value = Allotment> {
 
 /// A job that is drawn: its request, its priority, and its time limit, if it has one.
 fn drawn() -> impl Strategy<Value = (JobResources, i32, Option<u64>)> {
-    let asked = (shares(), prop::option::weighted(0.4, (1u32..5, shares())));
+    let gang = (1u32..5, 0u32..4, shares());
+    let asked = (shares(), prop::option::weighted(0.4, gang));
     let asked = asked.prop_map(|(driver, gang)| match gang {
         None => JobResources::of_driver(driver),
-        Some((ranks, rank)) => JobResources::of_ranks(ranks, rank),
+        Some((ranks, more, rank)) => JobResources::of_ranks(ranks, rank).up_to(ranks + more),
     });
     (asked, 0i32..3, prop::option::weighted(0.7, 20u64..500))
 }

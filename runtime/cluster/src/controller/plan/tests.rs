@@ -157,6 +157,9 @@ impl Writes {
                         },
                     );
                 }
+                Order::Extend { job, attempt, more } => {
+                    self.event(job, Event::Extended { attempt, more });
+                }
                 Order::Hold { job, why } => self.event(job, Event::Held { why }),
                 Order::Start { .. } | Order::Stop { .. } => {}
             }

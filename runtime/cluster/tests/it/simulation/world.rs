@@ -774,6 +774,10 @@ impl World {
                     };
                     Fact::Job { job, event }
                 }
+                Order::Extend { job, attempt, more } => {
+                    let event = Event::Extended { attempt, more };
+                    Fact::Job { job, event }
+                }
                 Order::Hold { job, why } => {
                     let event = Event::Held { why };
                     Fact::Job { job, event }

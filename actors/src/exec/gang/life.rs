@@ -1,0 +1,397 @@
+//! One life of a gang: its ranks from the first to the last, and the one that failed first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use odeon::{
+    ActorId, AskError, Clock, Context, Failure, FailureKind, Group, ProgramEnd, Reason, telemetry,
+};
+use parking_lot::Mutex;
+
+use super::room::{self, Goal};
+use super::stillness::{Still, Stillness};
+use super::{Gang, GangSpec, StandsStill};
+use crate::exec::blame::{self, Fallen};
+use crate::exec::rank::Rendezvous;
+use crate::exec::{AwaitEnding, Ending, Exec, Halt, Launch, Place, ReservePort, Whereabouts, Work};
+
+/// All ranks from the moment in which they have their places.
+#[derive(Debug)]
+pub(super) struct Life {
+    members: Group<Exec>,
+    done: BTreeSet<usize>,
+    /// Set when the ends of ranks are no news any more.
+    over: Arc<AtomicBool>,
+    /// Where each rank is, for people.
+    nodes: Vec<String>,
+    seen: Arc<Mutex<Seen>>,
+    grace: Duration,
+}
+
+/// What is known of ranks that end.
+#[derive(Debug, Default)]
+struct Seen {
+    endings: BTreeMap<usize, Ending>,
+    downs: BTreeMap<usize, Reason>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+    }
+}
+
+impl Life {
+    /// Places the ranks and launches their programs. Where a node is lost meanwhile, the ranks of an
+    /// elastic gang are placed again.
+    pub(super) async fn begin(
+        spec: &GangSpec,
+        goal: Goal,
+        cx: &Context<Gang>,
+    ) -> Result<Self, Failure> {
+        loop {
+            let members = room::place(spec, goal, cx).await?;
+            match Self::launch(spec, members, cx).await {
+                Err(failure) if spec.is_elastic() && is_loss(&failure) => {
+                    tracing::warn!(
+                        "a node was lost while ranks began, so they begin again: {failure}"
+                    );
+                }
+                begun => return begun,
+            }
+        }
+    }
+
+    async fn launch(
+        spec: &GangSpec,
+        members: Group<Exec>,
+        cx: &Context<Gang>,
+    ) -> Result<Self, Failure> {
+        let places = places(&members).await.map_err(Failure::error)?;
+        let first = members
+            .member(0)
+            .ok_or_else(|| Failure::error("a gang has one rank at least").fatal())?;
+        let port = first.ask(ReservePort).await.map_err(Failure::error)?;
+        let meeting = Rendezvous {
+            run_id: spec.run_id.clone(),
+            restarts: cx.incarnation().saturating_sub(1),
+            restarts_max: spec.restarts_max,
+            port: port.map_err(Failure::error)?,
+            devices: spec.needs.demand("", "").devices.is_some(),
+            places,
+        };
+        let nodes = meeting.places.iter().map(|place| place.node.clone());
+        let mut life = Self {
+            nodes: nodes.collect(),
+            members,
+            done: BTreeSet::new(),
+            over: Arc::default(),
+            seen: Arc::default(),
+            grace: spec.grace,
+        };
+        life.watch(cx);
+        let members = life.members.members().iter();
+        let launches = members.zip(meeting.variables());
+        let launches = launches.map(|(member, env)| member.ask(Launch { env }).into_future());
+        let launched = join_all(launches).await.into_iter();
+        let launched = launched.map(|launched| launched.map_err(Failure::error).flatten());
+        let failed = launched
+            .enumerate()
+            .find_map(|(rank, launched)| Some((rank, launched.err()?)));
+        life.watch_endings(cx);
+        match failed {
+            None => Ok(life),
+            Some((rank, failure)) => {
+                let failed = life.failed(rank, failure);
+                life.halt().await;
+                Err(failed)
+            }
+        }
+    }
+
+    /// Number of its ranks.
+    pub(super) fn ranks(&self) -> usize {
+        self.members.members().len()
+    }
+
+    /// The rank that an actor is.
+    pub(super) fn rank_of(&self, id: ActorId) -> Option<usize> {
+        let ranks = self.members.members();
+        ranks.iter().position(|member| member.id() == id)
+    }
+
+    /// A rank has ended. Returns true when it was the last.
+    pub(super) fn ended(&mut self, rank: usize) -> bool {
+        self.done.insert(rank);
+        self.done.len() == self.ranks()
+    }
+
+    /// Returns true while no rank has ended and none is to.
+    pub(super) fn is_whole(&self) -> bool {
+        self.done.is_empty() && !self.over.load(Ordering::Acquire)
+    }
+
+    /// Returns true once the ends of its ranks are no news any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Has the rank told that stands still for so long: of all, where the life is to end then, else where
+    /// others work meanwhile.
+    pub(super) fn watch_stillness(&self, limit: Duration, of_all: bool, cx: &Context<Gang>) {
+        let (members, over, me) = (self.members.clone(), self.over(), cx.me());
+        let nodes = self.nodes.clone();
+        cx.spawn_task(async move {
+            let mut watch = Stillness::new(nodes.len(), limit, Clock::now());
+            let mut told: Option<Still> = None;
+            loop {
+                Clock::sleep(STILL_PAUSE.min(limit / 4)).await;
+                if over.load(Ordering::Acquire) {
+                    return;
+                }
+                let asked = members.members().iter().map(|member| {
+                    let work = member.ask(Work).timeout(ANSWER_PATIENCE);
+                    async { work.await.ok().flatten() }
+                });
+                let seen: Vec<_> = join_all(asked).await;
+                let found = watch.look(Clock::now(), &seen);
+                let found = found.filter(|it| it.alone || of_all);
+                if let Some(before) =
+                    told.filter(|before| found.is_none_or(|it| it.rank != before.rank))
+                {
+                    record(before, &nodes[before.rank], Duration::ZERO);
+                }
+                if let Some(still) = found {
+                    record(still, &nodes[still.rank], still.lasts);
+                }
+                let is_news = found.filter(|it| told.is_none_or(|before| before.rank != it.rank));
+                told = found;
+                if let Some(Still {
+                    rank,
+                    pid,
+                    lasts,
+                    alone,
+                }) = is_news
+                {
+                    let rank = rank as u32;
+                    // A gang that is gone needs no notice.
+                    let _ = me
+                        .tell(StandsStill {
+                            rank,
+                            pid,
+                            lasts,
+                            alone,
+                        })
+                        .await;
+                }
+            }
+        });
+    }
+
+    /// A rank that stands still, for people.
+    pub(super) fn still(&self, rank: usize, pid: u32, lasts: Duration, alone: bool) -> String {
+        let (ranks, node, seconds) = (self.ranks(), &self.nodes[rank], lasts.as_secs());
+        let others = match alone {
+            true => "while others have",
+            false => "and neither have the others since",
+        };
+        format!(
+            "rank {rank} of {ranks}, on node {node} (pid {pid}), stands still: it has neither printed nor \
+             worked for {seconds} s, {others}"
+        )
+    }
+
+    /// The flag that is set when the ends of its ranks are no news any more.
+    pub(super) fn over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.over)
+    }
+
+    /// The nodes that were lost with ranks, by their names.
+    pub(super) fn lost_nodes(&self, silent: &[usize]) -> BTreeSet<&str> {
+        let seen = self.seen.lock();
+        let lost = seen.downs.iter().filter_map(|(rank, reason)| match reason {
+            Reason::Failed(failure) if is_loss(failure) => Some(rank),
+            _ => None,
+        });
+        let ranks = silent.iter().chain(lost);
+        ranks.map(|rank| self.nodes[*rank].as_str()).collect()
+    }
+
+    /// The failure of a rank as that of all.
+    pub(super) fn failed(&self, rank: usize, failure: Failure) -> Failure {
+        let kind = match failure.kind {
+            kind @ (FailureKind::Program(_) | FailureKind::Fatal) => kind,
+            _ => FailureKind::Error,
+        };
+        let (ranks, node) = (self.ranks(), &self.nodes[rank]);
+        let what = format!("rank {rank} of {ranks}, on node {node}, failed first");
+        Failure::new(kind, what).because(failure)
+    }
+
+    /// The failure of all, where ranks are out of reach: they may have been the first.
+    pub(super) fn with_silent(&self, failed: Failure, silent: &[usize]) -> Failure {
+        let nodes: BTreeSet<&str> = silent.iter().map(|it| self.nodes[*it].as_str()).collect();
+        if nodes.is_empty() {
+            return failed;
+        }
+        let nodes: Vec<_> = nodes.into_iter().map(|node| format!("`{node}`")).collect();
+        let ranks: Vec<_> = silent.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "node {} does not answer any more, where rank {} ran",
+            nodes.join(", "),
+            ranks.join(", ")
+        );
+        Failure::new(failed.kind, what).because(failed)
+    }
+
+    /// The rank that failed first, of those that end at this time: this one was heard of first.
+    pub(super) async fn first_fallen(&self, rank: usize, failure: Failure) -> Fallen {
+        let ranks = self.ranks();
+        let heard = |at_us| Fallen {
+            rank,
+            at_us,
+            failure: failure.clone(),
+        };
+        if ranks == 1 {
+            return heard(None);
+        }
+        Clock::sleep(SETTLE).await;
+        let patience = Clock::now().after(SETTLE_MAX);
+        while self.seen.lock().is_unsettled() && !patience.left(Clock::now()).is_zero() {
+            Clock::sleep(LOOK).await;
+        }
+        let seen = self.seen.lock();
+        let at_us = |rank: usize| seen.endings.get(&rank).map(|ending| ending.at_us);
+        let others = seen
+            .downs
+            .iter()
+            .filter_map(|(other, reason)| match reason {
+                _ if *other == rank => None,
+                Reason::Stopped => None,
+                Reason::Failed(failure) => Some((*other, failure.clone())),
+                reason => Some((*other, Failure::error(reason))),
+            });
+        let others = others.map(|(rank, failure)| Fallen {
+            rank,
+            at_us: at_us(rank),
+            failure,
+        });
+        let fallen = others.chain([heard(at_us(rank))]).collect();
+        blame::first(fallen).unwrap_or_else(|| heard(None))
+    }
+
+    /// The ranks that should be there and do not answer.
+    pub(super) async fn silent(&self) -> Vec<usize> {
+        let gone: BTreeSet<usize> = {
+            let seen = self.seen.lock();
+            seen.downs
+                .keys()
+                .chain(seen.endings.keys())
+                .copied()
+                .collect()
+        };
+        let members = self.members.members().iter().enumerate();
+        let asked = members.filter(|(rank, _)| !gone.contains(rank));
+        let asked = asked.map(|(rank, member)| async move {
+            let answer = member.ask(Whereabouts).timeout(ANSWER_PATIENCE).await;
+            answer.is_err().then_some(rank)
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Has it noted when the program of each rank ends.
+    fn watch_endings(&self, cx: &Context<Gang>) {
+        for (rank, member) in self.members.members().iter().enumerate() {
+            let asked = member.ask(AwaitEnding).timeout(FOREVER).into_future();
+            let seen = Arc::clone(&self.seen);
+            cx.spawn_task(async move {
+                if let Ok(Some(ending)) = asked.await {
+                    seen.lock().endings.insert(rank, ending);
+                }
+            });
+        }
+    }
+
+    /// Has the end of each rank told to this actor.
+    fn watch(&self, cx: &Context<Gang>) {
+        for (rank, member) in self.members.members().iter().enumerate() {
+            let (down, over, me) = (member.down(), Arc::clone(&self.over), cx.me());
+            let seen = Arc::clone(&self.seen);
+            cx.spawn_task(async move {
+                let down = down.await;
+                seen.lock().downs.insert(rank, down.reason.clone());
+                if !over.load(Ordering::Acquire) {
+                    // A gang that is gone needs no notice.
+                    let _ = me.tell(down).await;
+                }
+            });
+        }
+    }
+
+    /// Ends all ranks that may still run, at the same time.
+    pub(super) async fn halt(&mut self) {
+        self.over.store(true, Ordering::Release);
+        let grace = self.grace;
+        let ranks = self.members.members().iter().enumerate();
+        let running = ranks.filter(|(rank, _)| !self.done.contains(rank));
+        let halts = running.map(|(_, member)| {
+            let halt = member.ask(Halt { grace });
+            halt.timeout(grace + HALT_SLACK).into_future()
+        });
+        // One that is out of reach is ended by its node, with its worker.
+        let _ = join_all(halts).await;
+    }
+}
+
+impl Seen {
+    /// Returns true while a program has failed whose last words are not known yet.
+    fn is_unsettled(&self) -> bool {
+        let failed = self
+            .endings
+            .iter()
+            .filter(|(_, it)| it.end != ProgramEnd::Code(0));
+        failed
+            .into_iter()
+            .any(|(rank, _)| !self.downs.contains_key(rank))
+    }
+}
+
+/// Notes for how long a rank has stood still; zero when it does no more.
+fn record(still: Still, node: &str, lasts: Duration) {
+    telemetry::gauge(RANK_STILL, lasts.as_secs_f64())
+        .with("rank", still.rank as u64)
+        .with("node", node.to_owned())
+        .with("pid", u64::from(still.pid))
+        .record();
+}
+
+/// Returns true where a failure is that a node is gone.
+fn is_loss(failure: &Failure) -> bool {
+    failure.root_cause().kind == FailureKind::NodeLost
+}
+
+/// Where each rank is.
+async fn places(members: &Group<Exec>) -> Result<Vec<Place>, AskError> {
+    let asks = members.members().iter();
+    let asks = asks.map(|member| member.ask(Whereabouts).into_future());
+    join_all(asks).await.into_iter().collect()
+}
+
+/// Time that ranks which end after another may take to be heard of, and at most with their last words.
+const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// The pause between two looks whether they are.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time that a rank may take to say that it is there.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// The number by which observers know of ranks that stand still.
+const RANK_STILL: &str = "gang.rank_still_s";
+/// The longest pause between two looks for such a rank.
+const STILL_PAUSE: Duration = Duration::from_secs(5);
+/// Longer than any program runs.
+const FOREVER: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// Time beyond its grace that a rank may take to say that it has ended.
+const HALT_SLACK: Duration = Duration::from_secs(5);
