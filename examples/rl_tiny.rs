@@ -40,7 +40,7 @@ fn plan(folder: &Path) -> RunPlan {
         ..ModelConfig::default()
     };
     let spec = ComputeSpec {
-        source: ModelSource::Fresh(model),
+        source: ModelSource::Fresh(Box::new(model)),
         tokenizer: tokenizer.clone(),
         task: task.clone(),
         programs: ProgramSpec::default(),

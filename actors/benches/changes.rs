@@ -135,7 +135,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         ..ModelConfig::default()
     };
     let engine = EngineSpec::Compute(Box::new(ComputeSpec {
-        source: ModelSource::Fresh(model),
+        source: ModelSource::Fresh(Box::new(model)),
         tokenizer: tokenizer.clone(),
         task: task.clone(),
         programs: ProgramSpec::default(),

@@ -579,10 +579,11 @@ pub(crate) mod tests {
             b'O', b'S', 1, 4, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0x70, 0x11, 1, 0,
         ];
         assert_eq!(wide.encode()[..], golden);
+        let run = 2..3;
         let turns = Sample {
             tokens: vec![1, 2, 3, 4],
             prompt: 1,
-            read: vec![2..3],
+            read: vec![run],
             images: vec![],
         };
         let golden = [

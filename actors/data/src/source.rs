@@ -114,6 +114,23 @@ struct Inner {
 }
 
 impl Opening {
+    /// Checks a specification, and that there is what its records are read with.
+    fn check(&self, spec: &SourceSpec) -> Result<(), SourceError> {
+        let fault = |reason| {
+            let name = spec.name.clone();
+            Err(SourceError::Spec { name, reason })
+        };
+        if let Err(reason) = spec.check() {
+            return fault(reason);
+        }
+        match spec.format.has_conversations() && self.tokenizer.chat().is_none() {
+            false => Ok(()),
+            true => fault(
+                "`messages` are rendered by a chat template, and the tokenizer has none".to_owned(),
+            ),
+        }
+    }
+
     /// With a tokenizer, and a folder in which indices and decompressed files are kept; several
     /// processes may share it.
     #[must_use]
@@ -200,16 +217,7 @@ impl Source {
         earlier: &[Earlier],
         cx: &Opening,
     ) -> Result<Self, SourceError> {
-        let unread = spec.format.has_conversations() && cx.tokenizer.chat().is_none();
-        let template = "`messages` are rendered by a chat template, and the tokenizer has none";
-        let checked = spec.check().and_then(|()| match unread {
-            true => Err(template.to_owned()),
-            false => Ok(()),
-        });
-        checked.map_err(|reason| SourceError::Spec {
-            name: spec.name.clone(),
-            reason,
-        })?;
+        cx.check(spec)?;
         let (storage, path) = Storage::of(&spec.path, &spec.storage)?;
         let mut inner = Inner {
             number,

@@ -119,7 +119,7 @@ pub struct ComputeSpec {
 #[serde(crate = "odeon::serde")]
 pub enum ModelSource {
     /// New random ones.
-    Fresh(ModelConfig),
+    Fresh(Box<ModelConfig>),
     /// A `.gguf` file, a folder with `config.json` and `model.safetensors`, or that of a checkpoint.
     Load(PathBuf),
 }
@@ -209,7 +209,7 @@ impl ComputePlace {
             ModelSource::Fresh(config) => {
                 let config = ModelConfig {
                     value_head,
-                    ..config.clone()
+                    ..ModelConfig::clone(config)
                 };
                 Model::init(backend, config, seed).map_err(Failure::error)
             }

@@ -402,11 +402,11 @@ impl PretrainRecipe {
         let model = &self.model;
         let source = match &model.load {
             Some(path) => ModelSource::Load(PathBuf::from(path)),
-            None => ModelSource::Fresh(ModelConfig {
+            None => ModelSource::Fresh(Box::new(ModelConfig {
                 vision: self.vision.as_ref().map(VisionSection::config),
                 // One more stands for what pictures become.
                 ..model.config(tokenizer.vocabulary() + usize::from(self.vision.is_some()))
-            }),
+            })),
         };
         let PretrainSection {
             steps,

@@ -55,7 +55,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
     });
     HybridPlan {
         spec: ComputeSpec {
-            source: ModelSource::Fresh(model),
+            source: ModelSource::Fresh(Box::new(model)),
             tokenizer: tokenizer.clone(),
             task: task.clone(),
             programs: ProgramSpec::default(),

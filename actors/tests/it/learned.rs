@@ -54,7 +54,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         ..ModelConfig::default()
     };
     ComputeSpec {
-        source: ModelSource::Fresh(model),
+        source: ModelSource::Fresh(Box::new(model)),
         tokenizer,
         task,
         environment: None,

@@ -6,7 +6,7 @@ use odeon_actors::engine::compute::{
     ComputeSpec, ModelSource, latest_model, read_model, saved_progress,
 };
 use odeon_actors::engine::{EngineSpec, Progress, TrainEngine};
-use odeon_algorithms::model::{LoraConfig, Model};
+use odeon_algorithms::model::{LoraConfig, Model, ModelConfig};
 use odeon_algorithms::train::{TrainConfig, Trainer};
 use odeon_checkpoint::export::{Export, export};
 use odeon_checkpoint::{Opened, Storage, TensorName, Which};
@@ -20,7 +20,7 @@ fn names(spec: &ComputeSpec, critic: bool) -> Vec<String> {
     let ModelSource::Fresh(config) = &spec.source else {
         panic!("it begins at random");
     };
-    let mut config = config.clone();
+    let mut config = ModelConfig::clone(config);
     config.value_head = critic;
     let mut model = Model::init(Cpu::new(1), config, 1).unwrap();
     if spec.lora_rank > 0 && !critic {

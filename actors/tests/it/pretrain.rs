@@ -475,9 +475,9 @@ async fn gpt2_is_trained_by_ranks_and_exported_as_its_files_are() {
     };
     let own = ModelConfig {
         kv_heads: config.heads,
-        ..config.clone()
+        ..ModelConfig::clone(config)
     };
-    *config = own.of_block(LayerBlock::Gelu(Gelu::default()), plan.context);
+    **config = own.of_block(LayerBlock::Gelu(Gelu::default()), plan.context);
     let (dim, context) = (config.dim, plan.context);
     let told = told(&plan, |_, _, _, _| {}).await;
     let losses: Vec<f64> = told.steps().values().map(|step| step.loss).collect();

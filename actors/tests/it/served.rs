@@ -40,7 +40,7 @@ fn config() -> ModelConfig {
 
 fn compute(base: &Path) -> ComputeSpec {
     ComputeSpec {
-        source: ModelSource::Fresh(config()),
+        source: ModelSource::Fresh(Box::new(config())),
         tokenizer: Tokenizer::arithmetic(),
         task: TaskSpec::Sums(SumsConfig::default()),
         programs: ProgramSpec::default(),

@@ -362,7 +362,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         response_max: 16,
     };
     let engine = EngineSpec::Compute(Box::new(ComputeSpec {
-        source: ModelSource::Fresh(config),
+        source: ModelSource::Fresh(Box::new(config)),
         tokenizer,
         task: task.clone(),
         programs: ProgramSpec::default(),

@@ -255,7 +255,7 @@ pub(crate) fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         ..ModelConfig::default()
     };
     EngineSpec::Compute(Box::new(ComputeSpec {
-        source: ModelSource::Fresh(config),
+        source: ModelSource::Fresh(Box::new(config)),
         tokenizer,
         task: TaskSpec::Sums(SumsConfig::default()),
         programs: ProgramSpec::default(),

@@ -48,6 +48,20 @@ struct Memory<B: Backend> {
 }
 
 impl<B: Backend> Memory<B> {
+    /// Begins with the rows of tokens, and those of their positions where these are learnt.
+    fn embed(&mut self, backend: &B, weights: &PackedModel<B>, tokens: &[u32], positions: &[u32]) {
+        let dim = weights.config().dim;
+        let all = 0..tokens.len() * dim;
+        let table = weights.param(&weights.places().embed);
+        backend.gather(dim, tokens, table, B::view_mut(&mut self.x, all.clone()));
+        if let Some(table) = &weights.places().positions {
+            let rows = B::view_mut(&mut self.normed, all.clone());
+            backend.gather(dim, positions, weights.param(table), rows);
+            let rows = B::view(&self.normed, all.clone());
+            backend.axpy(1.0, rows, B::view_mut(&mut self.x, all));
+        }
+    }
+
     /// Norms the query and key heads of so many rows.
     fn norm_heads(&mut self, backend: &B, shape: HeadNormShape, weight: B::View<'_>, rows: usize) {
         let (cols, heads) = (rows * shape.attention.qkv_cols(), rows * shape.heads());
@@ -153,14 +167,7 @@ impl<B: Backend> Lane<B> {
         let table = self.slots.table();
         let block = backend.cache_len(attention, table.tokens());
         let m = &mut self.memory;
-        let embed = weights.param(&weights.places().embed);
-        backend.gather(dim, tokens, embed, B::view_mut(&mut m.x, 0..n_x));
-        if let Some(table) = &weights.places().positions {
-            let rows = B::view_mut(&mut m.normed, 0..n_x);
-            backend.gather(dim, positions, weights.param(table), rows);
-            let rows = B::view(&m.normed, 0..n_x);
-            backend.axpy(1.0, rows, B::view_mut(&mut m.x, 0..n_x));
-        }
+        m.embed(backend, weights, tokens, positions);
         let layers = weights.layers().zip(&mut self.caches);
         for (number, ((place, layer), cache)) in layers.enumerate() {
             let whole = 0..B::len(cache);

@@ -283,11 +283,7 @@ pub(super) fn record<B: Backend>(
         let y = tape.linear_with(x, base(range), outputs, extras);
         adapted(tape, adapters, layer, which, [x, y])
     };
-    let x = tape.embed(base(&places.embed), dim, batch.tokens().clone());
-    let x = match &places.positions {
-        None => x,
-        Some(table) => tape.embed_onto(x, base(table), batch.positions().clone()),
-    };
+    let x = embedded(tape, config, places, batch);
     let mut x = with_pictures(tape, config, places, batch, seen, x);
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
@@ -347,6 +343,21 @@ pub(super) fn record<B: Backend>(
             tape.linear_with(h, base(weight), 1, extras)
         });
     Outputs { vocab, values }
+}
+
+/// The rows of tokens, with those of their positions where these are learnt.
+fn embedded<B: Backend>(
+    tape: &mut Tape<B>,
+    config: &ModelConfig,
+    places: &Places,
+    batch: &Batch,
+) -> Var {
+    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
+    let x = tape.embed(base(&places.embed), config.dim, batch.tokens().clone());
+    match &places.positions {
+        None => x,
+        Some(table) => tape.embed_onto(x, base(table), batch.positions().clone()),
+    }
 }
 
 /// Adds the features of pictures to the rows that stand for them.

@@ -218,6 +218,10 @@ fn seen(value: &Json) -> Value {
 }
 
 /// The text of a `generation` block, between marks where some are asked for.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what a function of templates is given"
+)]
 fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Error> {
     let caller: Value = arguments.get("caller")?;
     let text = caller.call(state, &[])?;

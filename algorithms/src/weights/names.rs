@@ -1,4 +1,4 @@
-//! How files name and lay out the tensors of a network.
+//! The names and the layout that files have for the tensors of a network.
 
 use std::borrow::Cow;
 

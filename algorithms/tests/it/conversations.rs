@@ -67,6 +67,7 @@ fn learnt(tokenizer: &Tokenizer, masked: &MaskedTokens) -> Vec<String> {
     masked.learnt.iter().map(text).collect()
 }
 
+/// SEMANTICS 129.
 #[test]
 fn tokens_and_masks_are_those_of_transformers() {
     let mut masks = 0;
@@ -91,7 +92,7 @@ fn tokens_and_masks_are_those_of_transformers() {
     assert_eq!((GOLDEN.cases.len(), masks), (12, 6));
 }
 
-/// Turns as most templates have them, without blocks: from where a turn is opened to what ends it.
+/// SEMANTICS 129. Turns as most templates have them, without blocks: from where a turn is opened to what ends it.
 #[test]
 fn replies_are_found_in_templates_without_blocks() {
     let told = conversation(
@@ -113,7 +114,8 @@ fn replies_are_found_in_templates_without_blocks() {
         let last = of(LearntTurns::Last);
         assert_eq!(learnt(&tokenizer, &last), replies[1..], "{template}");
         let every = of(LearntTurns::All);
-        assert_eq!(every.learnt, [0..every.tokens.len()]);
+        let whole = 0..every.tokens.len();
+        assert_eq!(every.learnt, vec![whole]);
         assert_eq!((&all.tokens, &last.tokens), (&every.tokens, &every.tokens));
     }
     let marked = with(&GOLDEN.templates["marked"]);
@@ -123,7 +125,7 @@ fn replies_are_found_in_templates_without_blocks() {
     assert_eq!(learnt(&marked, &last), ["Ours, too.<|im_end|>"]);
 }
 
-/// A template that writes an earlier turn otherwise than the last, as those do that leave out thoughts.
+/// SEMANTICS 129. A template that writes an earlier turn otherwise than the last, as those do that leave out thoughts.
 #[test]
 fn a_turn_of_which_nothing_says_where_it_lies_is_refused() {
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last %}{{ m.content }}\
@@ -156,7 +158,7 @@ fn a_turn_of_which_nothing_says_where_it_lies_is_refused() {
     );
 }
 
-/// What a person writes ends no turn, and its own text is learnt where the model writes it.
+/// SEMANTICS 129. What a person writes ends no turn, and its own text is learnt where the model writes it.
 #[test]
 fn texts_that_look_like_special_tokens_are_texts() {
     let tokenizer = with(&GOLDEN.templates["marked"]);

@@ -89,8 +89,16 @@ fn checked(args: &DataCheckArgs) -> Result<Checked> {
         sources: vec![SourceSpec::new(&args.source, &args.source, format)],
         tokenizer: match &args.tokenizer {
             None => Tokenizer::bytes(),
-            Some(name) => read_tokenizer(&super::model::find(name)?)
-                .map_err(|failure| anyhow::anyhow!("--tokenizer {name}: {failure}"))?,
+            Some(name) => {
+                let own = PathBuf::from(name);
+                // A tokenizer may lie without a model.
+                let path = match own.exists() {
+                    true => own,
+                    false => super::model::find(name)?,
+                };
+                read_tokenizer(&path)
+                    .map_err(|failure| anyhow::anyhow!("--tokenizer {name}: {failure}"))?
+            }
         },
         cache: PathBuf::from("models/cache"),
     })

@@ -247,7 +247,7 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
         let tokenizer = recipe.tokenizer();
         let config = model.config(tokenizer.vocabulary());
         check_memory(text, recipe, &Shape::new(recipe, &tokenizer))?;
-        return Ok((ModelSource::Fresh(config), tokenizer));
+        return Ok((ModelSource::Fresh(Box::new(config)), tokenizer));
     };
     let wrong = |error: anyhow::Error| text.error("model", "load", &format!("{error:#}"));
     let absolute = |path| std::path::absolute(path).context("no path");

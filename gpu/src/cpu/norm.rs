@@ -161,7 +161,7 @@ simd! {
 }
 
 /// `2 sqrt(2/pi)`: `(1 + tanh(z))/2` is the logistic function of `2 z`.
-const GELU: f32 = 1.595_769_1;
+const GELU: f32 = 1.595_769_2;
 /// Factor on the cube in the approximation of GELU.
 const CUBE: f32 = 0.044_715;
 

@@ -16,7 +16,7 @@ impl ComputeSpec {
     /// The architecture, without the weights.
     pub(in crate::engine) fn architecture(&self) -> Result<ModelConfig, Failure> {
         match &self.source {
-            ModelSource::Fresh(config) => Ok(config.clone()),
+            ModelSource::Fresh(config) => Ok(ModelConfig::clone(config)),
             ModelSource::Load(path) => Ok(read_fields(path)?.model_config()),
         }
     }

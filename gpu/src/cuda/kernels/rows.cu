@@ -247,8 +247,8 @@ KERNEL swiglu_backward(const float* x, const float* dy, float* dx, u32 cols) {
     }
 }
 
-// (1 + tanh(z)) / 2 is the logistic function of 2 z; 1.5957691 is 2 sqrt(2 / pi).
-INLINE float gelu_gate(float x) { return sigmoid(1.5957691f * (x + 0.044715f * x * x * x)); }
+// (1 + tanh(z)) / 2 is the logistic function of 2 z; 1.5957692 is 2 sqrt(2 / pi).
+INLINE float gelu_gate(float x) { return sigmoid(1.5957692f * (x + 0.044715f * x * x * x)); }
 
 KERNEL gelu(const float* x, float* y, u64 count) {
     FOR_EACH(i, count) y[i] = x[i] * gelu_gate(x[i]);
@@ -256,7 +256,7 @@ KERNEL gelu(const float* x, float* y, u64 count) {
 
 KERNEL gelu_backward(const float* x, const float* dy, float* dx, u64 count) {
     FOR_EACH(i, count) {
-        float v = x[i], s = gelu_gate(v), inner = 1.5957691f * (1.0f + 0.134145f * v * v);
+        float v = x[i], s = gelu_gate(v), inner = 1.5957692f * (1.0f + 0.134145f * v * v);
         dx[i] = dy[i] * (s + v * s * (1.0f - s) * inner);
     }
 }

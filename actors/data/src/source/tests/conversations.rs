@@ -39,8 +39,11 @@ fn fields(learn: LearntTurns) -> Fields {
     }
 }
 
+/// The tokens of a conversation, and which of them are learnt.
+type Right = (Vec<u32>, Vec<bool>);
+
 /// The cases of a template: as lines, and what transformers makes of each.
-fn cases(template: &str) -> (String, Vec<(Vec<u32>, Vec<bool>)>) {
+fn cases(template: &str) -> (String, Vec<Right>) {
     let golden = golden();
     let cases = golden["cases"].as_array().unwrap().iter();
     let (mut lines, mut right) = (String::new(), vec![]);
@@ -78,7 +81,7 @@ pub(super) fn each_format() -> Vec<(&'static str, Format, Vec<u8>)> {
     ]
 }
 
-/// Lines, and the table that `datasets` would write of them. What stands behind the last token that is
+/// SEMANTICS 129. Lines, and the table that `datasets` would write of them. What stands behind the last token that is
 /// learnt is left out.
 #[test]
 fn conversations_are_read_as_transformers_reads_them() {
@@ -90,7 +93,7 @@ fn conversations_are_read_as_transformers_reads_them() {
         "turns.jsonl",
         Format::Jsonl(fields(LearntTurns::Replies)),
     );
-    let check = |own: &[Sample], right: &[(Vec<u32>, Vec<bool>)]| {
+    let check = |own: &[Sample], right: &[Right]| {
         assert_eq!(own.len(), right.len());
         for (sample, (ids, mask)) in own.iter().zip(right) {
             let last = mask.iter().rposition(|it| *it).unwrap() + 1;
@@ -197,7 +200,7 @@ fn what_holds_no_conversation_is_told_with_its_place() {
     assert!(refused(&own, alone).contains("name a field `messages`"));
 }
 
-/// Each token that is learnt is so once, whatever the context.
+/// SEMANTICS 129. Each token that is learnt is so once, whatever the context.
 #[test]
 fn a_long_conversation_is_cut_and_every_reply_is_learnt_once() {
     let place = place("marked");

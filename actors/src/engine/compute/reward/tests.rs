@@ -24,7 +24,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         ..ModelConfig::default()
     };
     ComputeSpec {
-        source: ModelSource::Fresh(model),
+        source: ModelSource::Fresh(Box::new(model)),
         tokenizer,
         task: TaskSpec::Sums(SumsConfig {
             digits_max: 1,
