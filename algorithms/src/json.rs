@@ -18,7 +18,7 @@ pub fn tolerated(json: &[u8]) -> Option<Vec<u8>> {
 
 /// JSON in which `NaN` and infinities, which are no JSON, are `null`; nothing where there is none of them.
 #[must_use]
-pub(crate) fn finite(json: &[u8]) -> Option<Vec<u8>> {
+pub fn finite(json: &[u8]) -> Option<Vec<u8>> {
     rewritten(json, |_| false)
 }
 

@@ -1116,6 +1116,9 @@ pub(crate) struct SubmitArgs {
     /// A variable for it: NAME=VALUE, or NAME to pass on that of this shell
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
+    /// A file with variables for it, a line each: NAME=VALUE, or NAME; what --env says of one counts before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Vec<PathBuf>,
     /// Whose quota it counts against
     #[arg(long)]
     pub(crate) namespace: Option<String>,

@@ -386,7 +386,9 @@ impl PretrainRecipe {
         let config = described.fields.model_config();
         let room = config.check_tokens(self.model.context);
         room.map_err(|error| {
-            Failure::error(format!("model.context = {}: {error}", self.model.context))
+            let (context, why) = (self.model.context, error.to_string());
+            let why = why.trim_start_matches("model: ");
+            Failure::error(format!("model.context = {context}: {why}"))
         })?;
         Ok(Some(described))
     }

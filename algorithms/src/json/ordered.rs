@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Number;
 
 /// A JSON value whose objects keep the order of their fields. Of fields of one name the last counts,
-/// at the place of the first.
+/// at the place of the first. Numbers that 64 bits do not hold are refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OrderedJson {
     /// `null`.
@@ -76,6 +76,9 @@ impl<'de> Deserialize<'de> for OrderedJson {
     }
 }
 
+/// The first whole number that does not fit into 64 bits.
+const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
+
 struct Any;
 
 impl<'de> Visitor<'de> for Any {
@@ -101,7 +104,11 @@ impl<'de> Visitor<'de> for Any {
         Ok(OrderedJson::Number(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        // It may have been written digit by digit.
+        if value.fract() == 0.0 && value.abs() >= TOO_LARGE {
+            return Err(E::custom("a whole number that 64 bits do not hold"));
+        }
         Ok(Number::from_f64(value).map_or(OrderedJson::Null, OrderedJson::Number))
     }
 
@@ -145,5 +152,18 @@ mod tests {
         let twice: OrderedJson = serde_json::from_str(r#"{"b":1,"a":2,"b":3}"#).unwrap();
         assert_eq!(serde_json::to_string(&twice).unwrap(), r#"{"b":3,"a":2}"#);
         assert_eq!(twice.get("a").map(OrderedJson::kind), Some("a number"));
+        for (number, fits) in [
+            ("18446744073709551615", true),
+            ("18446744073709551616", false),
+            ("1e300", false),
+            ("1e-300", true),
+            ("1.5", true),
+        ] {
+            assert_eq!(
+                serde_json::from_str::<OrderedJson>(number).is_ok(),
+                fits,
+                "{number}"
+            );
+        }
     }
 }

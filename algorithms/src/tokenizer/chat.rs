@@ -3,13 +3,15 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
+    io,
     sync::{Arc, OnceLock},
 };
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
-use minijinja::{Environment, Error, ErrorKind, State, Value, context};
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter};
 use serde::{Deserialize, Serialize};
+use serde_json::ser::{Formatter, PrettyFormatter};
 
 use super::error::TokenizerError;
 use crate::json::OrderedJson as Json;
@@ -189,6 +191,7 @@ fn compile(text: String) -> Result<Environment<'static>, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, text))
     });
     environment.add_function("generation", generation);
+    environment.set_formatter(print);
     environment.add_filter("tojson", |value: &Value, arguments: Kwargs| {
         to_json(value, &arguments)
     });
@@ -234,6 +237,36 @@ fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Err
     })
 }
 
+/// Prints a value as Python does.
+fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    let text = match value.kind() {
+        ValueKind::None => "None".to_owned(),
+        ValueKind::Bool if value.is_true() => "True".to_owned(),
+        ValueKind::Bool => "False".to_owned(),
+        ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
+            Ok(number) => python(number),
+            Err(_) => return escape_formatter(out, state, value),
+        },
+        _ => return escape_formatter(out, state, value),
+    };
+    out.write_str(&text).map_err(Error::from)
+}
+
+/// A number as Python writes it.
+fn python(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let parts = scientific.split_once('e');
+    let parts = parts.and_then(|(digits, power)| Some((digits, power.parse::<i32>().ok()?)));
+    match parts {
+        Some((digits, power)) if !(-4..16).contains(&power) => {
+            let sign = if power < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", power.abs())
+        }
+        Some(_) => format!("{number:?}"),
+        None => scientific.to_lowercase(),
+    }
+}
+
 /// An error and its causes on one line.
 fn told(error: &Error) -> String {
     let mut text = String::new();
@@ -255,7 +288,7 @@ fn to_json(value: &Value, arguments: &Kwargs) -> Result<Value, Error> {
     let spaces = " ".repeat(indent.unwrap_or(0));
     let written = match indent {
         Some(_) => {
-            let pretty = serde_json::ser::PrettyFormatter::with_indent(spaces.as_bytes());
+            let pretty = Lines(PrettyFormatter::with_indent(spaces.as_bytes()));
             value.serialize(&mut serde_json::Serializer::with_formatter(
                 &mut bytes, pretty,
             ))
@@ -270,31 +303,66 @@ fn to_json(value: &Value, arguments: &Kwargs) -> Result<Value, Error> {
     ))
 }
 
-/// Separators as Python has them.
+/// Separators and numbers as Python has them.
 struct Spaced;
 
-impl serde_json::ser::Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + std::io::Write>(
+impl Formatter for Spaced {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, out: &mut W, number: f64) -> io::Result<()> {
+        out.write_all(python(number).as_bytes())
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(
         &mut self,
         out: &mut W,
         first: bool,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 
-    fn begin_object_key<W: ?Sized + std::io::Write>(
+    fn begin_object_key<W: ?Sized + io::Write>(
         &mut self,
         out: &mut W,
         first: bool,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         if first { Ok(()) } else { out.write_all(b", ") }
     }
 
-    fn begin_object_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        out: &mut W,
-    ) -> std::io::Result<()> {
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
         out.write_all(b": ")
+    }
+}
+
+/// The same with indentation.
+struct Lines<'a>(PrettyFormatter<'a>);
+
+/// Hands on what indentation has to do with.
+macro_rules! indented {
+    ($($name:ident $(, $first:ident)?;)*) => {
+        $(fn $name<W: ?Sized + io::Write>(
+            &mut self,
+            out: &mut W,
+            $($first: bool,)?
+        ) -> io::Result<()> {
+            self.0.$name(out $(, $first)?)
+        })*
+    };
+}
+
+impl Formatter for Lines<'_> {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, out: &mut W, number: f64) -> io::Result<()> {
+        out.write_all(python(number).as_bytes())
+    }
+
+    indented! {
+        begin_array;
+        end_array;
+        begin_array_value, first;
+        end_array_value;
+        begin_object;
+        end_object;
+        begin_object_key, first;
+        begin_object_value;
+        end_object_value;
     }
 }
 
@@ -304,6 +372,15 @@ fn transparent(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("{%") {
+        // A comment is as it is, whatever stands in it.
+        if let Some(comment) = rest[..at].find("{#")
+            && let Some(length) = rest[comment..].find("#}")
+        {
+            let end = comment + length + 2;
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+            continue;
+        }
         let Some(length) = rest[at..].find("%}") else {
             break;
         };
@@ -441,14 +518,18 @@ fn set_apart(value: &mut Json, specials: &[String], mark: char) {
 }
 
 fn set_text_apart(text: &mut String, specials: &[String], mark: char) {
-    while let Some((at, name)) = specials
-        .iter()
-        .filter_map(|name| Some((text.find(name.as_str())?, name)))
-        .find(|(_, name)| !name.is_empty())
-    {
-        let first = name.chars().next().map_or(0, char::len_utf8);
-        text.insert(at + first, mark);
+    let mut apart = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(first) = rest.chars().next() {
+        let mut looks = specials.iter().filter(|name| !name.is_empty());
+        let looks = looks.any(|name| rest.starts_with(name.as_str()));
+        apart.push(first);
+        if looks {
+            apart.push(mark);
+        }
+        rest = &rest[first.len_utf8()..];
     }
+    *text = apart;
 }
 
 const NAME: &str = "chat";

@@ -138,34 +138,24 @@ fn turn(number: usize, message: Json) -> Result<Json, String> {
         }
     }
     // Columns of tables have all fields of all messages.
-    fields.retain(|(name, value)| name == "content" || *value != Json::Null);
-    let mut message = Json::Object(fields);
+    fields.retain(|(_, value)| *value != Json::Null);
+    let message = Json::Object(fields);
     let role = message.get("role").and_then(Json::as_text);
     if role.is_none_or(|role| role.trim().is_empty()) {
         return Err(format!("message {number} has no role"));
     }
-    let calls = message.get("tool_calls").is_some();
+    let calls = message.get("tool_calls");
+    let calls = calls.is_some_and(|calls| !matches!(calls, Json::Array(calls) if calls.is_empty()));
     match message.get("content") {
         Some(Json::Text(_) | Json::Array(_)) => {}
-        None | Some(Json::Null) if calls => set_content(&mut message),
-        None | Some(Json::Null) => return Err(format!("message {number} has no content")),
+        None if calls => {}
+        None => return Err(format!("message {number} has no content")),
         Some(other) => {
             let kind = other.kind();
             return Err(format!("the content of message {number} is {kind}"));
         }
     }
     Ok(message)
-}
-
-/// Gives a message of calls alone the empty text that templates expect.
-fn set_content(message: &mut Json) {
-    let Json::Object(fields) = message else {
-        return;
-    };
-    match fields.iter_mut().find(|it| it.0 == "content") {
-        Some(content) => content.1 = Json::Text(String::new()),
-        None => fields.push(("content".into(), Json::Text(String::new()))),
-    }
 }
 
 /// The role that ShareGPT calls so.
@@ -190,13 +180,19 @@ impl MaskedTokens {
     /// and all between the first and the last of a range.
     pub(super) fn of(placed: Vec<(u32, Range<usize>)>, ranges: &[Range<usize>]) -> Self {
         let mut learnt: Vec<Range<usize>> = vec![];
+        let mut next = 0;
         for range in ranges {
             let within = |own: &Range<usize>| own.start < range.end && own.end > range.start;
-            let first = placed.iter().position(|(_, own)| within(own));
-            let last = placed.iter().rposition(|(_, own)| within(own));
-            let (Some(first), Some(last)) = (first, last) else {
+            let from = |at: &usize| placed.get(*at).is_some_and(|it| it.1.start < range.end);
+            // Tokens stand in the order of their bytes; some have none.
+            let own = (next..placed.len()).take_while(from);
+            let mut own = own.filter(|at| within(&placed[*at].1));
+            let Some(first) = own.next() else {
                 continue;
             };
+            let last = own.last().unwrap_or(first);
+            // A token may be of two ranges.
+            next = last;
             match learnt.last_mut() {
                 Some(before) if before.end >= first => before.end = before.end.max(last + 1),
                 _ => learnt.push(first..last + 1),

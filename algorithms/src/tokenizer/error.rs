@@ -43,15 +43,17 @@ pub enum TokenizerError {
     },
     /// Nothing says where a turn of a conversation lies.
     #[error(
-        "the chat template in {file} has no `generation` blocks, and renders turn {turn} otherwise when \
-         others follow, so that it cannot be told what of it is learnt: put `{{% generation %}}` and \
-         `{{% endgeneration %}}` around replies in the template, or learn `last` or `all`"
+        "the chat template in {file} has no `generation` blocks, and of turn {turn} it {detail}, so that it \
+         cannot be told what of it is learnt: put `{{% generation %}}` and `{{% endgeneration %}}` around \
+         replies in the template, or learn `all`"
     )]
     Turn {
         /// The file that has it.
         file: String,
         /// The turn, from 1.
         turn: usize,
+        /// The reason: what the template does with it.
+        detail: &'static str,
     },
     /// The directory has files of tokenizers of other kinds alone.
     #[error(

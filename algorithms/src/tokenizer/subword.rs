@@ -239,34 +239,29 @@ impl Subword {
         Ok(tokens.into_iter().map(|(token, _)| token).collect())
     }
 
-    /// The tokens of a rendered text with the bytes that each stands for, marks taken out. What has the
-    /// mark in it is no special token.
+    /// The tokens of a rendered text with the bytes that each stands for, marks taken out. A text with
+    /// the mark in it that looks like a special token is none; all else is as without it.
     fn placed(
         &self,
         rendered: &str,
         mark: Option<char>,
         specials: &[String],
     ) -> Result<Vec<(u32, Range<usize>)>, TokenizerError> {
-        let Some(mark) = mark else {
-            return placed(self.speaking(), rendered, 0);
-        };
         let (mut tokens, mut rest, mut begin) = (vec![], rendered, 0);
-        while !rest.is_empty() {
-            let next = first_special(rest, specials);
-            let at = next.map_or(rest.len(), |(at, _)| at);
-            let text = rest[..at].replace(mark, "");
-            if !text.is_empty() {
-                tokens.extend(placed(&self.literal, &text, begin)?);
-            }
+        while let Some((mark, at)) = mark.and_then(|mark| Some((mark, rest.find(mark)?))) {
+            let start = rest[..at].char_indices().next_back().map_or(at, |it| it.0);
+            let (first, behind) = (&rest[start..at], &rest[at + mark.len_utf8()..]);
+            let tails = specials.iter().filter_map(|name| name.strip_prefix(first));
+            let tails = tails.filter(|tail| behind.starts_with(tail));
+            let tail = tails.max_by_key(|tail| tail.len()).unwrap_or_default();
+            tokens.extend(placed(self.speaking(), &rest[..start], begin)?);
+            begin += start;
+            let text = format!("{first}{tail}");
+            tokens.extend(placed(&self.literal, &text, begin)?);
             begin += text.len();
-            rest = &rest[at..];
-            if let Some((_, name)) = next {
-                let id = self.literal.token_to_id(name);
-                tokens.extend(id.map(|id| (id, begin..begin + name.len())));
-                begin += name.len();
-                rest = &rest[name.len()..];
-            }
+            rest = &behind[tail.len()..];
         }
+        tokens.extend(placed(self.speaking(), rest, begin)?);
         Ok(tokens)
     }
 
@@ -300,21 +295,20 @@ impl Subword {
             }
             LearntTurns::Replies | LearntTurns::Last => {
                 let text = render(all, false, None)?;
-                let mut ranges = vec![];
-                for turn in conversation.replies(learnt) {
+                let turns = conversation.replies(learnt).into_iter();
+                let ranges = turns.map(|turn| {
+                    let prior = match turn {
+                        0 => String::new(),
+                        turn => render(turn, false, None)?,
+                    };
                     let before = render(turn, true, None)?;
                     let behind = render(turn + 1, false, None)?;
-                    let end = self.end_of_reply(&behind).max(before.len());
-                    let whole = text.starts_with(&before)
-                        && text.starts_with(&behind[..end.min(behind.len())]);
-                    if !whole || end > behind.len() {
-                        return Err(TokenizerError::Turn {
-                            file: template.file().to_owned(),
-                            turn: turn + 1,
-                        });
-                    }
-                    ranges.push(before.len()..end);
-                }
+                    found(&text, [&prior, &before, &behind], &specials).map_err(|detail| {
+                        let (file, turn) = (template.file().to_owned(), turn + 1);
+                        TokenizerError::Turn { file, turn, detail }
+                    })
+                });
+                let ranges = ranges.collect::<Result<_, TokenizerError>>()?;
                 (text, ranges)
             }
         };
@@ -322,30 +316,9 @@ impl Subword {
             LearntTurns::Last => ranges.last().cloned().into_iter().collect(),
             _ => ranges,
         };
-        // The same ranges in the text without the guard's mark.
-        let width = guard.mark.map_or(0, char::len_utf8);
-        let plain = |at: usize| match guard.mark {
-            Some(mark) => at - width * text[..at].matches(mark).count(),
-            None => at,
-        };
-        let ranges: Vec<Range<usize>> = ranges
-            .into_iter()
-            .map(|range| plain(range.start)..plain(range.end))
-            .collect();
+        let ranges = without(&text, &ranges, guard.mark);
         let placed = self.placed(&text, guard.mark, &specials)?;
         Ok(MaskedTokens::of(placed, &ranges))
-    }
-
-    /// Where a reply ends: behind the token that ends it, without the white space that a template
-    /// puts between turns, which the model never writes.
-    fn end_of_reply(&self, text: &str) -> usize {
-        let trimmed = text.trim_end();
-        let ends = self.described.ends.iter();
-        let mut names = ends.filter_map(|token| self.literal.id_to_token(*token));
-        match names.any(|name| !name.is_empty() && trimmed.ends_with(&name)) {
-            true => trimmed.len(),
-            false => text.len(),
-        }
     }
 
     /// The texts of all special tokens.
@@ -396,13 +369,58 @@ fn placed(
     Ok(encoding.get_ids().iter().copied().zip(places).collect())
 }
 
-/// Where the first special token of a text begins, and which it is: of two, the longer.
-fn first_special<'a>(text: &str, specials: &'a [String]) -> Option<(usize, &'a str)> {
-    let found = specials.iter().filter_map(|name| {
-        let at = text.find(name.as_str())?;
-        Some((at, name.as_str()))
+/// Where a reply lies in a text: behind what opens its turn, up to the token that ends it. Of three
+/// texts the first ends before its turn, the second where that is opened, the third at its end. White
+/// space behind a special token is between turns, and the model never writes it.
+fn found(
+    text: &str,
+    [prior, before, behind]: [&str; 3],
+    specials: &[String],
+) -> Result<Range<usize>, &'static str> {
+    let is_special = |name: &&String| !name.is_empty();
+    let trimmed = behind.trim_end();
+    let ends = specials.iter().filter(is_special);
+    let end = match ends.clone().any(|name| trimmed.ends_with(name.as_str())) {
+        true => trimmed.len(),
+        false => behind.len(),
+    };
+    if !text.starts_with(prior) {
+        return Err("renders the turns before it otherwise when others follow");
+    }
+    if !text.starts_with(before) || !behind.starts_with(before) {
+        return Err("opens it with a text that is not there when the reply is");
+    }
+    if !text.starts_with(&behind[..end]) {
+        return Err("renders it otherwise when others follow");
+    }
+    let reply = behind.get(before.len()..end).unwrap_or_default();
+    // What opens a turn has a text behind its token; an empty reply is what ends it.
+    let mut begins = ends;
+    let begins = begins.any(|name| {
+        let behind = reply.trim_start().strip_prefix(name.as_str());
+        behind.is_some_and(|text| !text.is_empty())
     });
-    found.min_by_key(|(at, name)| (*at, usize::MAX - name.len()))
+    if before == prior && begins {
+        return Err("does not open it where `add_generation_prompt` asks for that");
+    }
+    Ok(before.len()..end.max(before.len()))
+}
+
+/// Ranges of a text as they are without the mark in it.
+fn without(text: &str, ranges: &[Range<usize>], mark: Option<char>) -> Vec<Range<usize>> {
+    let Some(mark) = mark else {
+        return ranges.to_vec();
+    };
+    let (mut at, mut marks) = (0, 0);
+    let mut plain = |bound: usize| {
+        marks += text[at..bound].matches(mark).count();
+        at = bound;
+        bound - marks * mark.len_utf8()
+    };
+    ranges
+        .iter()
+        .map(|range| plain(range.start)..plain(range.end))
+        .collect()
 }
 
 /// Tokens that the post-processor puts around a text.

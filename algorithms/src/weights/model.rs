@@ -73,9 +73,16 @@ impl ModelFields {
     /// the longest sequence, and the rest of `config.json`.
     #[must_use]
     pub fn made_from(self, source: &Self) -> Self {
+        // A network has these in 32 bits; files may say more of them.
+        let told = |own: f64, source: f64| match own as f32 == source as f32 {
+            true => source,
+            false => own,
+        };
         Self {
             family: source.family,
             context: source.context,
+            rope_theta: told(self.rope_theta, source.rope_theta),
+            norm_epsilon: told(self.norm_epsilon, source.norm_epsilon),
             config: source.config.clone(),
             ..self
         }

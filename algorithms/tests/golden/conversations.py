@@ -68,7 +68,10 @@ BRACKETS = """{{ bos_token }}{% for message in messages %}{% if message['role'] 
 # Without blocks: the usual turns.
 PLAIN = """{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
-TEMPLATES = {"marked": MARKED, "tools": TOOLS, "brackets": BRACKETS, "plain": PLAIN}
+# Values as Python prints them.
+NUMBERS = """{% for m in messages %}{% generation %}{{ m.content }} {{ m.data | tojson }}{% for v in m.data.values() %} {{ v }}{% endfor %} {{ m.data | tojson(indent=2) }}{% endgeneration %}{% endfor %}"""
+
+TEMPLATES = {"numbers": NUMBERS, "marked": MARKED, "tools": TOOLS, "brackets": BRACKETS, "plain": PLAIN}
 
 
 def turn(role, content, **more):
@@ -109,6 +112,20 @@ CONVERSATIONS = {
     ],
 }
 
+VALUES = {
+    "near": 1e-05,
+    "nearer": 2.5e-07,
+    "tenth": 0.1,
+    "small": 0.0001,
+    "whole": 1e16,
+    "large": 123456789012345.0,
+    "most": 18446744073709551615,
+    "least": -9223372036854775808,
+    "yes": True,
+    "nothing": None,
+    "all": [1, 2.0, "ä"],
+}
+
 raw = Tokenizer(models.BPE())
 raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 raw.decoder = decoders.ByteLevel()
@@ -122,7 +139,11 @@ tokenizer = PreTrainedTokenizerFast(
 )
 cases = []
 for template, text in TEMPLATES.items():
-    for name, messages in CONVERSATIONS.items():
+    conversations = CONVERSATIONS
+    if template == "numbers":
+        calls = [turn("assistant", None, tool_calls=[CALL], data=VALUES)]
+        conversations = {"numbers": [turn("assistant", "a", data=VALUES)], "calls": calls}
+    for name, messages in conversations.items():
         tools = [WEATHER] if name == "tools" and template == "tools" else None
         marked = "{%- generation" in text or "{% generation" in text
         told = tokenizer.apply_chat_template(

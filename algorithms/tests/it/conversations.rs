@@ -89,7 +89,7 @@ fn tokens_and_masks_are_those_of_transformers() {
             masks += 1;
         }
     }
-    assert_eq!((GOLDEN.cases.len(), masks), (12, 6));
+    assert_eq!((GOLDEN.cases.len(), masks), (14, 8));
 }
 
 /// SEMANTICS 129. Turns as most templates have them, without blocks: from where a turn is opened to what ends it.
@@ -140,6 +140,11 @@ fn a_turn_of_which_nothing_says_where_it_lies_is_refused() {
         .encode_conversation(&told, LearntTurns::Replies)
         .unwrap_err();
     assert!(
+        error
+            .to_string()
+            .contains("renders the turns before it otherwise when others follow")
+    );
+    assert!(
         matches!(error, TokenizerError::Turn { turn: 2, .. }),
         "{error}"
     );
@@ -148,13 +153,125 @@ fn a_turn_of_which_nothing_says_where_it_lies_is_refused() {
         text.contains("chat_template.jinja") && text.contains("{% generation %}"),
         "{text}"
     );
-    // Before the last reply nothing is asked for but that it stands where it is opened.
+    // Of the last reply the turns before are other ones where nothing follows them.
     let refused = tokenizer.encode_conversation(&told, LearntTurns::Last);
     assert!(matches!(refused, Err(TokenizerError::Turn { turn: 4, .. })));
     assert!(
         tokenizer
             .encode_conversation(&told, LearntTurns::All)
             .is_ok()
+    );
+}
+
+/// SEMANTICS 129. A turn that the template opens with more than the reply has, or not at all.
+#[test]
+fn a_turn_that_is_not_opened_as_it_is_written_is_refused_with_the_reason() {
+    let told = conversation(
+        r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#,
+    );
+    let plain =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    let thinks = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}";
+    // Blocks in a comment are none.
+    for (behind, why) in [
+        (
+            thinks,
+            "opens it with a text that is not there when the reply is",
+        ),
+        (
+            "{# {% generation %} #}",
+            "does not open it where `add_generation_prompt` asks for that",
+        ),
+    ] {
+        for learn in [LearntTurns::Replies, LearntTurns::Last] {
+            let tokenizer = with(&format!("{plain}{behind}"));
+            let error = tokenizer
+                .encode_conversation(&told, learn)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why) && error.contains("turn 2"), "{error}");
+        }
+    }
+}
+
+/// SEMANTICS 129. White space behind a special token is learnt nowhere, whether or not it ends a reply.
+#[test]
+fn what_stands_between_turns_is_not_learnt() {
+    let mut files = GOLDEN.files.clone();
+    let config = files.get_mut("tokenizer_config.json").unwrap();
+    *config = config.replace(
+        "\"eos_token\": \"<|im_end|>\"",
+        "\"eos_token\": \"<|endoftext|>\"",
+    );
+    assert!(
+        config.contains("\"eos_token\": \"<|endoftext|>\""),
+        "{config}"
+    );
+    files.insert(
+        "chat_template.jinja".into(),
+        GOLDEN.templates["plain"].clone(),
+    );
+    let spec = SubwordSpec {
+        files,
+        ends: vec![],
+    };
+    let tokenizer = Tokenizer::new(TokenizerSpec::Subword(spec)).unwrap();
+    let told = conversation(
+        r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"}, {"role": "assistant", "content": ""}]"#,
+    );
+    let masked = tokenizer
+        .encode_conversation(&told, LearntTurns::Replies)
+        .unwrap();
+    assert_eq!(learnt(&tokenizer, &masked), ["b<|im_end|>", "<|im_end|>"]);
+}
+
+/// SEMANTICS 129. All but the text itself is as it would be without it, also where special tokens take
+/// the white space behind them.
+#[test]
+fn a_text_that_looks_like_a_special_token_changes_nothing_else() {
+    let mut files = GOLDEN.files.clone();
+    let json = files.get_mut("tokenizer.json").unwrap();
+    let mut described: serde_json::Value = serde_json::from_str(json).unwrap();
+    for token in described["added_tokens"].as_array_mut().unwrap() {
+        token["rstrip"] = true.into();
+    }
+    *json = described.to_string();
+    files.insert(
+        "chat_template.jinja".into(),
+        GOLDEN.templates["marked"].clone(),
+    );
+    let spec = SubwordSpec {
+        files,
+        ends: vec![],
+    };
+    let tokenizer = Tokenizer::new(TokenizerSpec::Subword(spec)).unwrap();
+    let of = |user: &str| {
+        let turns = format!(
+            r#"[{{"role": "user", "content": "{user}"}}, {{"role": "assistant", "content": "Hi there"}}]"#
+        );
+        tokenizer
+            .encode_conversation(&conversation(&turns), LearntTurns::Replies)
+            .unwrap()
+    };
+    let (plain, masked) = (of("say so"), of("say <|im_start|>"));
+    // What follows the text of the person, and what is learnt of it.
+    let behind = |masked: &MaskedTokens| {
+        let end = masked
+            .tokens
+            .iter()
+            .position(|it| *it == tokenizer.eos())
+            .unwrap();
+        let learnt = masked
+            .learnt
+            .iter()
+            .map(|run| run.start - end..run.end - end);
+        (masked.tokens[end..].to_vec(), learnt.collect::<Vec<_>>())
+    };
+    assert_eq!(behind(&masked), behind(&plain));
+    assert_eq!(
+        tokenizer.decode(&masked.tokens).unwrap(),
+        "user\nsay <|im_start|>assistant\nHi there"
     );
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod array;
 mod beyond;
+mod environment;
 mod files;
 mod lines;
 mod program;
@@ -161,18 +162,7 @@ fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
     let given = given.map(|given| (TRACEPARENT.to_owned(), given.traceparent()));
     let mut env = Vec::from_iter(given);
     env.extend(what.env);
-    for variable in &args.env {
-        let (name, value) = match variable.split_once('=') {
-            Some((name, value)) => (name.to_owned(), value.to_owned()),
-            None => {
-                let value = std::env::var(variable).with_context(|| {
-                    format!("`--env {variable}` passes on a variable that is not set here")
-                })?;
-                (variable.clone(), value)
-            }
-        };
-        env.push((name, value));
-    }
+    env.extend(environment::variables(&args.env_file, &args.env)?);
     let submission = submission.with(|job| {
         if let Some(name) = args.name.as_ref().or(what.name.as_ref()) {
             job.name.clone_from(name);

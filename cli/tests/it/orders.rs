@@ -401,11 +401,20 @@ fn the_value_of_a_variable_is_told_to_nobody_but_the_job() {
     // As nothing else is called.
     let name = node.folder().file_name().unwrap().to_string_lossy();
     let secret = format!("hush{}of{name}", std::process::id());
-    let script = "[ -n \"$TOKEN\" ] && echo it has ${#TOKEN} letters; sleep 1000";
+    let script = "[ -n \"$TOKEN\" ] && [ \"$SECOND\" = \"2 $TOKEN\" ] && echo it has ${#TOKEN} letters; sleep 1000";
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("own.env");
+    fs::write(
+        &file,
+        format!("# Not for all.\nTOKEN=other\nexport SECOND='2 {secret}'\n"),
+    )
+    .unwrap();
     let submitted = node
         .command(&[
             "submit", "--json", "--env", "TOKEN", "--name", "quiet", "--array", "1-2",
         ])
+        .arg("--env-file")
+        .arg(&file)
         .args(["--", "sh", "-c", script])
         .env("TOKEN", &secret)
         .output()

@@ -153,3 +153,23 @@ fn other_models_are_stored_as_they_are() {
     assert_eq!(own[0].parts, shapes);
     assert!(!own[0].transposed);
 }
+
+/// A network's numbers have 32 bits, and those of its files stay what they were.
+#[test]
+fn a_model_that_was_trained_is_described_as_the_one_that_it_was_made_from() {
+    for name in ["gpt2", "llama", "qwen3", "mixtral"] {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/golden")
+            .join(name);
+        let fields = load_directory(&place).unwrap().fields;
+        let network = fields.model_config();
+        let own = ModelFields::of(&network, 7).made_from(&fields);
+        assert_eq!(own, fields, "{name}");
+        let text = fs::read_to_string(place.join("config.json")).unwrap();
+        let before: Value = serde_json::from_str(&text).unwrap();
+        let written = own.to_config(None, None);
+        for (key, value) in before.as_object().unwrap() {
+            assert_eq!(&written[key], value, "{name}: {key}");
+        }
+    }
+}

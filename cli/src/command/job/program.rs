@@ -136,7 +136,13 @@ fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
         let head = check_line_ends(&file)?;
         return Ok(match interpreter_of(&head) {
             Some(interpreter) => Kind::Script(interpreter),
-            None if is_text(&head) => Kind::Script(vec![SHELL.to_owned()]),
+            None if is_text(&head) => match other_interpreter(&file) {
+                None => Kind::Script(vec![SHELL.to_owned()]),
+                Some(interpreter) => bail!(
+                    "{0} has no first line that names its interpreter (`#!`): submit `{interpreter} {0}`",
+                    program.display()
+                ),
+            },
             None => Kind::Executable,
         });
     }
@@ -189,7 +195,26 @@ fn is_shell(program: &str) -> bool {
 /// Returns true for what a shell would run that the kernel does not: no program, and nothing in it that is
 /// no text.
 fn is_text(head: &[u8]) -> bool {
-    !head.starts_with(b"\x7fELF") && !head.contains(&0)
+    let text = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        // The beginning may end inside of a character.
+        Err(error) => error.error_len().is_none(),
+    };
+    text && !head.starts_with(b"\x7fELF") && !head.contains(&0)
+}
+
+/// The interpreter of a script whose name says that it is none for a shell.
+fn other_interpreter(file: &Path) -> Option<&'static str> {
+    let ending = file.extension()?.to_str()?;
+    let known = [
+        ("py", "python3"),
+        ("pl", "perl"),
+        ("rb", "ruby"),
+        ("js", "node"),
+        ("lua", "lua"),
+        ("R", "Rscript"),
+    ];
+    known.iter().find(|it| it.0 == ending).map(|it| it.1)
 }
 
 /// The words of a script's first line: the interpreter, and its argument if there is one.

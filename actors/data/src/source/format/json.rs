@@ -103,7 +103,7 @@ pub(crate) fn record<'a>(line: &'a [u8], fields: &Fields) -> Result<Raw<'a>, Str
 /// The conversation that a line is.
 fn conversation(line: &[u8], messages: &str, tools: Option<&str>) -> Result<Raw<'static>, String> {
     let read = |line: &[u8]| serde_json::from_slice::<OrderedJson>(line);
-    let object = read(line).or_else(|error| match json::tolerated(line) {
+    let object = read(line).or_else(|error| match json::finite(line) {
         Some(line) => read(&line).map_err(|error| placed(&error)),
         None => Err(placed(&error)),
     });

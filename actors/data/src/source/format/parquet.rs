@@ -465,9 +465,12 @@ fn records(rows: &Rows, emit: Emit<'_>) {
             match decoded(read) {
                 Ok(values) if values.len() == rows.count as usize => {
                     for (values, record) in values.into_iter().zip(0..) {
-                        let mut values = values.into_iter();
-                        let messages = values.next().unwrap_or(OrderedJson::Null);
-                        emit(at(record), Raw::conversation(messages, values.next()));
+                        let raw = values.and_then(|values| {
+                            let mut values = values.into_iter();
+                            let messages = values.next().unwrap_or(OrderedJson::Null);
+                            Raw::conversation(messages, values.next())
+                        });
+                        emit(at(record), raw);
                     }
                 }
                 Ok(_) => refuse("a column ends before its rows do".into(), emit),

@@ -240,3 +240,19 @@ fn a_source_without_conversations_is_described_as_before() {
         "{turns}"
     );
 }
+
+#[test]
+fn bytes_that_are_no_text_are_left_out_of_a_table_with_the_reason() {
+    let own = place("plain");
+    own.write(
+        "turns.parquet",
+        include_bytes!("fixtures/binary-content.parquet"),
+    );
+    let spec = own.spec(
+        "turns.parquet",
+        Format::Parquet(fields(LearntTurns::Replies)),
+    );
+    let cell = cells(&own.open(&spec).unwrap(), 0).remove(0);
+    assert_eq!((cell.samples.len(), cell.skipped.len()), (1, 1));
+    assert!(cell.skipped[0].to_string().contains("it is not UTF-8"));
+}

@@ -16,7 +16,7 @@ use parquet::{
     schema::types::{SchemaDescriptor, Type},
 };
 
-use super::Chunks;
+use super::{super::utf8, Chunks};
 
 /// The columns of the fields of these names, with all that is below them.
 pub(super) fn leaves(schema: &SchemaDescriptor, names: &[&str]) -> Vec<usize> {
@@ -28,6 +28,9 @@ pub(super) fn leaves(schema: &SchemaDescriptor, names: &[&str]) -> Vec<usize> {
     own.map(|(at, _)| at).collect()
 }
 
+/// The fields of a row, or what is wrong with it.
+pub(super) type Fields = Result<Vec<OrderedJson>, String>;
+
 /// So many rows of a row group from one on, each with its fields of these names in their order.
 pub(super) fn rows(
     metadata: &ParquetMetaData,
@@ -35,7 +38,7 @@ pub(super) fn rows(
     chunks: &Arc<Chunks>,
     names: &[&str],
     (first, count): (usize, usize),
-) -> Result<Vec<Vec<OrderedJson>>, ParquetError> {
+) -> Result<Vec<Fields>, ParquetError> {
     let schema = metadata.file_metadata().schema_descr();
     let root = schema.root_schema();
     let wanted = root.get_fields().iter();
@@ -55,7 +58,7 @@ pub(super) fn rows(
         let field = |name: &&str| {
             let mut columns = row.get_column_iter();
             let found = columns.find(|(own, _)| own == name);
-            found.map_or(OrderedJson::Null, |(_, field)| json(field))
+            found.map_or(Ok(OrderedJson::Null), |(_, field)| json(field))
         };
         Ok(names.iter().map(field).collect())
     };
@@ -95,9 +98,9 @@ impl RowGroupReader for Group<'_> {
     }
 }
 
-/// A value as JSON; what JSON has no kind for as its text.
-fn json(field: &Field) -> OrderedJson {
-    match field {
+/// A value as JSON; what JSON has no kind for, such as a date, as its text.
+fn json(field: &Field) -> Result<OrderedJson, String> {
+    Ok(match field {
         Field::Null => OrderedJson::Null,
         Field::Bool(value) => OrderedJson::Bool(*value),
         Field::Byte(number) => OrderedJson::Number((*number).into()),
@@ -111,28 +114,26 @@ fn json(field: &Field) -> OrderedJson {
         Field::Float(number) => float(f64::from(*number)),
         Field::Double(number) => float(*number),
         Field::Str(text) => OrderedJson::Text(text.clone()),
-        Field::Bytes(bytes) => {
-            OrderedJson::Text(String::from_utf8_lossy(bytes.data()).into_owned())
-        }
+        Field::Bytes(bytes) => OrderedJson::Text(utf8(bytes.data())?.to_owned()),
         Field::Group(row) => {
             let fields = row.get_column_iter();
-            OrderedJson::Object(
-                fields
-                    .map(|(name, field)| (name.clone(), json(field)))
-                    .collect(),
-            )
+            let fields = fields.map(|(name, field)| Ok((name.clone(), json(field)?)));
+            OrderedJson::Object(fields.collect::<Result<_, String>>()?)
         }
-        Field::ListInternal(list) => OrderedJson::Array(list.elements().iter().map(json).collect()),
+        Field::ListInternal(list) => {
+            let items = list.elements().iter().map(json);
+            OrderedJson::Array(items.collect::<Result<_, String>>()?)
+        }
         Field::MapInternal(map) => {
             let entries = map.entries().iter();
-            let entry = |(key, value): &(Field, Field)| match json(key) {
-                OrderedJson::Text(key) => (key, json(value)),
-                _ => (key.to_string(), json(value)),
+            let entry = |(key, value): &(Field, Field)| match json(key)? {
+                OrderedJson::Text(key) => Ok((key, json(value)?)),
+                _ => Ok((key.to_string(), json(value)?)),
             };
-            OrderedJson::Object(entries.map(entry).collect())
+            OrderedJson::Object(entries.map(entry).collect::<Result<_, String>>()?)
         }
         other => OrderedJson::Text(other.to_string()),
-    }
+    })
 }
 
 fn float(number: f64) -> OrderedJson {
