@@ -36,3 +36,37 @@ pub(super) fn post_processor(json: &str) -> Result<(), TokenizerError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_names_what_is_there() {
+        let said = |pieces: Value| {
+            let template = json!({"type": "TemplateProcessing", "single": pieces, "pair": [],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}});
+            let several = json!({"type": "Sequence", "processors": [template.clone()]});
+            [template, several].map(|processor| {
+                let json = json!({ "post_processor": processor }).to_string();
+                post_processor(&json).map_err(|error| error.to_string())
+            })
+        };
+        let token = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+        let text = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+        assert_eq!(said(json!([token("<s>"), text("A")])), [Ok(()), Ok(())]);
+        for error in said(json!([token("</s>"), text("A")])) {
+            assert!(
+                error
+                    .unwrap_err()
+                    .contains("`single` of `post_processor` puts \"</s>\"")
+            );
+        }
+        for error in said(json!([text("A"), text("B")])) {
+            assert!(error.unwrap_err().contains("puts a second text there"));
+        }
+        assert!(post_processor("no JSON").is_ok());
+    }
+}
