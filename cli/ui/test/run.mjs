@@ -49,7 +49,7 @@ async function one(h, s) {
     line('ok', s.name, `${said ? `${said}, ` : ''}${((Date.now() - began) / 1000).toFixed(1)} s`);
   } catch (error) {
     failed += 1;
-    line('FAILED', s.name, String(error?.stack ?? error).split('\n').slice(0, 6).join(' | '));
+    line('FAILED', s.name, String(error?.stack ?? error).split('\n').slice(0, 12).join(' | '));
   } finally {
     clearTimeout(timer);
     await h.clean();
