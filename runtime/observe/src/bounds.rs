@@ -15,10 +15,12 @@ pub const STOPPED_FOR: Duration = Duration::from_secs(600);
 pub const ENDED_PROCESSES_MAX: usize = 2_000;
 /// The longest wait for actors that were there before an observer began anew.
 pub const AWAITED_FOR: Duration = Duration::from_secs(10);
-/// Things that have happened.
-pub const EVENTS_MAX: usize = 100_000;
-/// Spans, about 200 bytes each.
+/// Things that have happened, about half a kilobyte each: those of some 2,000 jobs.
+pub const EVENTS_MAX: usize = 20_000;
+/// Spans of jobs, about 200 bytes each.
 pub const SPANS_MAX: usize = 200_000;
+/// Spans of the system's own actors, of which each job makes some hundred.
+pub const SYSTEM_SPANS_MAX: usize = 20_000;
 /// Points of a series, a second apart.
 pub const FINE_POINTS: usize = 900;
 /// Points of a series, ten seconds apart.
@@ -97,6 +99,12 @@ pub fn told() -> Vec<(&'static str, f64, &'static str, &'static str)> {
         (
             "spans kept",
             SPANS_MAX as f64,
+            "spans",
+            "the oldest go first",
+        ),
+        (
+            "spans of the system's own actors kept",
+            SYSTEM_SPANS_MAX as f64,
             "spans",
             "the oldest go first",
         ),

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::look::Heard;
 pub use self::numbers::{Recorded, Total};
 use self::numbers::{RecordedKey, Totals};
+use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
 use crate::date::Date;
@@ -22,7 +23,7 @@ use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
-use crate::spans::Spans;
+use crate::spans::{Spans, Whose};
 use crate::waits::{Wait, Waits};
 
 /// Everything that is seen, and remembered, of a system.
@@ -225,6 +226,14 @@ impl ClusterView {
         (!job.is_empty()).then_some(job)
     }
 
+    /// Whose work the spans of a process are.
+    fn whose(&self, process: ProcessId) -> Whose {
+        match self.job_of(process) {
+            Some(SYSTEM_JOB) => Whose::System,
+            _ => Whose::Job,
+        }
+    }
+
     /// The job of those who wait for room: of the process that wants them. A node knows no more of
     /// some than whose quota they are under.
     #[must_use]
@@ -401,7 +410,7 @@ impl ClusterView {
             }
         }
         self.waits.remove(&id);
-        self.spans.cut(id, now);
+        self.spans.cut(id, self.whose(id), now);
         let lost = self.process(id).and_then(|it| it.lost.clone());
         let end = match &lost {
             Some(why) => End::Lost(why),

@@ -18,7 +18,7 @@
 //! | `cluster_view`, `cluster_view/*` | the picture of a system, told the time, which does nothing by itself: how looks get into it (`look`), numbers over time (`numbers`) |
 //! | `observer` | a picture that is shared, with those who look on |
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
-//! | `actor`, `node`, `spans`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
+//! | `actor`, `node`, `spans`, `spans/ring`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
 //! | `detectors`, `detectors/*` | findings of what is wrong, each rule in a file. Pure |
 //! | `waits`, `trace`, `timeline`, `filter` | chains and circles of waits; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
 //! | `recording`, `recording/*` | all that a cluster view is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |

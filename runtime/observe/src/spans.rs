@@ -1,4 +1,9 @@
 //! The spans that were seen, by when they came: a bounded store that forgets the oldest.
+//!
+//! The daemons' own actors leave some hundred spans for each job. They have a ring of their own, so that
+//! they do not push out those of people's programs, and a daemon's memory does not grow by them.
+
+mod ring;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -9,9 +14,10 @@ use odeon::telemetry::Labels;
 use odeon::trace::{Outcome, SpanContext, SpanKind};
 use odeon::{ActorId, ProcessId};
 
-use crate::bounds::SPANS_MAX;
+use crate::bounds::{SPANS_MAX, SYSTEM_SPANS_MAX};
 use crate::date::{Date, Shift};
 use crate::waits::Wait;
+use ring::Ring;
 
 /// A span with dates.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +88,15 @@ pub struct Gap {
     pub lost: u64,
 }
 
+/// Whose work a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// That of a job.
+    Job,
+    /// That of the system itself: of a daemon's own actors.
+    System,
+}
+
 /// Spans that were seen and are kept no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
@@ -92,9 +107,10 @@ pub struct Forgotten {
 }
 
 /// The spans that were seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Spans {
-    ended: VecDeque<Span>,
+    of_jobs: Ring,
+    of_system: Ring,
     /// Number of spans that have ended, forgotten ones too.
     told: u64,
     /// By process, as of its last look.
@@ -102,8 +118,6 @@ pub struct Spans {
     /// By process, what its actors are at.
     under_way: HashMap<ProcessId, UnderWay>,
     gaps: VecDeque<Gap>,
-    /// When the last of those that are forgotten ended.
-    forgotten_to: Date,
     names: HashMap<Arc<str>, ()>,
 }
 
@@ -120,10 +134,24 @@ const GAPS_MAX: usize = 1_000;
 /// Different names that are shared; the others are kept one by one.
 const NAMES_MAX: usize = 10_000;
 
+impl Default for Spans {
+    fn default() -> Self {
+        Self {
+            of_jobs: Ring::new(SPANS_MAX),
+            of_system: Ring::new(SYSTEM_SPANS_MAX),
+            told: 0,
+            going_on: HashMap::new(),
+            under_way: HashMap::new(),
+            gaps: VecDeque::new(),
+            names: HashMap::new(),
+        }
+    }
+}
+
 impl Spans {
-    /// Those that have ended, as they came.
+    /// Those that have ended: the system's own, then those of jobs, each as they came.
     pub fn ended(&self) -> impl DoubleEndedIterator<Item = &Span> {
-        self.ended.iter()
+        self.of_system.iter().chain(self.of_jobs.iter())
     }
 
     /// Number of spans that have ended, forgotten ones too.
@@ -132,21 +160,22 @@ impl Spans {
         self.told
     }
 
-    /// Those that were forgotten since there is no room for more; `None` while all are kept.
+    /// Those of jobs that were forgotten since there is no room for more; `None` while all are kept.
     #[must_use]
     pub fn forgotten(&self) -> Option<Forgotten> {
-        let spans = self.told - self.ended.len() as u64;
-        (spans > 0).then_some(Forgotten {
-            spans,
-            to: self.forgotten_to,
-        })
+        self.of_jobs.forgotten()
     }
 
-    /// Those that came after so many, and how many of them are forgotten already.
-    pub fn after(&self, told: u64) -> (impl Iterator<Item = &Span>, u64) {
-        let forgotten = self.told - self.ended.len() as u64;
-        let skip = told.saturating_sub(forgotten).min(self.ended.len() as u64) as usize;
-        (self.ended.range(skip..), forgotten.saturating_sub(told))
+    /// Those that came after so many, each with its number, in the order of these. A number that is left
+    /// out is of a span that is forgotten.
+    pub fn after(&self, told: u64) -> impl Iterator<Item = (u64, &Span)> {
+        let mut system = self.of_system.after(told).peekable();
+        let mut jobs = self.of_jobs.after(told).peekable();
+        std::iter::from_fn(move || match (system.peek(), jobs.peek()) {
+            (Some(one), Some(other)) if one.0 > other.0 => jobs.next(),
+            (Some(_), _) => system.next(),
+            (None, _) => jobs.next(),
+        })
     }
 
     /// Those that go on.
@@ -158,7 +187,7 @@ impl Spans {
 
     /// All of which a part lies between two moments.
     pub fn between(&self, from: Date, to: Date) -> impl Iterator<Item = &Span> {
-        let all = self.ended.iter().chain(self.going_on());
+        let all = self.ended().chain(self.going_on());
         all.filter(move |span| span.touches(from, to))
     }
 
@@ -170,23 +199,28 @@ impl Spans {
     /// One span.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Span> {
-        let all = self.ended.iter().rev().chain(self.going_on());
-        all.into_iter().find(|span| span.id() == id)
+        let mut all = self.ended().rev().chain(self.going_on());
+        all.find(|span| span.id() == id)
     }
 
-    pub(crate) fn add(&mut self, span: odeon::trace::Span, process: ProcessId, shift: Shift) {
+    pub(crate) fn add(
+        &mut self,
+        span: odeon::trace::Span,
+        process: ProcessId,
+        whose: Whose,
+        shift: Shift,
+    ) {
         let span = self.dated(span, process, shift, true);
-        self.keep(span);
+        self.keep(span, whose);
     }
 
-    fn keep(&mut self, span: Span) {
-        if self.ended.len() == SPANS_MAX {
-            let oldest = self.ended.pop_front();
-            let ended = oldest.and_then(|it| it.end).unwrap_or_default();
-            self.forgotten_to = self.forgotten_to.max(ended);
-        }
+    fn keep(&mut self, span: Span, whose: Whose) {
         self.told += 1;
-        self.ended.push_back(span);
+        let ring = match whose {
+            Whose::Job => &mut self.of_jobs,
+            Whose::System => &mut self.of_system,
+        };
+        ring.keep(self.told, span);
     }
 
     pub(crate) fn go_on(
@@ -264,17 +298,18 @@ impl Spans {
     }
 
     /// A process is gone: what was under way there has failed.
-    pub(crate) fn cut(&mut self, process: ProcessId, now: Date) {
+    pub(crate) fn cut(&mut self, process: ProcessId, whose: Whose, now: Date) {
         let programs = self.going_on.remove(&process).unwrap_or_default();
         let own = self.under_way.remove(&process).unwrap_or_default();
         let handlers = own.handlers.into_values();
         for span in programs.into_iter().chain(handlers).chain(own.asks) {
             let end = Some(now.max(span.start));
-            self.keep(Span {
+            let failed = Span {
                 end,
                 ok: false,
                 ..span
-            });
+            };
+            self.keep(failed, whose);
         }
     }
 
@@ -382,11 +417,12 @@ mod tests {
         };
         let mut spans = Spans::default();
         for number in 0..SPANS_MAX as u64 {
-            spans.add(span(number), ProcessId(7), shift);
+            spans.add(span(number), ProcessId(7), Whose::Job, shift);
         }
         assert_eq!(spans.forgotten(), None);
         for number in 0..3 {
-            spans.add(span(SPANS_MAX as u64 + number), ProcessId(7), shift);
+            let number = SPANS_MAX as u64 + number;
+            spans.add(span(number), ProcessId(7), Whose::Job, shift);
         }
         let forgotten = spans.forgotten().unwrap();
         assert_eq!((forgotten.spans, forgotten.to), (3, Date(900)));
@@ -398,6 +434,52 @@ mod tests {
             Some(Date(901)),
             "all that ended later are there"
         );
+    }
+
+    #[test]
+    fn what_the_system_does_pushes_out_nothing_of_jobs_and_is_told_in_the_same_line() {
+        let shift = Shift::new(Timestamp(0), Date(0));
+        let mut spans = Spans::default();
+        let add = |spans: &mut Spans, number: u64, whose| {
+            let actor = ActorId::root(ProcessId(7));
+            let span = odeon::trace::Span {
+                context: SpanContext {
+                    trace_id: 1,
+                    span_id: number,
+                    flags: 1,
+                },
+                parent: 0,
+                kind: SpanKind::Handle,
+                message: "M".into(),
+                by: actor,
+                actor,
+                queued: Timestamp(number),
+                started: Timestamp(number),
+                ended: Timestamp(number),
+                outcome: Outcome::Ok,
+                labels: vec![],
+            };
+            spans.add(span, ProcessId(7), whose, shift);
+        };
+        // Every fifth is of a job, until the system's ring has forgotten a thousand.
+        let all = (SYSTEM_SPANS_MAX as u64 + 1_000) * 5 / 4;
+        for number in 1..=all {
+            let whose = match number % 5 {
+                0 => Whose::Job,
+                _ => Whose::System,
+            };
+            add(&mut spans, number, whose);
+        }
+        assert_eq!((spans.told(), spans.forgotten()), (all, None));
+        let numbers: Vec<u64> = spans.after(0).map(|(number, _)| number).collect();
+        // The first thousand of the system's are gone: four in each five of the first 1,250.
+        let expected = (1..=all).filter(|it| it % 5 == 0 || *it > 1_250);
+        assert_eq!(numbers, expected.collect::<Vec<_>>());
+        assert!(spans.after(0).all(|(number, span)| span.id() == number));
+        assert_eq!(spans.after(all - 3).count(), 3);
+        assert_eq!(spans.after(all).count(), 0);
+        assert_eq!(spans.ended().count(), numbers.len());
+        assert!(spans.get(5).is_some() && spans.get(6).is_none());
     }
 
     /// A span that goes on is seen while it goes on, and has failed when its process is gone.
@@ -437,7 +519,7 @@ mod tests {
         spans.handles(&view(other, None), shift);
         assert_eq!(names(&spans), [(10, handle), (20, ask_kind)]);
         assert!(spans.get(number.unwrap()).is_some());
-        spans.cut(process, Date(50));
+        spans.cut(process, Whose::Job, Date(50));
         assert_eq!(spans.going_on().count(), 0);
         assert!(spans.ended().all(|it| !it.ok && it.end == Some(Date(50))));
         assert_eq!(spans.ended().count(), 2);

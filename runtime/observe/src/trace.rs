@@ -231,6 +231,7 @@ mod tests {
 
     use super::*;
     use crate::date::Shift;
+    use crate::spans::Whose;
 
     fn shift() -> Shift {
         Shift::new(Timestamp(0), Date(0))
@@ -263,7 +264,7 @@ mod tests {
     fn spans(rows: &[(u64, u64, u64, u64)]) -> Spans {
         let mut spans = Spans::default();
         for span in recorded(rows) {
-            spans.add(span, ProcessId(1), shift());
+            spans.add(span, ProcessId(1), Whose::Job, shift());
         }
         spans
     }
@@ -352,7 +353,7 @@ mod tests {
         all[1].context.trace_id = 8;
         let mut spans = Spans::default();
         for span in all {
-            spans.add(span, ProcessId(1), shift());
+            spans.add(span, ProcessId(1), Whose::Job, shift());
         }
         let slowest = slowest(spans.ended(), Date(100));
         let told = slowest

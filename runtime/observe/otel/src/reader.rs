@@ -174,10 +174,14 @@ impl Reader {
 
     /// Spans and events that have come since the last time.
     pub fn news(&mut self, seen: &ClusterView, names: &Names, now: Date) -> Export {
-        let (after, forgotten) = seen.spans().after(self.at.spans);
-        let new: Vec<&Span> = after.take(SPANS_MAX).collect();
-        self.forgotten += forgotten;
-        self.at.spans += forgotten + new.len() as u64;
+        let after = seen.spans().after(self.at.spans).take(SPANS_MAX);
+        let (numbers, new): (Vec<u64>, Vec<&Span>) = after.unzip();
+        let at = match numbers.last() {
+            Some(last) if new.len() == SPANS_MAX => *last,
+            _ => seen.spans().told(),
+        };
+        self.forgotten += at.saturating_sub(self.at.spans) - new.len() as u64;
+        self.at.spans = at;
         let mut export = Export {
             more: self.at.spans < seen.spans().told(),
             ..Export::default()

@@ -322,7 +322,8 @@ impl ClusterView {
                 took: span.ended.since(span.started),
             });
         }
-        self.spans.add(span, process, shift);
+        let whose = self.whose(process);
+        self.spans.add(span, process, whose, shift);
     }
 
     pub(crate) fn note_copy(&mut self, copied: Copied) {
