@@ -268,7 +268,7 @@ fn caller_with(api: &Api, secret: &str, looks: bool) -> Result<Caller, No> {
             };
             kept.and_then(|kept| tables.keys.get(kept).cloned())
         })
-        .ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))?;
+        .ok_or_else(|| No::unavailable(api.daemon.catalog().why_unread()))?;
     let key = found.ok_or_else(|| {
         No::unauthorized("this key is not known: it was revoked, or belongs to another cluster")
     })?;

@@ -43,7 +43,7 @@ impl Api {
     /// Looks at the tables.
     pub(super) fn read<T>(&self, look: impl FnOnce(&Tables) -> T) -> Result<T, No> {
         let read = self.daemon.catalog().read(look);
-        read.ok_or_else(|| No::unavailable("this node does not vote: ask one that does"))
+        read.ok_or_else(|| No::unavailable(self.daemon.catalog().why_unread()))
     }
 
     /// The nodes. Without a majority nobody writes down who is gone: then this node says whom it hears.

@@ -338,11 +338,14 @@ fn a_full_disk_refuses_in_words_and_costs_nothing_that_was_accepted() {
                 why.contains("No space left") || why.contains("room"),
                 "{why}"
             );
-            // Nothing is free at all.
+            let first = nodes.submit("n1", &["/bin/sh", "--", "-c", "sleep 1000"]);
+            // Nothing is free at all, but what the catalog holds for itself.
             sh(&format!("cat /dev/zero > {} || true", ballast.display()));
             let mut refused = String::new();
-            for n in 0..200 {
-                let output = nodes.run("n1", &["key", "make", &format!("k{n}")]);
+            let variable = format!("LARGE={}", "x".repeat(60_000));
+            let next = ["submit", "--after", &first, "--env", &variable, "/bin/sh"];
+            for _ in 0..400 {
+                let output = nodes.run("n1", &[&next[..], &["--", "-c", "true"]].concat());
                 if !output.status.success() {
                     refused = text(&output.stderr);
                     break;

@@ -19,11 +19,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn up(args: &[&str]) -> Self {
+    /// One that is not up yet.
+    pub(crate) fn new() -> Self {
         let node = Self {
             folder: tempfile::tempdir().unwrap(),
         };
         fs::create_dir(node.here()).unwrap();
+        node
+    }
+
+    pub(crate) fn up(args: &[&str]) -> Self {
+        let node = Self::new();
         let up = ["up", "--api", "127.0.0.1:0", "--name", "head"];
         node.ok(&[&up, args].concat());
         node
@@ -588,7 +594,9 @@ fn a_full_disk_refuses_what_has_no_room_keeps_none_of_it_and_tells_what_it_lost(
         .arg(disk.join("fill"))
         .status();
     fs::write(&go, "").unwrap();
-    on_disk(&["wait", "j2"]);
+    // The voters have room of their own: they write down how it ends.
+    let ended = on_disk(&["wait", "j2"]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
     let logs = on_disk(&["logs", "j2"]);
     let kept = text(&logs.stdout).lines().count();
     let told = text(&logs.stderr);

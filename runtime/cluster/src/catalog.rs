@@ -46,6 +46,8 @@ struct Inner {
     system: System,
     node: String,
     vote: Mutex<Option<Vote>>,
+    /// Why the disk of its vote has failed, while it is not open again.
+    fault: Mutex<Option<String>>,
     picture: watch::Sender<Picture>,
     /// Jobs whose nodes could not be told what to do, and why, while this node leads.
     hindered: Mutex<BTreeMap<JobId, String>>,
@@ -63,6 +65,7 @@ impl Catalog {
             system,
             node,
             vote: Mutex::default(),
+            fault: Mutex::default(),
             picture: watch::channel(picture).0,
             hindered: Mutex::default(),
         };
@@ -91,6 +94,18 @@ impl Catalog {
     #[must_use]
     pub fn is_voter(&self) -> bool {
         self.inner.vote.lock().is_some()
+    }
+
+    /// The reason why this node has no tables, in words for whoever asks it about them.
+    #[must_use]
+    pub fn why_unread(&self) -> String {
+        match &*self.inner.fault.lock() {
+            Some(fault) => format!(
+                "the catalog of `{}` cannot be used ({fault}): once its disk has room again it goes on by itself",
+                self.inner.node
+            ),
+            None => "this node does not vote: ask one that does".to_owned(),
+        }
     }
 
     /// Returns true where this node leads the voters.

@@ -129,9 +129,9 @@ impl Voting {
             Clock::sleep(TEND_PAUSE).await;
             let _turn = self.turn.lock().await;
             let why = self.catalog.broken();
-            if let Some(why) = &why {
+            if let Some(why) = why {
                 tracing::error!(why, "the disk of the catalog has failed");
-                self.catalog.close().await;
+                self.catalog.close_failed(why).await;
             } else if self.catalog.is_voter() {
                 continue;
             }

@@ -72,6 +72,7 @@ impl Catalog {
             named.map_err(|error| CatalogError::Raft(error.to_string()))?;
         }
         *self.inner.vote.lock() = Some(vote);
+        *self.inner.fault.lock() = None;
         Ok(())
     }
 
@@ -165,8 +166,19 @@ impl Catalog {
             .map_err(|error| CatalogError::Raft(error.to_string()))
     }
 
-    /// Ends this node's vote, for now.
+    /// Ends this node's vote until its disk, which has failed so, can be used again.
+    pub(crate) async fn close_failed(&self, why: String) {
+        *self.inner.fault.lock() = Some(why);
+        self.shut().await;
+    }
+
+    /// Ends this node's vote.
     pub(crate) async fn close(&self) {
+        *self.inner.fault.lock() = None;
+        self.shut().await;
+    }
+
+    async fn shut(&self) {
         let picture = self.picture();
         let vote = self.inner.vote.lock().take();
         let Some(vote) = vote else {

@@ -4,13 +4,16 @@
 //! Entries and snapshots are JSON: a newer release reads what an older one wrote.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{ErrorSubject, ErrorVerb, LogState, RaftLogReader, StorageIOError};
+use parking_lot::Mutex;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
+use rustix::fs::FallocateFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -21,7 +24,9 @@ const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
 
 /// Bytes of the file that are kept in memory.
-const CACHE_BYTES: usize = 16 << 20;
+const CACHE_BYTES: usize = 4 << 20;
+/// Bytes on the disk that are the file's own before it needs them.
+const SPARE_BYTES: u64 = 8 << 20;
 
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
@@ -39,7 +44,44 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 struct OpenFile {
     database: Database,
+    spare: Spare,
     open: watch::Sender<()>,
+}
+
+/// Room on the disk behind the end of the file, so that the voters can still write down how jobs end
+/// when jobs have filled the disk. Where the file system cannot hold room, there is none.
+#[derive(Debug)]
+struct Spare {
+    file: File,
+    /// The length of the file when room was last made.
+    behind: Mutex<u64>,
+}
+
+impl Spare {
+    fn behind(file: File) -> Self {
+        let spare = Self {
+            file,
+            behind: Mutex::new(0),
+        };
+        spare.renew();
+        spare
+    }
+
+    /// Makes room again where the file has another length. On a full disk what there is stays.
+    fn renew(&self) {
+        let Ok(now) = self.file.metadata() else {
+            return;
+        };
+        let mut behind = self.behind.lock();
+        if *behind == now.len() {
+            return;
+        }
+        let all = now.len() + SPARE_BYTES;
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, all) {
+            Ok(()) => *behind = now.len(),
+            Err(error) => tracing::debug!(%error, "no room is held for the catalog's file"),
+        }
+    }
 }
 
 /// Waits until nobody has the file open any more.
@@ -78,7 +120,7 @@ pub(crate) enum DiskError {
 }
 
 /// Has a file that is there, or is made, be its owner's alone: jobs' variables are in it.
-fn for_its_owner(path: &Path) -> std::io::Result<()> {
+fn for_its_owner(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = std::fs::OpenOptions::new()
         .read(true)
@@ -87,7 +129,8 @@ fn for_its_owner(path: &Path) -> std::io::Result<()> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 impl Disk {
@@ -97,8 +140,10 @@ impl Disk {
             let path = path.to_owned();
             DiskError::Open { path, source }
         });
+        let (database, file) = opened?;
         let file = OpenFile {
-            database: opened?,
+            database,
+            spare: Spare::behind(file),
             open: watch::channel(()).0,
         };
         let file = Arc::new(file);
@@ -110,26 +155,26 @@ impl Disk {
         Closing(self.file.open.subscribe())
     }
 
-    fn begin(path: &Path) -> Result<Database, redb::Error> {
-        for_its_owner(path)?;
+    fn begin(path: &Path) -> Result<(Database, File), redb::Error> {
+        let file = for_its_owner(path)?;
         // What it keeps in memory of its file; more would only grow the daemon.
-        let file = Database::builder()
+        let database = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create(path)?;
-        let begin = file.begin_write()?;
+        let begin = database.begin_write()?;
         begin.open_table(LOG)?;
         begin.open_table(FACTS)?;
         begin.commit()?;
-        Ok(file)
+        Ok((database, file))
     }
 
     /// Does what blocks on a thread that may.
     async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, DiskError> + Send + 'static,
+        work: impl FnOnce(&OpenFile) -> Result<T, DiskError> + Send + 'static,
     ) -> Result<T, DiskError> {
         let file = Arc::clone(&self.file);
-        let done = tokio::task::spawn_blocking(move || work(&file.database)).await;
+        let done = tokio::task::spawn_blocking(move || work(&file)).await;
         done.unwrap_or(Err(DiskError::Thread))
     }
 
@@ -138,7 +183,7 @@ impl Disk {
         name: &'static str,
     ) -> Result<Option<T>, DiskError> {
         self.with(move |file| {
-            let reading = file.begin_read().map_err(redb::Error::from)?;
+            let reading = file.database.begin_read().map_err(redb::Error::from)?;
             let facts = reading.open_table(FACTS).map_err(redb::Error::from)?;
             let found = facts.get(name).map_err(redb::Error::from)?;
             let read = found.map(|bytes| serde_json::from_slice(bytes.value()));
@@ -240,7 +285,7 @@ impl Disk {
         + 'static,
     ) -> Result<(), DiskError> {
         self.with(move |file| {
-            let mut writing = file.begin_write().map_err(redb::Error::from)?;
+            let mut writing = file.database.begin_write().map_err(redb::Error::from)?;
             let set = writing.set_durability(durability);
             set.map_err(redb::Error::from)?;
             {
@@ -249,6 +294,7 @@ impl Disk {
                 work(&mut log, &mut facts)?;
             }
             writing.commit().map_err(redb::Error::from)?;
+            file.spare.renew();
             Ok(())
         })
         .await
@@ -256,7 +302,7 @@ impl Disk {
 
     async fn entries(&self, from: Bound<u64>, to: Bound<u64>) -> Result<Vec<Entry>, DiskError> {
         self.with(move |file| {
-            let reading = file.begin_read().map_err(redb::Error::from)?;
+            let reading = file.database.begin_read().map_err(redb::Error::from)?;
             let log = reading.open_table(LOG).map_err(redb::Error::from)?;
             let mut entries = vec![];
             for row in log.range((from, to)).map_err(redb::Error::from)? {
@@ -271,7 +317,7 @@ impl Disk {
     async fn log_state(&self) -> Result<LogState<Types>, DiskError> {
         let last = self
             .with(|file| {
-                let reading = file.begin_read().map_err(redb::Error::from)?;
+                let reading = file.database.begin_read().map_err(redb::Error::from)?;
                 let log = reading.open_table(LOG).map_err(redb::Error::from)?;
                 let last = log.last().map_err(redb::Error::from)?;
                 let entry = last.map(|(_, bytes)| serde_json::from_slice::<Entry>(bytes.value()));

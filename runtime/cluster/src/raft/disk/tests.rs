@@ -219,12 +219,41 @@ impl Sectors {
         begin.commit().unwrap();
         let file = OpenFile {
             database,
+            spare: Spare::behind(tempfile::tempfile().unwrap()),
             open: watch::channel(()).0,
         };
         Disk {
             file: Arc::new(file),
         }
     }
+}
+
+/// SEMANTICS 122.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_catalog_has_room_of_its_own_on_the_disk_however_it_grows_and_shrinks() {
+    use std::os::unix::fs::MetadataExt;
+    let (folder, disk, _machine) = InFolders.build().await.unwrap();
+    let is_held = || {
+        let file = fs::metadata(path(&folder)).unwrap();
+        assert!(file.blocks() * 512 >= file.len() + SPARE_BYTES, "{file:?}");
+        file.len()
+    };
+    let small = is_held();
+    let written = disk.write(|log, _facts| {
+        for index in 0..64 {
+            log.insert(index, vec![1; 128 << 10].as_slice())?;
+        }
+        Ok(())
+    });
+    written.await.unwrap();
+    let large = is_held();
+    assert!(large > small + (4 << 20), "{small} {large}");
+    for _ in 0..4 {
+        let emptied = disk.write(|log, _facts| Ok(log.retain(|_, _| false)?));
+        emptied.await.unwrap();
+        is_held();
+    }
+    assert!(is_held() < large);
 }
 
 /// SEMANTICS 59.
