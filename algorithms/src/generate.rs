@@ -249,7 +249,7 @@ impl<B: Backend> Generator<B> {
         config: ModelConfig,
         options: GeneratorConfig,
     ) -> Result<Self, ConfigError> {
-        config.check_on(&backend)?;
+        config.check()?;
         config.check_tokens(options.max_tokens)?;
         let weights = PackedModel::zeros(&backend, config);
         let block_tokens = backend.cache_block(options.block_tokens);

@@ -84,7 +84,7 @@ impl<B: Backend> Model<B> {
     /// # Errors
     /// If the configuration contradicts itself.
     pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
-        config.check_on(&backend)?;
+        config.check()?;
         let (layout, places) = network::layout(&config);
         let params = backend.parameters(layout.len());
         Ok(Self {

@@ -44,13 +44,15 @@ mod schedule;
 mod state;
 mod step;
 
+use std::ops::Range;
+
 use odeon_gpu::{Arena, Backend, Cpu, Tape};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Batch, Model, Pictures, Scorer, TokenScores, Wanted};
+use crate::model::{Adapters, Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 
 use optimizer::Prepared;
-pub use optimizer::{AdamW, Lion, Muon, Optimizer};
+pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
 pub use schedule::Schedule;
 pub use state::{StateError, StateOwner, StatePart};
 pub use step::{
@@ -206,16 +208,44 @@ pub struct Trainer<B: Backend = Cpu> {
     /// One a parameter set; frozen sets have none.
     grads: Vec<Option<B::Buffer>>,
     optimizer: Prepared<B>,
+    share: Option<Share>,
     step: u64,
+}
+
+/// The parts of an optimiser that ranks share, and which of them a trainer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Share {
+    partition: Partition,
+    rank: usize,
 }
 
 impl<B: Backend> Trainer<B> {
     /// Takes a model; adapters must have been added before.
     #[must_use]
-    pub fn new(mut model: Model<B>, config: TrainConfig) -> Self {
+    pub fn new(model: Model<B>, config: TrainConfig) -> Self {
+        Self::made(model, config, None)
+    }
+
+    /// The same as a rank of several that share the optimiser and all have this model: it keeps moments of
+    /// its [part](Self::part) alone, and moves that alone. Only steps [with others](Self::run) change
+    /// parameters.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn sharing(model: Model<B>, config: TrainConfig, rank: usize, ranks: usize) -> Self {
+        assert!(rank < ranks, "rank {rank} of {ranks}");
+        let layout = model
+            .adapters()
+            .map_or_else(|| model.layout(), Adapters::layout);
+        let partition = config.optimizer.partition(layout, ranks);
+        Self::made(model, config, Some(Share { partition, rank }))
+    }
+
+    fn made(mut model: Model<B>, config: TrainConfig, share: Option<Share>) -> Self {
         let len = model.trainable_parameters();
         let backend = model.backend().clone();
-        let optimizer = prepared(&mut model, &config);
+        let optimizer = prepared(&mut model, &config, share.as_ref());
         let sets = model.trainable_sets();
         let grads = sets
             .iter()
@@ -228,8 +258,21 @@ impl<B: Backend> Trainer<B> {
             arena,
             grads,
             optimizer,
+            share,
             step: 0,
         }
+    }
+
+    /// The part of the trained parameters whose moments it has: all, unless it [shares](Self::sharing) them.
+    #[must_use]
+    pub fn part(&self) -> &Range<usize> {
+        self.optimizer.part()
+    }
+
+    /// Set where ranks [share](Self::sharing) the optimiser.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.share.is_some()
     }
 
     /// The model.
@@ -249,8 +292,12 @@ impl<B: Backend> Trainer<B> {
     pub fn restart(&mut self, config: TrainConfig) {
         let model = self.scorer.model_mut();
         // Never both at once: moments are as large as the model.
-        self.optimizer.state.clear();
-        self.optimizer = prepared(model, &config);
+        self.optimizer.clear();
+        if let Some(share) = &mut self.share {
+            let (layout, _) = model.trained();
+            share.partition = config.optimizer.partition(layout, share.partition.ranks());
+        }
+        self.optimizer = prepared(model, &config, self.share.as_ref());
         self.config = config;
         self.step = 0;
         self.clear_gradient();
@@ -437,7 +484,25 @@ impl<B: Backend> Trainer<B> {
     /// objectives that normalise themselves. Clears the gradient.
     ///
     /// A gradient with a norm that is not finite changes nothing but is cleared.
+    ///
+    /// # Panics
+    /// If the optimiser is [shared](Self::sharing): it moves in a step of all ranks.
     pub fn apply(&mut self, grad_scale: f32) -> Update {
+        assert!(!self.is_shared(), "a step of all ranks moves it");
+        let squares = self.part_squares();
+        self.apply_part(grad_scale, squares)
+    }
+
+    /// The sum of the squares of the gradient over its part.
+    fn part_squares(&mut self) -> f64 {
+        let backend = self.model().backend().clone();
+        let part = self.part().clone();
+        let grads = &*self.trained_gradient_mut();
+        backend.scope(|| backend.sum_squares(B::view(grads, part)))
+    }
+
+    /// The same of its part, by the sum of the squares of the whole gradient.
+    fn apply_part(&mut self, grad_scale: f32, squares: f64) -> Update {
         let Self {
             config,
             scorer,
@@ -451,7 +516,6 @@ impl<B: Backend> Trainer<B> {
         let grads = grads.iter_mut().flatten().next();
         let grads = grads.expect("one parameter set is trained");
         let len = B::len(grads);
-        let squares = backend.scope(|| backend.sum_squares(B::view(grads, 0..len)));
         let grad_norm = grad_scale * squares.sqrt() as f32;
         let applied = grad_norm.is_finite();
         if applied {
@@ -502,11 +566,22 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// The optimiser of these settings, for a model.
-fn prepared<B: Backend>(model: &mut Model<B>, config: &TrainConfig) -> Prepared<B> {
+/// The optimiser of these settings for a model, or the part of it that a rank has.
+fn prepared<B: Backend>(
+    model: &mut Model<B>,
+    config: &TrainConfig,
+    share: Option<&Share>,
+) -> Prepared<B> {
     let backend = model.backend().clone();
     let (layout, _) = model.trained();
-    Prepared::new(config.optimizer, &backend, layout, config.weight_decay)
+    let part = share.map_or(0..layout.len(), |share| share.partition.part(share.rank));
+    Prepared::new(
+        config.optimizer,
+        &backend,
+        layout,
+        part,
+        config.weight_decay,
+    )
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Curves(CurvesArgs),
     /// Run the graph of a scenario at the size of a cluster under virtual time, and compare its modes
     Simulate(SimulateArgs),
+    /// Compare schedules of a pipeline: their time, bubbles and activations, and draw one
+    Pipeline(PipelineArgs),
     /// Make one model of several of one architecture: the weighted sum of their parameters
     Merge(MergeArgs),
     /// Read a model's files, and tell what would be used of them and what is odd
@@ -549,6 +551,79 @@ pub(crate) struct CurvesArgs {
     /// Folders of runs; those of one algorithm are taken for the same with other seeds
     #[arg(required = true)]
     pub(crate) runs: Vec<PathBuf>,
+}
+
+/// The schedules of `odeon pipeline`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PipelineKind {
+    Gpipe,
+    #[value(name = "1f1b")]
+    OneForwardOneBackward,
+    Interleaved,
+    #[value(name = "zb-h1")]
+    ZeroBubbleH1,
+    #[value(name = "zero-bubble")]
+    ZeroBubble,
+}
+
+impl PipelineKind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Gpipe,
+        Self::OneForwardOneBackward,
+        Self::Interleaved,
+        Self::ZeroBubbleH1,
+        Self::ZeroBubble,
+    ];
+
+    /// Its name, as it is given and shown.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Gpipe => "gpipe",
+            Self::OneForwardOneBackward => "1f1b",
+            Self::Interleaved => "interleaved",
+            Self::ZeroBubbleH1 => "zb-h1",
+            Self::ZeroBubble => "zero-bubble",
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Columns: the schedule; the time of a step; the part of all ranks' time in which they do not compute, \
+                  and the same as a part of the time that they compute; micro-batches whose activations a rank holds"
+)]
+pub(crate) struct PipelineArgs {
+    /// Ranks of the pipeline
+    #[arg(long, default_value_t = 4, value_parser = whole(1024))]
+    pub(crate) ranks: usize,
+    /// Micro-batches of a step
+    #[arg(long, default_value_t = 8, value_parser = whole(100_000))]
+    pub(crate) micro_batches: usize,
+    /// Chunks of layers that each rank has, of the interleaved schedule
+    #[arg(long, default_value_t = 2, value_parser = whole(64))]
+    pub(crate) chunks: usize,
+    /// The most micro-batches in flight at a rank, of the schedule without bubbles; twice as many as there
+    /// are ranks unless told otherwise
+    #[arg(long, value_name = "MICRO_BATCHES", value_parser = whole(100_000))]
+    pub(crate) in_flight: Option<usize>,
+    /// Seconds of a forward pass over the layers of a rank
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) forward: f64,
+    /// Seconds of the gradient by their input
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) input_gradient: f64,
+    /// Seconds of the gradient by their weights
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub(crate) weight_gradient: f64,
+    /// Seconds of a message between neighbours
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS")]
+    pub(crate) transfer: f64,
+    /// Only this schedule, and its lanes
+    #[arg(long, value_enum)]
+    pub(crate) schedule: Option<PipelineKind>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -21,6 +21,7 @@ mod mapping;
 pub(crate) mod merge;
 pub(crate) mod model;
 mod pages;
+pub(crate) mod pipeline;
 mod places;
 pub(crate) mod plan;
 pub(crate) mod processes;

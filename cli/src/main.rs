@@ -21,18 +21,19 @@
 //! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
 //! | `plot`, `plot/*` | figures as SVG: `lines` and `bars` in one `frame` with its axes (`axis`), out of elements with one style (`svg`) |
 //! | `figures`, `print` | numbers as people read them; output |
-//! | `waiter` | a runtime that a command waits on |
+//! | `waiter`, `heap` | a runtime that a command waits on; free memory of a daemon, given back to the system |
 //!
 //! The pages are `cli/ui`: modules that a browser reads as they are, without a build. `cli/demo` holds
 //! recordings that `tests/src/record` made.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod api;
 mod args;
 mod command;
 mod demos;
 mod figures;
+mod heap;
 mod inspect;
 mod plot;
 mod print;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => done(command::chat::run(&args)),
         Command::Curves(args) => done(command::curves::run(&args)),
         Command::Simulate(args) => done(command::simulate::run(&args)),
+        Command::Pipeline(args) => done(command::pipeline::run(&args)),
         Command::Merge(args) => done(command::merge::run(&args)),
         Command::Model(ModelCommand::Check(args)) => command::model::check::run(&args),
         Command::Ckpt(command) => done(command::ckpt::run(&command)),

@@ -209,6 +209,7 @@ fn train(model: &Model, cuda: &B, peak: Option<f64>) {
                 &[(0..count, rule)],
                 &mut params,
                 grads,
+                0,
                 &mut [&mut m1, &mut m2],
             );
         }

@@ -91,6 +91,7 @@ fn update(bencher: Bencher<'_, '_>, count: usize) {
             &[(0..count, rule)],
             &mut params,
             &grads,
+            0,
             &mut [&mut m, &mut v],
         );
     });

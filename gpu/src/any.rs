@@ -444,13 +444,6 @@ impl Backend for Any {
         ));
     }
 
-    fn sees_windows(&self) -> bool {
-        match self {
-            Self::Cpu(cpu) => cpu.sees_windows(),
-            Self::Cuda(cuda) => cuda.sees_windows(),
-        }
-    }
-
     fn shares_prefixes(&self) -> bool {
         match self {
             Self::Cpu(cpu) => cpu.shares_prefixes(),
@@ -618,12 +611,13 @@ impl Backend for Any {
         runs: &[(Range<usize>, R)],
         params: &mut AnyBuffer,
         grads: &AnyBuffer,
+        from: usize,
         states: &mut [&mut AnyBuffer],
     ) {
         let states = states.iter_mut().map(|state| &mut **state);
         on!(self, b => {
             let mut states: Vec<_> = states.map(Pick::pick).collect();
-            b.update(runs, params.pick(), grads.pick(), &mut states);
+            b.update(runs, params.pick(), grads.pick(), from, &mut states);
         });
     }
 

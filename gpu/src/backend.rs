@@ -515,9 +515,6 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         dweight: Option<Self::ViewMut<'_>>,
     );
 
-    /// True where rows may see a window alone ([`AttentionShape::window`]).
-    fn sees_windows(&self) -> bool;
-
     /// True where spans may have a prefix ([`RowSpans::sharing`]).
     fn shares_prefixes(&self) -> bool {
         false
@@ -652,12 +649,15 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     );
 
     /// One optimiser step: each rule over its run of the flat buffers; the rest stays untouched.
-    /// `states` are what the rule keeps, in its order, each as long as the parameters.
+    /// `states` are what the rule keeps, in its order: of the parameters from number `from` on, a multiple
+    /// of [`STATES_ALIGN`](crate::STATES_ALIGN), to the last of the runs. A rank that keeps those of a part
+    /// alone has shorter ones.
     fn update<R: UpdateRule>(
         &self,
         runs: &[(Range<usize>, R)],
         params: &mut Self::Buffer,
         grads: &Self::Buffer,
+        from: usize,
         states: &mut [&mut Self::Buffer],
     );
 

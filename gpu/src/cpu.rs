@@ -271,10 +271,6 @@ impl Backend for Cpu {
         head_norm::backward(&self.pool, shape, passed, weight, dy, dx, dweight);
     }
 
-    fn sees_windows(&self) -> bool {
-        true
-    }
-
     fn shares_prefixes(&self) -> bool {
         true
     }
@@ -432,11 +428,13 @@ impl Backend for Cpu {
         runs: &[(Range<usize>, R)],
         params: &mut CpuBuffer,
         grads: &CpuBuffer,
+        from: usize,
         states: &mut [&mut CpuBuffer],
     ) {
         for (range, rule) in runs {
             let states = states.iter_mut();
-            let states = states.map(|state| &mut state.as_mut_slice()[range.clone()]);
+            let kept = range.start - from..range.end - from;
+            let states = states.map(|state| &mut state.as_mut_slice()[kept.clone()]);
             update::update(
                 &self.pool,
                 *rule,

@@ -259,11 +259,6 @@ impl<C: Card> Backend for Cuda<C> {
         self.norm_heads_backward(shape, passed, weight, dy, &dx, dweight.as_ref());
     }
 
-    // The kernels of attention have no bound below.
-    fn sees_windows(&self) -> bool {
-        false
-    }
-
     fn attention(
         &self,
         shape: AttentionShape,
@@ -408,9 +403,10 @@ impl<C: Card> Backend for Cuda<C> {
         runs: &[(Range<usize>, R)],
         params: &mut CudaBuffer<C>,
         grads: &CudaBuffer<C>,
+        from: usize,
         states: &mut [&mut CudaBuffer<C>],
     ) {
-        self.updated(runs, params, grads, states);
+        self.updated(runs, params, grads, from, states);
     }
 
     fn pack(&self, outputs: usize, inputs: usize, weight: CudaView<'_, C>) -> CudaPacked<C> {

@@ -80,4 +80,4 @@ pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
 pub use spans::{RowSpan, RowSpans};
 pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, Var, VocabVars};
-pub use update_rule::{RuleText, UpdateRule};
+pub use update_rule::{RuleText, STATES_ALIGN, UpdateRule};

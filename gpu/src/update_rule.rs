@@ -42,6 +42,10 @@ pub trait UpdateRule: Copy + Debug + Send + Sync + 'static {
     fn apply(self, params: &mut [f32], grads: &[f32], states: &mut [&mut [f32]]);
 }
 
+/// Elements of which the first parameter of a part that has states of its own is a multiple: a card reads
+/// vectors.
+pub const STATES_ALIGN: usize = 16;
+
 /// Square root.
 #[inline(always)]
 #[must_use]
@@ -81,7 +85,7 @@ pub fn sign(x: f32) -> f32 {
 /// let mut momentum = cpu.alloc(2);
 /// let step = Descent { lr: 0.1, decay: 0.5 };
 /// // Of all parameters the second alone.
-/// cpu.update(&[(1..2, step)], &mut params, &grads, &mut [&mut momentum]);
+/// cpu.update(&[(1..2, step)], &mut params, &grads, 0, &mut [&mut momentum]);
 /// assert_eq!(cpu.to_vec(&params), [1.0, 2.1]);
 /// assert_eq!(cpu.to_vec(&momentum), [0.0, -1.0]);
 /// ```

@@ -51,6 +51,12 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("placement/mesh", "odeon-mesh", &[]),
+    ("placement/replay", "odeon-replay", &[]),
+    (
+        "algorithms/sharding",
+        "odeon-sharding",
+        &["odeon-collective", "odeon-mesh"],
+    ),
     (
         "placement",
         "odeon-placement",
@@ -152,6 +158,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-observe",
             "odeon-otel",
             "odeon-placement",
+            "odeon-replay",
             "odeon-topology",
         ],
     ),
@@ -209,6 +216,8 @@ const PURE: &[&str] = &[
     "odeon-collective",
     "odeon-gpu",
     "odeon-placement",
+    "odeon-replay",
+    "odeon-sharding",
     "odeon-algorithms",
     "odeon-macros",
 ];
@@ -248,6 +257,8 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cuda/nvrtc.rs",
     // Events of the management library, which borrow the library they are kept beside.
     "gpu/devices/src/inventory/nvml/xid.rs",
+    // A function of the allocator.
+    "cli/src/heap.rs",
     // Read-only maps of model files.
     "algorithms/src/weights/gguf.rs",
     "algorithms/src/weights/safetensors.rs",

@@ -1,5 +1,5 @@
 //! A rank of a pretraining run: it fetches its part of each step, adds up gradients with the others,
-//! and updates weights that all of them have.
+//! and updates weights that all of them have, or its part of them, which it gives to the others then.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,6 +55,8 @@ pub struct RankArgs {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
+    /// Set where ranks share the optimiser, each with a part.
+    pub shares_optimizer: bool,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
@@ -439,7 +441,11 @@ impl PretrainRank {
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
     let model = place.model(&args.source, args.seed, false);
     let model = model.map_err(Failure::fatal)?;
-    Ok(Optimizer::new(model, args.train.clone()))
+    let train = args.train.clone();
+    Ok(match args.shares_optimizer {
+        true => Optimizer::sharing(model, train, args.rank as usize, args.ranks as usize),
+        false => Optimizer::new(model, train),
+    })
 }
 
 impl PretrainRank {

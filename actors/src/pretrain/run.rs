@@ -46,6 +46,8 @@ pub struct PretrainPlan {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
+    /// Set where ranks share the optimiser, each with a part.
+    pub shares_optimizer: bool,
     /// Steps in all.
     pub steps: u64,
     /// Steps between two checkpoints.
@@ -293,6 +295,7 @@ impl<'a> Life<'a> {
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
+            shares_optimizer: plan.shares_optimizer,
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };

@@ -47,6 +47,9 @@ pub struct PretrainRecipe {
     /// Processes that train.
     #[serde(default)]
     pub processes: RanksSection,
+    /// The things that ranks share.
+    #[serde(default)]
+    pub parallel: ParallelSection,
     /// Evaluation on held-out samples.
     #[serde(default)]
     pub eval: HeldOutSection,
@@ -208,6 +211,14 @@ impl Default for RanksSection {
     }
 }
 
+/// `[parallel]`
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ParallelSection {
+    /// The stage of ZeRO: 0 has all of the optimiser's state on each rank, 1 a part of it.
+    pub zero: u8,
+}
+
 /// `[eval]`
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -311,6 +322,13 @@ impl PretrainRecipe {
         }
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
+        }
+        if self.parallel.zero > 1 {
+            let what = format!(
+                "{} is no stage of ZeRO that there is: 0 shares nothing, 1 the optimiser's state",
+                self.parallel.zero
+            );
+            return fault("parallel", "zero", what);
         }
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
@@ -467,6 +485,7 @@ impl PretrainRecipe {
             context: model.context,
             tokenizer,
             train,
+            shares_optimizer: self.parallel.zero > 0,
             watch: Watch::new(steps),
             steps,
             checkpoint_every,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use odeon_gpu::{AttentionShape, Backend, HeadNormShape, RopeShape, RopeStyle};
+use odeon_gpu::{AttentionShape, HeadNormShape, RopeShape, RopeStyle};
 
 use super::block::{Gelu, LayerBlock, Widths};
 use super::rope::{Rope, RopeScaling};
@@ -134,9 +134,6 @@ pub enum ConfigError {
     /// There is no type of model that has both, so it could not be saved.
     #[error("model: no type of model has {0}")]
     Beside(&'static str),
-    /// The back-end's attention has no windows.
-    #[error("model: layers with a window of {0} tokens are computed on the processor alone")]
-    AttentionWindow(NonZeroU32),
     /// A sequence has more tokens than the table of positions has rows.
     #[error("model: {tokens} tokens are more than its {rows} learned positions")]
     Positions {
@@ -255,20 +252,6 @@ impl ModelConfig {
     pub fn check_tokens(&self, tokens: usize) -> Result<(), ConfigError> {
         match self.learned_positions {
             Some(rows) if tokens > rows => Err(ConfigError::Positions { tokens, rows }),
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks that a back-end has all that the model computes.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check); or layers have a window, and the back-end's attention has none.
-    pub fn check_on(&self, backend: &impl Backend) -> Result<(), ConfigError> {
-        self.check()?;
-        match self.window {
-            Some(window) if !backend.sees_windows() => {
-                Err(ConfigError::AttentionWindow(window.tokens))
-            }
             _ => Ok(()),
         }
     }

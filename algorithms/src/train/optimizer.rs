@@ -7,11 +7,12 @@
 mod adamw;
 mod lion;
 mod muon;
+mod partition;
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-use odeon_gpu::{Backend, Layout, TensorEntry, UpdateRule};
+use odeon_gpu::{Backend, Layout, STATES_ALIGN, TensorEntry, UpdateRule};
 use serde::{Deserialize, Serialize};
 
 use crate::setting::{Chosen, SettingError};
@@ -19,6 +20,8 @@ use crate::setting::{Chosen, SettingError};
 pub use adamw::AdamW;
 pub use lion::Lion;
 pub use muon::Muon;
+use partition::Cost;
+pub use partition::Partition;
 
 /// Numbers of one step.
 #[derive(Clone, Copy, Debug)]
@@ -42,25 +45,42 @@ trait Rule: Copy + Default {
     /// Checks the settings.
     fn check(&self) -> Result<(), SettingError>;
 
-    /// Prepares steps over parameters that lie like this, of which matrices decay.
+    /// The cost of an update of a tensor that is moved as a whole, and so is with one rank; `None` where each
+    /// element is treated by itself.
+    fn whole(&self, _: &TensorEntry) -> Option<Cost> {
+        None
+    }
+
+    /// Prepares steps over a part of parameters that lie like this, of which matrices decay. No tensor is cut
+    /// that is moved as a [whole](Self::whole).
     fn stepper<B: Backend>(
         &self,
         backend: &B,
         layout: &Layout,
+        part: &Range<usize>,
         weight_decay: f32,
     ) -> Box<dyn Stepper<B>>;
 }
 
+/// The buffers that an optimiser keeps of its part of the parameters.
+#[derive(Debug)]
+struct Kept<'a, B: Backend> {
+    /// The parameter that they begin with.
+    from: usize,
+    /// In the order of [`Rule::STATE`].
+    buffers: &'a mut [B::Buffer],
+}
+
 /// Steps of an optimiser over the parameters of one model.
 trait Stepper<B: Backend>: Debug + Send + Sync {
-    /// Takes one. `state` are the buffers of [`Rule::STATE`].
+    /// Takes one.
     fn step(
         &mut self,
         backend: &B,
         step: Step,
         params: &mut B::Buffer,
         grads: &B::Buffer,
-        state: &mut [B::Buffer],
+        kept: Kept<'_, B>,
     );
 }
 
@@ -80,15 +100,19 @@ struct Segment {
     weight_decay: f32,
 }
 
-/// Runs of the tensors that are chosen: matrices have the weight decay, norms and biases none.
+/// Runs of a part of the tensors that are chosen: matrices have the weight decay, norms and biases none.
 fn segments(
     layout: &Layout,
+    part: &Range<usize>,
     weight_decay: f32,
     chosen: impl Fn(&TensorEntry) -> bool,
 ) -> Vec<Segment> {
     let mut segments: Vec<Segment> = vec![];
     for entry in layout.entries().iter().filter(|entry| chosen(entry)) {
-        let range = entry.range.clone();
+        let range = entry.range.start.max(part.start)..entry.range.end.min(part.end);
+        if range.is_empty() {
+            continue;
+        }
         let weight_decay = if entry.shape.len() == 2 {
             weight_decay
         } else {
@@ -127,39 +151,64 @@ impl<B: Backend, R: ElementRule> Stepper<B> for Elementwise<R> {
         step: Step,
         params: &mut B::Buffer,
         grads: &B::Buffer,
-        state: &mut [B::Buffer],
+        kept: Kept<'_, B>,
     ) {
         let runs = self.segments.iter().map(|segment| {
             let update = self.rule.update(step, segment.weight_decay);
             (segment.range.clone(), update)
         });
         let runs: Vec<_> = runs.collect();
-        let mut state: Vec<&mut B::Buffer> = state.iter_mut().collect();
-        backend.update(&runs, params, grads, &mut state);
+        let mut buffers: Vec<&mut B::Buffer> = kept.buffers.iter_mut().collect();
+        backend.update(&runs, params, grads, kept.from, &mut buffers);
     }
 }
 
-/// An optimiser made ready for one model, with what it keeps.
+/// An optimiser made ready for a part of one model's parameters, with what it keeps of them.
 #[derive(Debug)]
 pub(super) struct Prepared<B: Backend> {
     stepper: Box<dyn Stepper<B>>,
+    part: Range<usize>,
     /// In the order of [`Optimizer::state`].
-    pub(super) state: Vec<B::Buffer>,
+    state: Vec<B::Buffer>,
 }
 
 impl<B: Backend> Prepared<B> {
-    /// Zeros for parameters that lie like this.
+    /// Zeros for a part of parameters that lie like this.
     pub(super) fn new(
         optimizer: Optimizer,
         backend: &B,
         layout: &Layout,
+        part: Range<usize>,
         weight_decay: f32,
     ) -> Self {
         let kept = optimizer.state().iter();
+        let len = part.end - begin_of(&part);
         Self {
-            stepper: optimizer.stepper(backend, layout, weight_decay),
-            state: kept.map(|_| backend.alloc(layout.len())).collect(),
+            stepper: optimizer.stepper(backend, layout, &part, weight_decay),
+            state: kept.map(|_| backend.alloc(len)).collect(),
+            part,
         }
+    }
+
+    /// The part of the parameters that it moves.
+    pub(super) fn part(&self) -> &Range<usize> {
+        &self.part
+    }
+
+    /// Gives the memory of what it keeps back.
+    pub(super) fn clear(&mut self) {
+        self.state.clear();
+    }
+
+    /// One of the buffers that it keeps, in the order of [`Optimizer::state`], and the parameter that it
+    /// begins with.
+    pub(super) fn kept(&self, number: usize) -> (&B::Buffer, usize) {
+        (&self.state[number], begin_of(&self.part))
+    }
+
+    /// The same to write to.
+    pub(super) fn kept_mut(&mut self, number: usize) -> (&mut B::Buffer, usize) {
+        (&mut self.state[number], begin_of(&self.part))
     }
 
     /// Takes the step of this number, from 1.
@@ -175,9 +224,17 @@ impl<B: Backend> Prepared<B> {
             lr,
             grad_scale,
         };
-        let state = &mut self.state;
-        self.stepper.step(backend, step, params, grads, state);
+        let kept = Kept {
+            from: begin_of(&self.part),
+            buffers: &mut self.state,
+        };
+        self.stepper.step(backend, step, params, grads, kept);
     }
+}
+
+/// The parameter that the buffers of a part begin with: cards read vectors.
+const fn begin_of(part: &Range<usize>) -> usize {
+    part.start - part.start % STATES_ALIGN
 }
 
 /// Makes the choice of an optimiser out of the list of all.
@@ -224,14 +281,28 @@ macro_rules! optimizers {
                 }
             }
 
+            /// Parts of trained parameters that lie like this, for so many ranks.
+            ///
+            /// # Panics
+            /// If there are no ranks.
+            #[must_use]
+            pub fn partition(&self, layout: &Layout, ranks: usize) -> Partition {
+                match self {
+                    $(Self::$optimizer(rule) => {
+                        Partition::new(layout, ranks, |entry| Rule::whole(rule, entry))
+                    })*
+                }
+            }
+
             fn stepper<B: Backend>(
                 &self,
                 backend: &B,
                 layout: &Layout,
+                part: &Range<usize>,
                 weight_decay: f32,
             ) -> Box<dyn Stepper<B>> {
                 match self {
-                    $(Self::$optimizer(rule) => rule.stepper(backend, layout, weight_decay),)*
+                    $(Self::$optimizer(rule) => rule.stepper(backend, layout, part, weight_decay),)*
                 }
             }
         }

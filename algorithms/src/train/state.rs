@@ -79,7 +79,8 @@ pub struct StateOwner {
 }
 
 /// Numbers of a trainer, one for each trained parameter, in the order of
-/// [`trained_layout`](Trainer::trained_layout).
+/// [`trained_layout`](Trainer::trained_layout). Of what an optimiser keeps a trainer that
+/// [shares](Trainer::sharing) it has those of its [part](Trainer::part).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
     /// The trained parameters themselves: those of the adapters, where there are adapters.
@@ -102,18 +103,18 @@ impl<B: Backend> Trainer<B> {
     /// Reads some of the numbers of a trainer, wherever its device has them.
     ///
     /// # Panics
-    /// When there are fewer, or the optimiser keeps no such buffer.
+    /// When there are fewer, or they are another rank's, or the optimiser keeps no such buffer.
     pub fn read_part(&self, part: StatePart, at: usize, out: &mut [f32]) {
         let model = self.model();
-        let buffer = match part {
-            StatePart::Parameters => model
-                .adapters()
-                .map_or_else(|| model.params(), Adapters::params),
-            StatePart::State(number) => &self.optimizer.state[number],
+        let (buffer, from) = match part {
+            StatePart::Parameters => {
+                let adapters = model.adapters();
+                (adapters.map_or_else(|| model.params(), Adapters::params), 0)
+            }
+            StatePart::State(number) => self.optimizer.kept(number),
         };
-        model
-            .backend()
-            .read(B::view(buffer, at..at + out.len()), out);
+        let at = at - from..at - from + out.len();
+        model.backend().read(B::view(buffer, at), out);
     }
 
     /// Replaces some of these numbers.
@@ -123,11 +124,12 @@ impl<B: Backend> Trainer<B> {
     pub fn write_part(&mut self, part: StatePart, at: usize, numbers: &[f32]) {
         let model = self.scorer.model_mut();
         let backend = model.backend().clone();
-        let buffer = match part {
-            StatePart::Parameters => model.trained().1,
-            StatePart::State(number) => &mut self.optimizer.state[number],
+        let (buffer, from) = match part {
+            StatePart::Parameters => (model.trained().1, 0),
+            StatePart::State(number) => self.optimizer.kept_mut(number),
         };
-        backend.write(B::view_mut(buffer, at..at + numbers.len()), numbers);
+        let at = at - from..at - from + numbers.len();
+        backend.write(B::view_mut(buffer, at), numbers);
     }
 
     /// Goes on as after so many steps: with numbers that were [written](Self::write_part) as they

@@ -8,7 +8,13 @@
 //! ranks:      x                      x                                   x
 //!                                                                     ─> sum gradients ─> apply ─> sum losses
 //! ranks:                                                                      x                        x
+//! shared:                   scatter gradients ─> apply its part ─> gather parameters ─> sum losses
+//! ranks:                            x                                      x                x
 //! ```
+//!
+//! Ranks that [share](Trainer::sharing) the optimiser have the last line in place of the one before: each gets
+//! the summed gradient of its part, moves that, and gives it to all others. That are as many bytes as the sum
+//! of all gradients takes, and each rank keeps moments of its part alone.
 //!
 //! Those marked with `x` are collectives: a plan has them where a rank trains with others, in one order on
 //! all ranks, however many micro-batches and pictures each has.
@@ -45,6 +51,29 @@ pub trait Peers<B: Backend>: Send + Sync {
     fn sum_buffer(&mut self, backend: &B, numbers: &mut B::Buffer) -> Result<(), Self::Error> {
         on_host(backend, numbers, |numbers| self.sum(numbers))
     }
+
+    /// Adds up a buffer that has a part for each rank, one behind the other, that of rank `r` of `counts[r]`
+    /// numbers. Each rank has the sums of its own part then, and of the others' anything.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come; the buffer is what that left, in whole or in part.
+    fn scatter_buffer(
+        &mut self,
+        backend: &B,
+        numbers: &mut B::Buffer,
+        counts: &[usize],
+    ) -> Result<(), Self::Error>;
+
+    /// Gives each rank's part of such a buffer to all.
+    ///
+    /// # Errors
+    /// A rank is lost, or does not come; the buffer is what that left, in whole or in part.
+    fn gather_buffer(
+        &mut self,
+        backend: &B,
+        numbers: &mut B::Buffer,
+        counts: &[usize],
+    ) -> Result<(), Self::Error>;
 }
 
 /// Changes a buffer in memory of the host: in its place where it lies there.
@@ -78,10 +107,12 @@ pub struct StepShape {
     pub learns: bool,
     /// Set where the loss is told of all ranks, and not of this rank's part.
     pub sums_loss: bool,
+    /// Set where ranks share the optimiser.
+    pub shares_optimizer: bool,
 }
 
 impl StepShape {
-    /// The shape of this work.
+    /// The shape of this work, of a rank that has an optimiser for itself.
     #[must_use]
     pub fn of<W: StepWork + ?Sized>(work: &W, has_peers: bool, learns: bool) -> Self {
         let pictures = work.pictures();
@@ -94,6 +125,7 @@ impl StepShape {
             has_peers,
             learns,
             sums_loss: work.sums_loss(),
+            shares_optimizer: false,
         }
     }
 }
@@ -126,8 +158,12 @@ pub enum StepOperation {
     AccumulateEncoder(usize),
     /// Adds up the gradients of parameters over the ranks.
     SumGradients,
-    /// Changes the parameters.
+    /// The same, but each rank has the sums of its part alone, and the norm of all.
+    ScatterGradients,
+    /// Changes the parameters: those of this rank's part.
     Apply,
+    /// Gives each rank's part of the parameters to all.
+    GatherParameters,
     /// Adds up losses over the ranks.
     SumLoss,
 }
@@ -142,6 +178,8 @@ impl StepOperation {
                 | Self::SumFeatures
                 | Self::SumFeatureGradients
                 | Self::SumGradients
+                | Self::ScatterGradients
+                | Self::GatherParameters
                 | Self::SumLoss
         )
     }
@@ -156,6 +194,7 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         has_peers,
         learns,
         sums_loss,
+        shares_optimizer,
     } = shape;
     let passes = pictures.map_or(0, |pictures| pictures.passes);
     let shares = has_peers && pictures.is_some_and(|pictures| pictures.is_shared);
@@ -163,6 +202,10 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
     let micro = match learns {
         true => StepOperation::Accumulate,
         false => StepOperation::Forward,
+    };
+    let gradients = match shares_optimizer {
+        true => StepOperation::ScatterGradients,
+        false => StepOperation::SumGradients,
     };
     one(has_peers, StepOperation::Count)
         .into_iter()
@@ -175,8 +218,12 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
                 .filter(|_| learns)
                 .map(StepOperation::AccumulateEncoder),
         )
-        .chain(one(has_peers && learns, StepOperation::SumGradients))
+        .chain(one(has_peers && learns, gradients))
         .chain(one(learns, StepOperation::Apply))
+        .chain(one(
+            has_peers && learns && shares_optimizer,
+            StepOperation::GatherParameters,
+        ))
         .chain(one(has_peers && sums_loss, StepOperation::SumLoss))
         .collect()
 }
@@ -258,13 +305,17 @@ pub struct StepOutcome {
     pub counts: Vec<u64>,
 }
 
-/// Features of the pictures of a step, and the gradient with respect to them.
+/// Numbers that operations of a step leave to later ones.
 #[derive(Debug, Default)]
-struct Table {
+struct Carried {
+    /// Features of the pictures of the step.
     features: Vec<f32>,
+    /// The gradient with respect to them.
     gradient: Vec<f32>,
-    /// Numbers in a row.
+    /// Features of a visual token.
     dim: usize,
+    /// The sum of the squares of the gradient over the parts of all ranks.
+    squares: f64,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -273,11 +324,12 @@ impl<B: Backend> Trainer<B> {
     /// A step that fails leaves no gradient behind, so that another may begin.
     ///
     /// # Errors
-    /// The work, or a collective, says why; parameters are unchanged then, unless all but the sum of losses
-    /// was done.
+    /// The work, or a collective, says why; parameters are unchanged then, unless all but the last collective
+    /// was done, and, where the optimiser is shared, the one before: then a checkpoint has to be loaded.
     ///
     /// # Panics
-    /// If the plan is of a rank that trains with others and there are none, or the other way round.
+    /// If the plan is of a rank that trains with others and there are none, or the other way round; or if it is
+    /// of a shared optimiser and this one is not, or the other way round.
     pub fn run<W, P>(
         &mut self,
         plan: &[StepOperation],
@@ -291,6 +343,10 @@ impl<B: Backend> Trainer<B> {
     {
         let with_others = plan.iter().any(|operation| operation.is_collective());
         assert_eq!(with_others, peers.is_some(), "the plan is of these ranks");
+        if plan.contains(&StepOperation::Apply) {
+            let shares = plan.contains(&StepOperation::ScatterGradients);
+            assert_eq!(shares, self.is_shared(), "the plan is of this optimiser");
+        }
         let outcome = self.run_all(plan, work, peers, after);
         if outcome.is_err() {
             self.clear_gradient();
@@ -313,16 +369,16 @@ impl<B: Backend> Trainer<B> {
             counts: work.counts(),
             ..StepOutcome::default()
         };
-        let mut table = self.table(work);
+        let mut carried = self.carried(work);
         let counts_others = plan.contains(&StepOperation::Count);
         if !counts_others && !work.is_wanted(&outcome.counts) {
             return Ok(outcome);
         }
         for operation in plan.iter().copied() {
             if let (Some(peers), true) = (&mut peers, operation.is_collective()) {
-                self.collect(operation, &mut **peers, &mut table, &mut outcome)?;
+                self.collect(operation, &mut **peers, &mut carried, &mut outcome)?;
             } else {
-                self.compute(operation, work, &mut table, &mut outcome)?;
+                self.compute(operation, work, &mut carried, &mut outcome)?;
             }
             after(operation);
             if operation == StepOperation::Count && !work.is_wanted(&outcome.counts) {
@@ -332,16 +388,17 @@ impl<B: Backend> Trainer<B> {
         Ok(outcome)
     }
 
-    fn table<W: StepWork + ?Sized>(&self, work: &W) -> Table {
+    fn carried<W: StepWork + ?Sized>(&self, work: &W) -> Carried {
         let vision = self.model().config().vision.as_ref();
         let Some((pictures, vision)) = work.pictures().zip(vision) else {
-            return Table::default();
+            return Carried::default();
         };
         let numbers = vec![0.0; pictures.rows * vision.dim];
-        Table {
+        Carried {
             gradient: numbers.clone(),
             features: numbers,
             dim: vision.dim,
+            squares: 0.0,
         }
     }
 
@@ -350,16 +407,30 @@ impl<B: Backend> Trainer<B> {
         &mut self,
         operation: StepOperation,
         peers: &mut P,
-        table: &mut Table,
+        carried: &mut Carried,
         outcome: &mut StepOutcome,
     ) -> Result<(), P::Error> {
         match operation {
             StepOperation::Count => peers.count(&mut outcome.counts),
-            StepOperation::SumFeatures => peers.sum(&mut table.features),
-            StepOperation::SumFeatureGradients => peers.sum(&mut table.gradient),
+            StepOperation::SumFeatures => peers.sum(&mut carried.features),
+            StepOperation::SumFeatureGradients => peers.sum(&mut carried.gradient),
             StepOperation::SumGradients => {
                 let backend = self.model().backend().clone();
                 peers.sum_buffer(&backend, self.trained_gradient_mut())
+            }
+            StepOperation::ScatterGradients => {
+                let backend = self.model().backend().clone();
+                let counts = self.part_counts();
+                peers.scatter_buffer(&backend, self.trained_gradient_mut(), &counts)?;
+                let own = self.part_squares();
+                carried.squares = summed(peers, counts.len(), own)?;
+                Ok(())
+            }
+            StepOperation::GatherParameters => {
+                let counts = self.part_counts();
+                let model = self.scorer.model_mut();
+                let backend = model.backend().clone();
+                peers.gather_buffer(&backend, model.trained().1, &counts)
             }
             StepOperation::SumLoss => {
                 let mut sum = [outcome.loss as f32];
@@ -380,27 +451,27 @@ impl<B: Backend> Trainer<B> {
         &mut self,
         operation: StepOperation,
         work: &mut W,
-        table: &mut Table,
+        carried: &mut Carried,
         outcome: &mut StepOutcome,
     ) -> Result<(), W::Error> {
         match operation {
             StepOperation::Encode(pass) => {
                 let (pictures, at) = of_pass(work, pass);
                 let own = self.encode(pictures);
-                let at = at * table.dim;
-                table.features[at..at + own.len()].copy_from_slice(&own);
+                let at = at * carried.dim;
+                carried.features[at..at + own.len()].copy_from_slice(&own);
                 outcome.flops += self.encoder_flops(pictures);
             }
             StepOperation::AccumulateEncoder(pass) => {
                 let (pictures, at) = of_pass(work, pass);
-                let own = at * table.dim..(at + pictures.tokens()) * table.dim;
-                self.accumulate_encoder(pictures, &table.gradient[own]);
+                let own = at * carried.dim..(at + pictures.tokens()) * carried.dim;
+                self.accumulate_encoder(pictures, &carried.gradient[own]);
                 // Forward again, and backward, which is twice as much.
                 outcome.flops += 3.0 * self.encoder_flops(pictures);
             }
             StepOperation::Forward(micro) => {
                 let batch = work.batch(micro)?;
-                let scores = self.logprobs_seeing(&batch, &table.features);
+                let scores = self.logprobs_seeing(&batch, &carried.features);
                 let mut unused = TokenGradients::zeros(batch.predicted(), self.wanted().values);
                 outcome.flops += self.model().forward_flops(&batch);
                 outcome.loss += work.evaluate(micro, &outcome.counts, &scores, &mut unused)?;
@@ -414,30 +485,54 @@ impl<B: Backend> Trainer<B> {
                     failure: None,
                 };
                 let (done, gradient) =
-                    self.accumulate_seeing(&batch, &table.features, &mut objective);
+                    self.accumulate_seeing(&batch, &carried.features, &mut objective);
                 if let Some(failure) = objective.failure {
                     return Err(failure);
                 }
-                for (sum, own) in table.gradient.iter_mut().zip(&gradient) {
+                for (sum, own) in carried.gradient.iter_mut().zip(&gradient) {
                     *sum += own;
                 }
                 outcome.flops += self.model().training_flops(&batch);
                 outcome.loss += done.loss;
+            }
+            StepOperation::Apply if self.is_shared() => {
+                outcome.update = Some(self.apply_part(1.0, carried.squares));
             }
             StepOperation::Apply => outcome.update = Some(self.apply(1.0)),
             StepOperation::Count
             | StepOperation::SumFeatures
             | StepOperation::SumFeatureGradients
             | StepOperation::SumGradients
+            | StepOperation::ScatterGradients
+            | StepOperation::GatherParameters
             | StepOperation::SumLoss => {}
         }
         Ok(())
+    }
+
+    /// Trained parameters of each rank's part.
+    fn part_counts(&self) -> Vec<usize> {
+        let share = self.share.as_ref();
+        share.map_or_else(|| vec![self.part().len()], |it| it.partition.counts())
     }
 
     fn encoder_flops(&self, pictures: &Pictures) -> f64 {
         let vision = self.model().config().vision.as_ref();
         vision.map_or(0.0, |vision| vision.forward_flops(pictures.sizes()))
     }
+}
+
+/// The sum of a number of each rank, in the order of ranks: the same to the bit on all. The bits of each travel
+/// in a place of their own.
+fn summed<B: Backend, P: Peers<B> + ?Sized>(
+    peers: &mut P,
+    ranks: usize,
+    own: f64,
+) -> Result<f64, P::Error> {
+    let mut bits = vec![0; ranks];
+    bits[peers.rank()] = own.to_bits();
+    peers.count(&mut bits)?;
+    Ok(bits.into_iter().map(f64::from_bits).sum())
 }
 
 /// The pictures of a pass, and their first row in the table.

@@ -30,6 +30,7 @@ use self::process::{PID_FILE, await_end, note_grace, running, tell_to_end};
 use super::{export, upgrade};
 use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
+use crate::heap;
 use crate::print;
 use crate::waiter::Waiter;
 
@@ -533,6 +534,8 @@ fn run(
             want_voters(&daemon, count).await?;
         }
         let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), api, connection));
+        // To the end of this process, however that comes.
+        tokio::spawn(heap::keep_trimmed());
         daemon
             .folder()
             .write(PID_FILE, std::process::id().to_string().as_bytes(), 0o600)?;

@@ -15,6 +15,9 @@ use crate::print;
 use crate::top::signs;
 use crate::waiter::Waiter;
 
+/// Problems that are told beneath the actors.
+const PROBLEMS: usize = 5;
+
 pub(crate) fn run(args: &PsArgs) -> Result<()> {
     let watched = Watched::of(&args.look)?;
     if let Some(run) = watched.run() {
@@ -55,7 +58,26 @@ pub(crate) fn run(args: &PsArgs) -> Result<()> {
             figures::count(page.total)
         ));
     }
+    if args.filter.is_empty() {
+        let now = runtime.block_on(inspector.page(&Asked::all(View::Now)));
+        say_problems(now.ok());
+    }
     Ok(())
+}
+
+/// Says what is wrong, data that are left out among it, to whoever looks at actors alone.
+fn say_problems(now: Option<Envelope<Page>>) {
+    let Some(Page::Now(now)) = now.map(|page| page.data) else {
+        return;
+    };
+    for problem in now.problems.iter().take(PROBLEMS) {
+        print::say(format!("{}: {}", problem.severity, problem.sentence));
+    }
+    let more = now.problems.len().saturating_sub(PROBLEMS);
+    if more > 0 {
+        let more = figures::plural(more as u64, "problem");
+        print::say(format!("{more} more: `odeon top` shows all"));
+    }
 }
 
 async fn actors(

@@ -350,6 +350,51 @@ fn options_out_of_range_are_refused() {
 }
 
 #[test]
+fn schedules_of_a_pipeline_are_compared_and_drawn() {
+    let place = Place::new();
+    let rows = place.out(&["pipeline", "--json"]);
+    let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
+    let of = |row: &Value| {
+        let text = row["schedule"].as_str().unwrap().to_owned();
+        let first = row["in_flight_max"][0].as_f64().unwrap();
+        (text, row["makespan_seconds"].as_f64().unwrap(), first)
+    };
+    let rows: BTreeMap<String, (f64, f64)> = rows
+        .iter()
+        .map(of)
+        .map(|(name, seconds, held)| (name, (seconds, held)))
+        .collect();
+    // Four ranks, eight micro-batches of three seconds: by the formulas of docs/parallel.md.
+    assert_eq!(rows["gpipe"], (33.0, 8.0));
+    assert_eq!(rows["1f1b"], (33.0, 4.0));
+    assert_eq!(rows["interleaved"], (28.5, 5.5));
+    assert_eq!(rows["zb-h1"], (27.0, 4.0));
+    assert!(rows["zero-bubble"].0 <= 27.0);
+
+    let drawn = place.odeon(&[
+        "pipeline",
+        "--ranks",
+        "3",
+        "--micro-batches",
+        "4",
+        "--schedule",
+        "zb-h1",
+    ]);
+    let lanes = String::from_utf8(drawn.stdout).unwrap();
+    let lanes: Vec<&str> = lanes.lines().rev().take(3).collect();
+    assert!(
+        lanes[2].starts_with("0 0") && lanes[0].ends_with('D'),
+        "{lanes:?}"
+    );
+
+    let wrong = place.error(&["pipeline", "--forward", "nan"]);
+    assert!(wrong.contains("NaN"), "{wrong}");
+    let most = ["--ranks", "1024", "--micro-batches", "100000"];
+    let wrong = place.error(&[&["pipeline"], &most[..]].concat());
+    assert!(wrong.contains("give fewer"), "{wrong}");
+}
+
+#[test]
 fn a_command_that_does_not_exist_is_answered_with_one_that_does() {
     let place = Place::new();
     for (word, tip) in [

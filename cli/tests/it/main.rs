@@ -5,6 +5,7 @@
 mod bench;
 mod brought;
 mod cli;
+mod clock;
 mod cluster;
 mod elastic;
 mod faults;

@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::nodes::eventually;
+
 /// A folder with data and runs.
 struct Place(tempfile::TempDir);
 
@@ -158,6 +160,39 @@ fn what_a_run_leaves_out_is_told_on_the_terminal_in_its_metrics_and_at_its_end()
     let last = left_out.last().unwrap();
     assert_eq!((&last["records"], &last["files"]), (&1.into(), &1.into()));
     assert!(last["first"].to_string().contains("a.jsonl"), "{last}");
+}
+
+/// A run that is ended with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let process = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_a_run_leaves_out_is_told_beneath_its_actors_while_it_runs() {
+    let place = Place::new();
+    place.write("data/a.jsonl", lines(0, 20) + "plain words\n");
+    let recipe = recipe(1_000_000, "").replace("epochs = 1\n", "epochs = 1000000\n");
+    place.write("recipe.toml", recipe);
+    let run = Command::new(env!("CARGO_BIN_EXE_odeon"))
+        .args(["run", "recipe.toml"])
+        .current_dir(place.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _run = Running(run.unwrap());
+    eventually("what is left out, told", || {
+        let (out, err) = text(&place.odeon(&["ps", "runs/own"]));
+        out.contains("mailbox")
+            && err.contains("warning: the run leaves out of its source own: ")
+            && err.contains("a.jsonl")
+    });
 }
 
 #[test]

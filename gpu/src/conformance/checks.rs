@@ -211,11 +211,16 @@ pub fn attention<B: Backend>(b: &B) {
     // One token; a short one; one that spans two tiles; an empty one.
     let apart = RowSpans::apart([0, 1, 9, 9, 9 + 70].as_slice());
     attention_over(b, &apart, None);
-    if b.sees_windows() {
-        // One position; some inside of a tile; more than a tile.
-        for window in [1, 5, 66] {
-            attention_over(b, &apart, NonZeroU32::new(window));
+    // One position; some inside of a tile; more than a tile.
+    for window in [1, 5, 66] {
+        for heads in [(6, 2, 8), (2, 1, 33)] {
+            attention_with(b, &apart, NonZeroU32::new(window), heads);
         }
+    }
+    // Tiles of which a row sees nothing, before, between and behind those of which it does.
+    let long = RowSpans::apart([0, 3, 3 + 140].as_slice());
+    for window in [7, 65] {
+        attention_with(b, &long, NonZeroU32::new(window), (2, 1, 33));
     }
     if b.shares_prefixes() {
         // A prefix without others; one of two tiles with a row, none and two tiles behind it; one of three
@@ -224,16 +229,12 @@ pub fn attention<B: Backend>(b: &B) {
         let prefixes = [0, 1, 1, 1, 1, 5, 5, 5];
         let sharing = RowSpans::sharing(bounds.as_slice(), prefixes.as_slice());
         attention_over(b, &sharing, None);
-        if b.sees_windows() {
-            attention_over(b, &sharing, NonZeroU32::new(3));
-        }
+        attention_over(b, &sharing, NonZeroU32::new(3));
     }
 }
 
 fn attention_over<B: Backend>(b: &B, spans: &RowSpans, window: Option<NonZeroU32>) {
-    let mut noise = Noise(6);
-    let rows = spans.rows();
-    for (heads, kv_heads, dim) in [
+    for heads in [
         (2, 2, 4),
         (6, 2, 8),
         (2, 1, 33),
@@ -241,43 +242,55 @@ fn attention_over<B: Backend>(b: &B, spans: &RowSpans, window: Option<NonZeroU32
         (1, 1, 128),
         (1, 1, 160),
     ] {
-        let shape = AttentionShape {
-            heads,
-            kv_heads,
-            head_dim: dim,
-            window,
-        };
-        let qkv: Vec<f32> = noise
-            .vec(rows * shape.qkv_cols())
-            .iter()
-            .map(|v| 2.0 * v)
-            .collect();
-        let dout = noise.vec(rows * shape.out_cols());
-        let dev = b.buffer(&qkv);
-        let (mut out, mut lse) = (b.alloc(dout.len()), b.alloc(rows * heads));
-        let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
-        b.attention(shape, spans, view::<B>(&dev), dst0, dst1);
-        let (want, want_lse) = reference::attention(shape, spans, &wide(&qkv));
-        close("attention", forward(b, 2), &b.to_vec(&out), &want);
-        close("attention lse", forward(b, 2), &b.to_vec(&lse), &want_lse);
-        let mut dqkv = b.buffer(&noise.vec(qkv.len()));
-        b.attention_backward(
-            shape,
-            spans,
-            view::<B>(&dev),
-            view::<B>(&out),
-            view::<B>(&lse),
-            view::<B>(&b.buffer(&dout)),
-            view_mut::<B>(&mut dqkv),
-        );
-        gradient_close(
-            "attention dqkv",
-            backward(b, 3),
-            &b.to_vec(&dqkv),
-            &qkv,
-            |qkv| dot(&reference::attention(shape, spans, qkv).0, &dout),
-        );
+        attention_with(b, spans, window, heads);
     }
+}
+
+/// With so many heads, of keys and values, of so many elements.
+fn attention_with<B: Backend>(
+    b: &B,
+    spans: &RowSpans,
+    window: Option<NonZeroU32>,
+    (heads, kv_heads, dim): (usize, usize, usize),
+) {
+    let mut noise = Noise(6);
+    let rows = spans.rows();
+    let shape = AttentionShape {
+        heads,
+        kv_heads,
+        head_dim: dim,
+        window,
+    };
+    let qkv: Vec<f32> = noise
+        .vec(rows * shape.qkv_cols())
+        .iter()
+        .map(|v| 2.0 * v)
+        .collect();
+    let dout = noise.vec(rows * shape.out_cols());
+    let dev = b.buffer(&qkv);
+    let (mut out, mut lse) = (b.alloc(dout.len()), b.alloc(rows * heads));
+    let (dst0, dst1) = (view_mut::<B>(&mut out), view_mut::<B>(&mut lse));
+    b.attention(shape, spans, view::<B>(&dev), dst0, dst1);
+    let (want, want_lse) = reference::attention(shape, spans, &wide(&qkv));
+    close("attention", forward(b, 2), &b.to_vec(&out), &want);
+    close("attention lse", forward(b, 2), &b.to_vec(&lse), &want_lse);
+    let mut dqkv = b.buffer(&noise.vec(qkv.len()));
+    b.attention_backward(
+        shape,
+        spans,
+        view::<B>(&dev),
+        view::<B>(&out),
+        view::<B>(&lse),
+        view::<B>(&b.buffer(&dout)),
+        view_mut::<B>(&mut dqkv),
+    );
+    gradient_close(
+        "attention dqkv",
+        backward(b, 3),
+        &b.to_vec(&dqkv),
+        &qkv,
+        |qkv| dot(&reference::attention(shape, spans, qkv).0, &dout),
+    );
 }
 
 /// SwiGLU and its gradient.
@@ -587,9 +600,8 @@ fn packed_linear_of<B: Backend>(b: &B, outputs: usize, inputs: usize) {
 
 /// Attention over a cache filled token by token, equal to attention over the whole sequences.
 pub fn decode<B: Backend>(b: &B) {
-    decode_with(b, None);
-    if b.sees_windows() {
-        decode_with(b, NonZeroU32::new(18));
+    for window in [None, NonZeroU32::new(18), NonZeroU32::new(100)] {
+        decode_with(b, window);
     }
 }
 

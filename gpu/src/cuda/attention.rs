@@ -1,5 +1,7 @@
 //! Attention over packed sequences: tiles, and which kernels take a head.
 
+use std::num::NonZeroU32;
+
 use crate::backend::{AttentionShape, Precision};
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
@@ -215,12 +217,13 @@ impl<C: Card> Cuda<C> {
     }
 }
 
-pub(super) fn shape_args(shape: AttentionShape) -> [Arg; 4] {
+pub(super) fn shape_args(shape: AttentionShape) -> [Arg; 5] {
     [
         Arg::U32(shape.heads as u32),
         Arg::U32(shape.kv_heads as u32),
         Arg::U32(shape.head_dim as u32),
         shape.scale().into(),
+        Arg::U32(shape.window.map_or(u32::MAX, NonZeroU32::get)),
     ]
 }
 

@@ -8,7 +8,7 @@ use crate::cuda::card::{Arg, Card};
 use crate::cuda::error::CudaError;
 use crate::cuda::handle::Cuda;
 use crate::cuda::queue::chunks;
-use crate::update_rule::UpdateRule;
+use crate::update_rule::{STATES_ALIGN, UpdateRule};
 
 impl<C: Card> Cuda<C> {
     /// # Panics
@@ -19,6 +19,7 @@ impl<C: Card> Cuda<C> {
         runs: &[(Range<usize>, R)],
         params: &CudaBuffer<C>,
         grads: &CudaBuffer<C>,
+        from: usize,
         states: &[&mut CudaBuffer<C>],
     ) {
         match self.card.prepare(R::TEXT) {
@@ -28,12 +29,13 @@ impl<C: Card> Cuda<C> {
         }
         let kept = R::TEXT.states.len();
         assert_eq!(states.len(), kept, "as many buffers as the rule keeps");
+        assert!(from.is_multiple_of(STATES_ALIGN), "vectors are aligned");
         let mut queue = self.begun();
         for (range, rule) in runs {
-            let shortest = states.iter().map(|state| state.len()).min();
+            let shortest = states.iter().map(|state| from + state.len()).min();
             let shortest = shortest.unwrap_or(usize::MAX).min(grads.len());
             assert!(
-                range.end <= shortest.min(params.len()),
+                from <= range.start && range.end <= shortest.min(params.len()),
                 "a run of the buffers"
             );
             let copy = params.rounded().map_or(0, |held| held.address);
@@ -42,7 +44,10 @@ impl<C: Card> Cuda<C> {
                 Arg::Pointer(params.address()),
                 Arg::Pointer(grads.address()),
             ];
-            args.extend(states.iter().map(|state| Arg::Pointer(state.address())));
+            // As if they began with the parameters: the kernel has one index for all.
+            let before = (4 * from) as u64;
+            let begin = |state: &&mut CudaBuffer<C>| state.address().wrapping_sub(before);
+            args.extend(states.iter().map(|state| Arg::Pointer(begin(state))));
             args.extend([
                 Arg::Pointer(copy),
                 Arg::U64(range.start as u64),

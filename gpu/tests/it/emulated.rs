@@ -324,6 +324,7 @@ mod around {
             &[(2..201, rule)],
             &mut params,
             &grads,
+            0,
             &mut [&mut m1, &mut m2],
         );
         let values = cuda.to_vec(&params);

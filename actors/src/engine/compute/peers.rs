@@ -1,9 +1,10 @@
 //! The ranks that train one model together: sums of gradients and counts over the collectives of their
 //! group, in memory of the host, or between cards by NCCL.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use odeon::collective::{Collective, Reduce};
+use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::Communicator;
 use odeon::{Failure, telemetry};
 use odeon_algorithms::train::{Peers, on_host};
@@ -53,6 +54,17 @@ impl Gang {
     /// Leaves the others, who know at once: without it they would wait for this rank at their next sum.
     pub(crate) fn leave(&mut self) {
         self.way = Way::Nobody;
+    }
+
+    /// The way over memory of the host.
+    fn on_the_host(&mut self) -> Result<&mut Communicator, Failure> {
+        match &mut self.way {
+            Way::Open(comm) | Way::Host(comm) => {
+                Ok(comm.get_mut().unwrap_or_else(PoisonError::into_inner))
+            }
+            Way::Cards(_) => Err(Failure::error("these ranks add up on their cards")),
+            Way::Nobody => Err(Failure::error("this rank has left the others")),
+        }
     }
 
     /// The ranks, joined where these compute: by NCCL between cards if all of them have it, else over the host.
@@ -105,15 +117,11 @@ impl Peers<Any> for Gang {
     }
 
     fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Failure> {
-        match &mut self.way {
-            Way::Open(comm) | Way::Host(comm) => {
-                let comm = comm.get_mut().unwrap_or_else(PoisonError::into_inner);
-                let summed = comm.all_reduce(numbers, Reduce::Sum);
-                summed.map_err(Failure::error)
-            }
-            Way::Cards(cards) => cards.sum(numbers),
-            Way::Nobody => Err(Failure::error("this rank has left the others")),
+        if let Way::Cards(cards) = &mut self.way {
+            return cards.sum(numbers);
         }
+        let summed = self.on_the_host()?.all_reduce(numbers, Reduce::Sum);
+        summed.map_err(Failure::error)
     }
 
     fn count(&mut self, counts: &mut [u64]) -> Result<(), Failure> {
@@ -126,6 +134,54 @@ impl Peers<Any> for Gang {
             (_, numbers) => on_host(backend, numbers, |numbers| self.sum(numbers)),
         }
     }
+
+    fn scatter_buffer(
+        &mut self,
+        backend: &Any,
+        numbers: &mut AnyBuffer,
+        counts: &[usize],
+    ) -> Result<(), Failure> {
+        match (&mut self.way, numbers) {
+            (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.scatter(numbers, counts),
+            (_, numbers) => {
+                let own = part_of(self.rank, counts);
+                on_host(backend, numbers, |numbers| {
+                    let mut sums = vec![0.0; own.len()];
+                    let comm = self.on_the_host()?;
+                    comm.reduce_scatter_v(numbers, counts, &mut sums, Reduce::Sum)
+                        .map_err(Failure::error)?;
+                    numbers[own].copy_from_slice(&sums);
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    fn gather_buffer(
+        &mut self,
+        backend: &Any,
+        numbers: &mut AnyBuffer,
+        counts: &[usize],
+    ) -> Result<(), Failure> {
+        match (&mut self.way, numbers) {
+            (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.gather(numbers, counts),
+            (_, numbers) => {
+                let own = part_of(self.rank, counts);
+                on_host(backend, numbers, |numbers| {
+                    let own = numbers[own].to_vec();
+                    let comm = self.on_the_host()?;
+                    comm.all_gather_v(&own, counts, numbers)
+                        .map_err(Failure::error)
+                })
+            }
+        }
+    }
+}
+
+/// A rank's part of numbers that have one for each rank, one behind the other.
+fn part_of(rank: usize, counts: &[usize]) -> Range<usize> {
+    let begin = counts[..rank].iter().sum();
+    begin..begin + counts[rank]
 }
 
 /// Ranks with a card each, which add up what lies there without the host.
@@ -172,17 +228,58 @@ impl<C: Card> Cards<C> {
     }
 
     fn sum_all(&mut self, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
-        let nccl = self.nccl.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let (all, span) = (0..Cuda::len(numbers), telemetry::span("all_reduce"));
+        let all = 0..Cuda::len(numbers);
         let mut numbers = Cuda::view_mut(numbers, all).elements();
-        let summed = nccl
-            .all_reduce(&mut numbers, Reduce::Sum)
-            .and_then(|()| nccl.wait());
-        match &summed {
+        self.spanned("all_reduce", |nccl| {
+            nccl.all_reduce(&mut numbers, Reduce::Sum)
+        })
+    }
+
+    fn scatter(&mut self, numbers: &mut CudaBuffer<C>, counts: &[usize]) -> Result<(), Failure> {
+        let (own, cuda) = (part_of(self.rank(), counts), self.cuda.clone());
+        let mut sums = cuda.alloc(own.len());
+        {
+            let all = Cuda::view_mut(numbers, 0..Cuda::len(numbers)).elements();
+            let mut sums = Cuda::view_mut(&mut sums, 0..own.len()).elements();
+            self.spanned("reduce_scatter", |nccl| {
+                nccl.reduce_scatter_v(&all, counts, &mut sums, Reduce::Sum)
+            })?;
+        }
+        let sums = Cuda::view(&sums, 0..own.len());
+        cuda.copy(sums, Cuda::view_mut(numbers, own));
+        Ok(())
+    }
+
+    fn gather(&mut self, numbers: &mut CudaBuffer<C>, counts: &[usize]) -> Result<(), Failure> {
+        let (own, cuda) = (part_of(self.rank(), counts), self.cuda.clone());
+        let len = own.len();
+        let mut copied = cuda.alloc(len);
+        cuda.copy(
+            Cuda::view(numbers, own),
+            Cuda::view_mut(&mut copied, 0..len),
+        );
+        let own = Cuda::view_mut(&mut copied, 0..len).elements();
+        let all = 0..Cuda::len(numbers);
+        let mut all = Cuda::view_mut(numbers, all).elements();
+        self.spanned("all_gather", |nccl| {
+            nccl.all_gather_v(&own, counts, &mut all)
+        })
+    }
+
+    /// A collective between cards, waited for, as a span of this name.
+    fn spanned(
+        &mut self,
+        name: &'static str,
+        begin: impl FnOnce(&mut Nccl<C>) -> Result<(), CollectiveError>,
+    ) -> Result<(), Failure> {
+        let nccl = self.nccl.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let span = telemetry::span(name);
+        let done = begin(nccl).and_then(|()| nccl.wait());
+        match &done {
             Ok(()) => span.end(),
             Err(_) => span.fail(),
         }
-        summed.map_err(Failure::error)
+        done.map_err(Failure::error)
     }
 }
 
@@ -212,6 +309,24 @@ impl<C: Card> Peers<Cuda<C>> for Cards<C> {
 
     fn sum_buffer(&mut self, _: &Cuda<C>, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
         self.sum_all(numbers)
+    }
+
+    fn scatter_buffer(
+        &mut self,
+        _: &Cuda<C>,
+        numbers: &mut CudaBuffer<C>,
+        counts: &[usize],
+    ) -> Result<(), Failure> {
+        self.scatter(numbers, counts)
+    }
+
+    fn gather_buffer(
+        &mut self,
+        _: &Cuda<C>,
+        numbers: &mut CudaBuffer<C>,
+        counts: &[usize],
+    ) -> Result<(), Failure> {
+        self.gather(numbers, counts)
     }
 }
 

@@ -27,7 +27,7 @@ use odeon_checkpoint::{
     Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Save, Source,
     Storage, Target, within,
 };
-use odeon_gpu::{Any, Layout};
+use odeon_gpu::{Any, Layout, TensorEntry};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -98,8 +98,8 @@ fn layout(optimizer: &Optimizer, numbers: Numbers) -> &Layout {
     }
 }
 
-/// Everything of a role that goes into a checkpoint: all of it, as all other ranks have it. Who writes what
-/// of it is the plan's matter.
+/// Everything of a role that goes into a checkpoint: all that this rank has. Who writes what of it is the
+/// plan's matter, where others have the same; of an optimiser that ranks share each has a part.
 pub(crate) fn local(role: &str, optimizer: &Optimizer) -> Result<Local, Failure> {
     local_of(role, optimizer, written(optimizer))
 }
@@ -116,7 +116,10 @@ fn local_of(
             name: entry.name.clone(),
             dtype: Dtype::F32,
             shape: entry.shape.clone(),
-            held: Held::Region(Region::whole(&entry.shape)),
+            held: match held(optimizer, numbers, entry) {
+                own if own == entry.range => Held::Region(Region::whole(&entry.shape)),
+                own => Held::Flat(own.start - entry.range.start..own.end - entry.range.start),
+            },
         });
         let added = local.add(role, state, tensors.collect());
         added.map_err(Failure::error)?;
@@ -124,7 +127,21 @@ fn local_of(
     Ok(local)
 }
 
-/// The numbers that have a tensor, and its begin in them, by its number in what [`local_of`] says.
+/// The numbers of a tensor that this rank has, of all numbers: it may have none.
+fn held(optimizer: &Optimizer, numbers: Numbers, entry: &TensorEntry) -> Range<usize> {
+    let range = &entry.range;
+    match numbers {
+        Numbers::Part(StatePart::State(_)) => {
+            let part = optimizer.part();
+            let start = range.start.max(part.start).min(range.end);
+            start..range.end.min(part.end).max(start)
+        }
+        Numbers::Merged | Numbers::Part(StatePart::Parameters) => range.clone(),
+    }
+}
+
+/// The numbers that have a tensor, and the begin in them of what this rank has of it, by its number in what
+/// [`local_of`] says.
 fn place(
     optimizer: &Optimizer,
     states: impl Iterator<Item = (Numbers, &'static str)>,
@@ -134,7 +151,7 @@ fn place(
     for (numbers, _) in states {
         let entries = layout(optimizer, numbers).entries();
         match entries.get(left) {
-            Some(entry) => return Ok((numbers, entry.range.start)),
+            Some(entry) => return Ok((numbers, held(optimizer, numbers, entry).start)),
             None => left -= entries.len(),
         }
     }

@@ -29,19 +29,19 @@ pub(crate) struct Stepped {
 /// One step of an optimiser, alone or with others.
 ///
 /// # Errors
-/// The work cannot be computed, or another rank is lost. The weights are as they were, unless only the sum of
-/// losses was left to do. This rank has left the others then.
+/// The work cannot be computed, or another rank is lost. The weights are as they were, unless only the last
+/// collective was left to do, or, where ranks share the optimiser, the one before. This rank has left the
+/// others then.
 pub(crate) fn step<W: StepWork<Error = Failure>>(
     optimizer: &mut Optimizer,
     work: &mut W,
     mut peers: Option<&mut Gang>,
     learning: Learning,
 ) -> Result<Stepped, Failure> {
-    let plan = plan(&StepShape::of(
-        work,
-        peers.is_some(),
-        learning == Learning::Yes,
-    ));
+    let plan = plan(&StepShape {
+        shares_optimizer: optimizer.is_shared(),
+        ..StepShape::of(work, peers.is_some(), learning == Learning::Yes)
+    });
     let (mut compute_seconds, mut reduce_seconds, mut last) = (0.0, 0.0, Clock::now());
     let mut after = |operation: StepOperation| {
         let now = Clock::now();

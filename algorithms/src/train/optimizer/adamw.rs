@@ -1,5 +1,7 @@
 //! AdamW: steps by two moments, with decoupled weight decay.
 
+use std::ops::Range;
+
 use odeon_gpu::{Backend, Layout};
 use serde::{Deserialize, Serialize};
 
@@ -94,11 +96,12 @@ impl Rule for AdamW {
         &self,
         _: &B,
         layout: &Layout,
+        part: &Range<usize>,
         weight_decay: f32,
     ) -> Box<dyn Stepper<B>> {
         Box::new(Elementwise::over(
             *self,
-            segments(layout, weight_decay, |_| true),
+            segments(layout, part, weight_decay, |_| true),
         ))
     }
 }

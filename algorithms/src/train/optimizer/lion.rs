@@ -1,5 +1,7 @@
 //! Lion: steps by the sign of a moment, with decoupled weight decay.
 
+use std::ops::Range;
+
 use odeon_gpu::{Backend, Layout};
 use serde::{Deserialize, Serialize};
 
@@ -85,11 +87,12 @@ impl Rule for Lion {
         &self,
         _: &B,
         layout: &Layout,
+        part: &Range<usize>,
         weight_decay: f32,
     ) -> Box<dyn Stepper<B>> {
         Box::new(Elementwise::over(
             *self,
-            segments(layout, weight_decay, |_| true),
+            segments(layout, part, weight_decay, |_| true),
         ))
     }
 }

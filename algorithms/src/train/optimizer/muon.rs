@@ -5,7 +5,7 @@ use std::ops::Range;
 use odeon_gpu::{Backend, Layout, MatMul, Store, Strides, TensorEntry};
 use serde::{Deserialize, Serialize};
 
-use super::{AdamW, Elementwise, Rule, Step, Stepper, segments};
+use super::{AdamW, Cost, Elementwise, Kept, Rule, Step, Stepper, segments};
 use crate::setting::{Bounds, SettingError};
 
 /// Muon (Jordan et al. 2024) in the form of Liu et al. 2025 (Muon is Scalable for LLM Training), for the
@@ -47,21 +47,31 @@ impl Rule for Muon {
         self.adamw.check()
     }
 
+    /// Products on the short side: about as many operations an element as that is long, where moments take
+    /// a few.
+    fn whole(&self, entry: &TensorEntry) -> Option<Cost> {
+        let short = entry.shape.iter().min().copied().unwrap_or(0);
+        is_hidden(entry).then(|| entry.range.len() as Cost * (4 + short as Cost))
+    }
+
     fn stepper<B: Backend>(
         &self,
         backend: &B,
         layout: &Layout,
+        part: &Range<usize>,
         weight_decay: f32,
     ) -> Box<dyn Stepper<B>> {
-        let is_hidden =
-            |entry: &TensorEntry| entry.shape.len() == 2 && entry.name.starts_with("model.layers.");
-        let hidden = layout.entries().iter().filter(|entry| is_hidden(entry));
+        let own = |entry: &&TensorEntry| {
+            let range = &entry.range;
+            is_hidden(entry) && part.start <= range.start && range.end <= part.end
+        };
+        let hidden = layout.entries().iter().filter(own);
         let matrices = hidden.map(|entry| Matrix {
             range: entry.range.clone(),
             cols: entry.shape[1],
         });
         let matrices: Vec<Matrix> = matrices.collect();
-        let others = segments(layout, weight_decay, |entry| !is_hidden(entry));
+        let others = segments(layout, part, weight_decay, |entry| !is_hidden(entry));
         Box::new(MuonSteps {
             momentum: self.momentum,
             weight_decay,
@@ -70,6 +80,11 @@ impl Rule for Muon {
             others: Elementwise::over(self.adamw, others),
         })
     }
+}
+
+/// True of the matrices of layers.
+fn is_hidden(entry: &TensorEntry) -> bool {
+    entry.shape.len() == 2 && entry.name.starts_with("model.layers.")
 }
 
 /// A row-major matrix inside the flat buffers.
@@ -121,10 +136,15 @@ impl<B: Backend> Stepper<B> for MuonSteps<B> {
         step: Step,
         params: &mut B::Buffer,
         grads: &B::Buffer,
-        state: &mut [B::Buffer],
+        kept: Kept<'_, B>,
     ) {
-        self.others.step(backend, step, params, grads, state);
-        let [momenta, _] = state else {
+        let Kept { from, buffers } = kept;
+        let of_others = Kept {
+            from,
+            buffers: &mut *buffers,
+        };
+        self.others.step(backend, step, params, grads, of_others);
+        let [momenta, _] = buffers else {
             panic!("two buffers of state")
         };
         let Self {
@@ -136,17 +156,18 @@ impl<B: Backend> Stepper<B> for MuonSteps<B> {
         } = self;
         for matrix in matrices {
             let at = || matrix.range.clone();
+            let held = || matrix.range.start - from..matrix.range.end - from;
             let len = matrix.range.len();
-            backend.scale(*momentum, B::view_mut(momenta, at()));
+            backend.scale(*momentum, B::view_mut(momenta, held()));
             backend.axpy(
                 step.grad_scale,
                 B::view(grads, at()),
-                B::view_mut(momenta, at()),
+                B::view_mut(momenta, held()),
             );
             let [x, _] = &mut scratch.iterate;
             backend.copy(B::view(grads, at()), B::view_mut(x, 0..len));
             backend.scale(step.grad_scale, B::view_mut(x, 0..len));
-            backend.axpy(*momentum, B::view(momenta, at()), B::view_mut(x, 0..len));
+            backend.axpy(*momentum, B::view(momenta, held()), B::view_mut(x, 0..len));
             orthogonalise(backend, len / matrix.cols, matrix.cols, scratch);
             let largest = matrix.cols.max(len / matrix.cols);
             let size = 0.2 * (largest as f32).sqrt();

@@ -59,7 +59,7 @@ fn run<B: Backend>(backend: &B, optimizer: Optimizer, steps: u64) -> Left {
     let len = layout.len();
     let mut params = backend.parameters(len);
     backend.write(B::view_mut(&mut params, 0..len), &Noise(1).vec(len));
-    let mut prepared = Prepared::new(optimizer, backend, &layout, DECAY);
+    let mut prepared = Prepared::new(optimizer, backend, &layout, 0..layout.len(), DECAY);
     for step in 1..=steps {
         let grads = backend.buffer(&Noise(step + 1).vec(len));
         prepared.step(backend, (step, lr_of(step), SCALE), &mut params, &grads);

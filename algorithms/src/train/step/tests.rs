@@ -6,12 +6,14 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use odeon_gpu::Cpu;
+use odeon_gpu::cpu::CpuBuffer;
 use proptest::prelude::*;
 
 use super::StepOperation::*;
 use super::*;
 use crate::model::{Model, ModelConfig, Sequence, VisionConfig};
-use crate::train::TrainConfig;
+use crate::setting::Chosen;
+use crate::train::{Optimizer, StatePart, TrainConfig};
 
 const VISION: VisionConfig = VisionConfig {
     patch: 2,
@@ -54,7 +56,7 @@ fn trainer() -> Trainer {
 /// Sums over as many threads, one a rank.
 struct Meeting {
     barrier: Barrier,
-    table: Mutex<Vec<Vec<f64>>>,
+    table: Mutex<Vec<Vec<u64>>>,
 }
 
 struct Rank {
@@ -75,20 +77,24 @@ impl Rank {
         (0..ranks).map(rank).collect()
     }
 
-    /// All ranks say as many numbers: else they are in different operations.
-    fn total(&self, own: Vec<f64>) -> Vec<f64> {
+    /// What all ranks say, in their order: as many numbers, else they are in different operations.
+    fn all_say(&self, own: Vec<u64>) -> Vec<Vec<u64>> {
         let len = own.len();
         self.meeting.table.lock().unwrap()[self.rank] = own;
         self.meeting.barrier.wait();
-        let mut sums = vec![0.0; len];
-        for numbers in self.meeting.table.lock().unwrap().iter() {
-            assert_eq!(numbers.len(), len, "ranks are in one collective");
-            sums.iter_mut()
-                .zip(numbers)
-                .for_each(|(sum, own)| *sum += own);
-        }
+        let all = self.meeting.table.lock().unwrap().clone();
+        let alike = all.iter().all(|numbers| numbers.len() == len);
+        assert!(alike, "ranks are in one collective");
         self.meeting.barrier.wait();
-        sums
+        all
+    }
+
+    fn total(&self, own: &[f32]) -> Vec<f32> {
+        let bits = own.iter().map(|number| u64::from(number.to_bits()));
+        let all = self.all_say(bits.collect());
+        let of = |numbers: &Vec<u64>, at: usize| f64::from(f32::from_bits(numbers[at] as u32));
+        let sum = |at| all.iter().map(|numbers| of(numbers, at)).sum::<f64>() as f32;
+        (0..own.len()).map(sum).collect()
     }
 }
 
@@ -100,21 +106,52 @@ impl Peers<Cpu> for Rank {
     }
 
     fn sum(&mut self, numbers: &mut [f32]) -> Result<(), Self::Error> {
-        let sums = self.total(numbers.iter().copied().map(f64::from).collect());
-        numbers
-            .iter_mut()
-            .zip(sums)
-            .for_each(|(own, sum)| *own = sum as f32);
+        let sums = self.total(numbers);
+        numbers.copy_from_slice(&sums);
         Ok(())
     }
 
     fn count(&mut self, counts: &mut [u64]) -> Result<(), Self::Error> {
-        let sums = self.total(counts.iter().map(|count| *count as f64).collect());
-        counts
-            .iter_mut()
-            .zip(sums)
-            .for_each(|(own, sum)| *own = sum as u64);
+        let all = self.all_say(counts.to_vec());
+        for (at, count) in counts.iter_mut().enumerate() {
+            *count = all.iter().map(|counts| counts[at]).sum();
+        }
         Ok(())
+    }
+
+    fn scatter_buffer(
+        &mut self,
+        _: &Cpu,
+        numbers: &mut CpuBuffer,
+        counts: &[usize],
+    ) -> Result<(), Self::Error> {
+        let own = self.part(counts);
+        let sums = self.total(numbers.as_slice());
+        // Of the others' parts it has anything.
+        numbers.as_mut_slice().fill(f32::NAN);
+        numbers.as_mut_slice()[own.clone()].copy_from_slice(&sums[own]);
+        Ok(())
+    }
+
+    fn gather_buffer(
+        &mut self,
+        _: &Cpu,
+        numbers: &mut CpuBuffer,
+        counts: &[usize],
+    ) -> Result<(), Self::Error> {
+        let mut own = vec![0.0; numbers.as_slice().len()];
+        let part = self.part(counts);
+        own[part.clone()].copy_from_slice(&numbers.as_slice()[part]);
+        let sums = self.total(&own);
+        numbers.as_mut_slice().copy_from_slice(&sums);
+        Ok(())
+    }
+}
+
+impl Rank {
+    fn part(&self, counts: &[usize]) -> Range<usize> {
+        let begin = counts[..self.rank].iter().sum();
+        begin..begin + counts[self.rank]
     }
 }
 
@@ -301,6 +338,22 @@ fn a_plan_has_what_its_shape_asks_for_in_one_order() {
             SumLoss
         ]
     );
+    let shared = StepShape {
+        shares_optimizer: true,
+        ..among
+    };
+    assert_eq!(
+        plan(&shared),
+        [
+            Count,
+            Accumulate(0),
+            Accumulate(1),
+            ScatterGradients,
+            Apply,
+            GatherParameters,
+            SumLoss
+        ]
+    );
     // A rank with nothing of its own encodes nothing, learns from nothing, and takes part in all sums.
     let idle = StepShape {
         micro_batches: 0,
@@ -333,6 +386,7 @@ proptest! {
         learns in any::<bool>(),
         sums_loss in any::<bool>(),
         has_pictures in any::<bool>(),
+        shares_optimizer in any::<bool>(),
     ) {
         let collectives = |rank: usize| -> Vec<StepOperation> {
             let shape = StepShape {
@@ -342,6 +396,7 @@ proptest! {
                 has_peers: true,
                 learns,
                 sums_loss,
+                shares_optimizer,
             };
             let plan = plan(&shape);
             let once: BTreeSet<String> = plan.iter().map(|it| format!("{it:?}")).collect();
@@ -400,6 +455,124 @@ proptest! {
         let differ = parameters.iter().zip(&ranks[0].1).filter(|(a, b)| (*a - *b).abs() > 1e-6);
         prop_assert!(differ.count() * 100 < parameters.len());
     }
+}
+
+/// A rank's part, and what its optimiser keeps of that.
+type KeptPart = (Range<usize>, Vec<Vec<f32>>);
+
+/// Parameters after some steps of ranks with so many sequences each, what each keeps, and its part.
+fn trained(config: &TrainConfig, dealt: &[usize], shares: bool) -> (Vec<f32>, Vec<KeptPart>) {
+    let lengths = [5, 3, 8, 2, 7, 4, 6, 9];
+    let ranks = Rank::all(dealt.len()).into_iter().enumerate();
+    let threads = ranks.map(|(number, mut rank)| {
+        let first: usize = dealt[..number].iter().sum();
+        let mut work = Texts::of(&lengths, first..first + dealt[number]);
+        let (config, world) = (config.clone(), dealt.len());
+        thread::spawn(move || {
+            let model = trainer().into_model();
+            let mut trainer = match shares {
+                true => Trainer::sharing(model, config, number, world),
+                false => Trainer::new(model, config),
+            };
+            let shape = StepShape {
+                shares_optimizer: shares,
+                ..StepShape::of(&work, true, true)
+            };
+            for _ in 0..3 {
+                let done = trainer.run(&plan(&shape), &mut work, Some(&mut rank), &mut |_| {});
+                assert!(done.unwrap().update.unwrap().applied);
+                assert!(trainer.gradient().iter().all(|number| *number == 0.0));
+            }
+            let part = trainer.part().clone();
+            let states = 0..trainer.config().optimizer.state().len();
+            let states = states.map(|number| {
+                let mut kept = vec![0.0; part.len()];
+                trainer.read_part(StatePart::State(number), part.start, &mut kept);
+                kept
+            });
+            let states = states.collect();
+            (trainer.model().to_flat(), (part, states))
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let all = threads.into_iter().map(|it| it.join().unwrap());
+    let (parameters, kept): (Vec<_>, Vec<_>) = all.unzip();
+    assert!(
+        parameters.iter().all(|it| *it == parameters[0]),
+        "the same to the bit"
+    );
+    (parameters.into_iter().next().unwrap(), kept)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// SEMANTICS 131. To the bit; where gradients are clipped, but for how the squares are added up.
+    #[test]
+    fn ranks_that_share_an_optimiser_take_the_steps_of_those_that_do_not(
+        dealt in prop::collection::vec(0usize..3, 1..5),
+        optimizer in prop::sample::select(vec!["adamw", "muon", "lion"]),
+        clip in prop::option::of(Just(0.05f32)),
+    ) {
+        prop_assume!(dealt.iter().sum::<usize>() > 0);
+        let config = TrainConfig {
+            optimizer: Optimizer::named(optimizer).unwrap(),
+            clip,
+            ..TrainConfig::default()
+        };
+        let (apart, whole) = trained(&config, &dealt, false);
+        let (shared, parts) = trained(&config, &dealt, true);
+        let near = |a: f32, b: f32| match clip {
+            None => a.to_bits() == b.to_bits(),
+            Some(_) => (a - b).abs() <= 1e-6 * (a.abs() + 1e-3),
+        };
+        prop_assert!(apart.iter().zip(&shared).all(|(a, b)| near(*a, *b)));
+        // Each number that is kept is with one rank, and is what all ranks kept before.
+        let mut next = 0;
+        for (part, states) in &parts {
+            prop_assert_eq!(part.start, next);
+            next = part.end;
+            for (own, all) in states.iter().zip(&whole[0].1) {
+                prop_assert!(own.iter().zip(&all[part.clone()]).all(|(a, b)| near(*a, *b)));
+            }
+        }
+        prop_assert_eq!(next, shared.len());
+        let most = parts.iter().map(|(part, _)| part.len()).max().unwrap();
+        let even = shared.len().div_ceil(dealt.len());
+        prop_assert!(optimizer == "muon" || most < even + 16, "{} of {}", most, even);
+    }
+}
+
+/// A gradient that is no number changes no rank's weights.
+#[test]
+fn a_shared_step_without_a_finite_gradient_changes_nothing() {
+    let ranks = Rank::all(2).into_iter().enumerate();
+    let threads: Vec<_> = ranks
+        .map(|(number, mut rank)| {
+            thread::spawn(move || {
+                let model = trainer().into_model();
+                let mut trainer = Trainer::sharing(model, TrainConfig::default(), number, 2);
+                let before = trainer.model().to_flat();
+                let mut work = Texts::of(&[5, 4], number..number + 1);
+                let shape = StepShape {
+                    shares_optimizer: true,
+                    ..StepShape::of(&work, true, true)
+                };
+                let part = trainer.part().clone();
+                // In the part of the other rank alone.
+                let poisoned = match number {
+                    0 => part.end,
+                    _ => part.start - 1,
+                };
+                trainer.trained_gradient_mut().as_mut_slice()[poisoned] = f32::NAN;
+                let done = trainer.run(&plan(&shape), &mut work, Some(&mut rank), &mut |_| {});
+                let update = done.unwrap().update.unwrap();
+                assert!(!update.applied && update.step == 0);
+                assert_eq!(trainer.model().to_flat(), before);
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|it| it.join().unwrap());
 }
 
 #[test]

@@ -4,7 +4,8 @@
 // queries come from two kernels, so that nothing is added by atomics and the same operands give the
 // same bits.
 //
-// A tile is three numbers: first row of its sequence, first row of the tile, end of the sequence.
+// A tile is three numbers: first row of its sequence, first row of the tile, end of the sequence. A
+// row sees `window` rows up to its own, or all: then `window` is the largest number.
 // The tensor-core kernels read rows rounded to bf16 with heads of D elements, zeros beyond `dim`.
 
 #define TILE 64  // rows of a tile
@@ -123,11 +124,21 @@ INLINE void store_rows(float* to, u64 step, u32 dim, u32 live, const float (&c)[
     }
 }
 
+// The first row of its sequence that a row sees.
+INLINE u32 first_seen(u32 sequence, u32 row, u32 window) {
+    return row - sequence < window ? sequence : row - window + 1;
+}
+
+// The end of the rows, of those up to `end`, that see a row or some before it.
+INLINE u32 seeing_end(u32 row, u32 end, u32 window) {
+    return end - row <= window ? end : row + window;
+}
+
 INLINE u32 live_rows(u32 from, u32 end, u32 most) { return from < end ? least(end - from, most) : 0; }
 
 template <int D>
 INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, float* lse, u32 heads,
-                              u32 kv_heads, u32 dim, float scale) {
+                              u32 kv_heads, u32 dim, float scale, u32 window) {
     constexpr int SIZE = TILE * (D + 8);
     DYNAMIC_SHARED(u16, memory);
     u16 *q = memory, *k = memory + SIZE, *v = memory + 3 * SIZE;
@@ -140,13 +151,15 @@ INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, floa
     const u16* values = keys + (u64)kv_heads * D;
     u32 keys_end = least(start + TILE, end);
     begin_rows<D>(q, qkv + start * step + (u64)head * D, step, TILE, keys_end - start);
-    begin_rows<D>(k, keys + sequence * step, step, TILE, live_rows(sequence, keys_end, TILE));
-    begin_rows<D>(v, values + sequence * step, step, TILE, live_rows(sequence, keys_end, TILE));
+    // The first tile of keys that a row of this one sees.
+    u32 from = sequence + (first_seen(sequence, start, window) - sequence) / TILE * TILE;
+    begin_rows<D>(k, keys + from * step, step, TILE, live_rows(from, keys_end, TILE));
+    begin_rows<D>(v, values + from * step, step, TILE, live_rows(from, keys_end, TILE));
     copy16_group();
     float o[D / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {0.0f, 0.0f};
     float unit = scale * LOG2_E;
     u32 first_row = start + warp * 16;
-    for (u32 at = sequence, turn = 0; at < keys_end; at += TILE, turn ^= 1) {
+    for (u32 at = from, turn = 0; at < keys_end; at += TILE, turn ^= 1) {
         u32 next = at + TILE;
         if (next < keys_end) {
             u32 live = live_rows(next, keys_end, TILE);
@@ -160,13 +173,13 @@ INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, floa
         __syncthreads();
         float s[8][4] = {};
         rows_by_rows<D, 8>(s, q, warp * 16, k + turn * SIZE);
-        if (at + TILE - 1 > first_row) {
+        if (at + TILE - 1 > first_row || first_row + 15 - at >= window) {
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     u32 key = at + n * 8 + 2 * t + (e & 1), row = first_row + g + (e >> 1) * 8;
-                    if (key > row) s[n][e] = -INFINITE;
+                    if (key > row || row - key >= window) s[n][e] = -INFINITE;
                 }
             }
         }
@@ -177,13 +190,15 @@ INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, floa
             for (int n = 0; n < 8; ++n) high = fmaxf(high, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
             high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 1));
             high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
-            float keep = exp2f((top[h] - high) * unit), added = 0.0f;
+            // A row may see none of these keys, nor of those before.
+            float base = high == -INFINITE ? 0.0f : high;
+            float keep = exp2f((top[h] - base) * unit), added = 0.0f;
             top[h] = high;
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; ++e) {
-                    s[n][e] = exp2f((s[n][e] - high) * unit);
+                    s[n][e] = exp2f((s[n][e] - base) * unit);
                     added += s[n][e];
                 }
             }
@@ -212,10 +227,11 @@ INLINE void attention_forward(const u16* qkv, const u32* tiles, float* out, floa
 // Of probabilities `p` before their exponential and products `ds` of gradients with values: the
 // probabilities, and the gradients of the scores. Rows are keys from `first_key` on, columns queries
 // from `from` on; `logs` has a query's log of the sum, in powers of two, and `pulls` its delta. With
-// `MASKED` some keys come after their query, or queries after the end.
+// `MASKED` some keys come after their query or are out of its window, or queries after the end.
 template <bool MASKED>
 INLINE void score_gradients(float (&p)[STEP / 8][4], float (&ds)[STEP / 8][4], const float* logs,
-                            const float* pulls, u32 first_key, u32 from, u32 end, float unit) {
+                            const float* pulls, u32 first_key, u32 from, u32 end, u32 window,
+                            float unit) {
     u32 lane = threadIdx.x & 31, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < STEP / 8; ++n) {
@@ -227,7 +243,8 @@ INLINE void score_gradients(float (&p)[STEP / 8][4], float (&ds)[STEP / 8][4], c
             for (int h = 0; h < 2; ++h) {
                 float& x = p[n][2 * h + e];
                 x = exp2f(x * unit - log_sum);
-                if (MASKED && (first_key + g + 8 * h > query || query >= end)) x = 0.0f;
+                u32 key = first_key + g + 8 * h;
+                if (MASKED && (key > query || query - key >= window || query >= end)) x = 0.0f;
                 ds[n][2 * h + e] = x * (ds[n][2 * h + e] - pull);
             }
         }
@@ -238,14 +255,16 @@ INLINE void score_gradients(float (&p)[STEP / 8][4], float (&ds)[STEP / 8][4], c
 template <int D>
 INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, const float* lse,
                           const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
-                          float scale) {
+                          float scale, u32 window) {
     constexpr int SIZE = TILE * (D + 8), PART = STEP * (D + 8);
     DYNAMIC_SHARED(u16, memory);
     u16 *k = memory, *v = memory + SIZE, *q = memory + 2 * SIZE, *o = q + 2 * PART;
     // For each of two parts: logs of sums, then deltas, of its queries.
     float* facts = (float*)(o + 2 * PART);
     const u32* tile = tiles + 3 * blockIdx.x;
-    u32 start = tile[1], end = tile[2], kv = blockIdx.y, group = heads / kv_heads;
+    u32 start = tile[1], kv = blockIdx.y, group = heads / kv_heads;
+    // Of the queries that see a key of this tile.
+    u32 end = seeing_end(least(start + TILE, tile[2]) - 1, tile[2], window);
     u32 warp = threadIdx.x / 32;
     u64 step = (u64)(heads + 2 * kv_heads) * D, out_step = (u64)heads * D;
     u32 live = live_rows(start, end, TILE);
@@ -293,10 +312,10 @@ INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, con
         rows_by_rows<D, STEP / 8>(p, k, warp * 16, q + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, v, warp * 16, o + turn * PART);
         const float *logs = facts + turn * 2 * STEP, *pulls = logs + STEP;
-        if (from < start + TILE || from + STEP > end)
-            score_gradients<true>(p, ds, logs, pulls, first_key, from, end, unit);
+        if (from < start + TILE || from + STEP > end || from + STEP - 1 - first_key >= window)
+            score_gradients<true>(p, ds, logs, pulls, first_key, from, end, window, unit);
         else
-            score_gradients<false>(p, ds, logs, pulls, first_key, from, end, unit);
+            score_gradients<false>(p, ds, logs, pulls, first_key, from, end, window, unit);
         scores_by_rows<D, STEP / 8>(dv, p, o + turn * PART);
         scores_by_rows<D, STEP / 8>(dk, ds, q + turn * PART);
         if (brings) facts[(turn ^ 1) * 2 * STEP + threadIdx.x] = next_fact;
@@ -313,7 +332,7 @@ INLINE void attention_dkv(const u16* qkv, const u16* dout, const u32* tiles, con
 template <int D>
 INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, const float* lse,
                          const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
-                         float scale) {
+                         float scale, u32 window) {
     constexpr int SIZE = TILE * (D + 8), PART = STEP * (D + 8);
     DYNAMIC_SHARED(u16, memory);
     u16 *q = memory, *o = memory + SIZE, *k = memory + 2 * SIZE, *v = k + 2 * PART;
@@ -326,8 +345,9 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
     const u16* values = keys + (u64)kv_heads * D;
     begin_rows<D>(q, qkv + start * step + (u64)head * D, step, TILE, end - start);
     begin_rows<D>(o, dout + start * out_step + (u64)head * D, out_step, TILE, end - start);
-    begin_rows<D>(k, keys + sequence * step, step, STEP, live_rows(sequence, end, STEP));
-    begin_rows<D>(v, values + sequence * step, step, STEP, live_rows(sequence, end, STEP));
+    u32 from = sequence + (first_seen(sequence, start, window) - sequence) / STEP * STEP;
+    begin_rows<D>(k, keys + from * step, step, STEP, live_rows(from, end, STEP));
+    begin_rows<D>(v, values + from * step, step, STEP, live_rows(from, end, STEP));
     copy16_group();
     u32 first_row = start + warp * 16;
     float dq[D / 8][4] = {}, log_sum[2], pull[2], unit = scale * LOG2_E;
@@ -337,7 +357,7 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
         log_sum[h] = row < end ? lse[(u64)row * heads + head] * LOG2_E : 0.0f;
         pull[h] = row < end ? delta[(u64)row * heads + head] : 0.0f;
     }
-    for (u32 at = sequence, turn = 0; at < end; at += STEP, turn ^= 1) {
+    for (u32 at = from, turn = 0; at < end; at += STEP, turn ^= 1) {
         u32 next = at + STEP;
         if (next < end) {
             u32 live = live_rows(next, end, STEP);
@@ -352,8 +372,8 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
         float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
         rows_by_rows<D, STEP / 8>(p, q, warp * 16, k + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, o, warp * 16, v + turn * PART);
-        // Rows beyond the end are not stored, so that only later keys are to be left out.
-        bool masked = at + STEP - 1 > first_row;
+        // Rows beyond the end are not stored, so that only keys that are not seen are to be left out.
+        bool masked = at + STEP - 1 > first_row || first_row + 15 - at >= window;
 #pragma unroll
         for (int n = 0; n < STEP / 8; ++n) {
 #pragma unroll
@@ -361,7 +381,7 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
                 int h = e >> 1;
                 u32 key = at + n * 8 + 2 * t + (e & 1), row = first_row + g + 8 * h;
                 float x = exp2f(p[n][e] * unit - log_sum[h]);
-                if (masked && key > row) x = 0.0f;
+                if (masked && (key > row || row - key >= window)) x = 0.0f;
                 ds[n][e] = x * (ds[n][e] - pull[h]);
             }
         }
@@ -376,18 +396,20 @@ INLINE void attention_dq(const u16* qkv, const u16* dout, const u32* tiles, cons
 #define ATTENTION(D)                                                                             \
     extern "C" __global__ void __launch_bounds__(128) attention_forward_##D(                     \
         const u16* qkv, const u32* tiles, float* out, float* lse, u32 heads, u32 kv_heads,       \
-        u32 dim, float scale) {                                                                  \
-        attention_forward<D>(qkv, tiles, out, lse, heads, kv_heads, dim, scale);                 \
+        u32 dim, float scale, u32 window) {                                                      \
+        attention_forward<D>(qkv, tiles, out, lse, heads, kv_heads, dim, scale, window);         \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) attention_dkv_##D(                         \
         const u16* qkv, const u16* dout, const u32* tiles, const float* lse, const float* delta, \
-        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale) {                            \
-        attention_dkv<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale);       \
+        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale, u32 window) {                \
+        attention_dkv<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale,        \
+                        window);                                                                 \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) attention_dq_##D(                          \
         const u16* qkv, const u16* dout, const u32* tiles, const float* lse, const float* delta, \
-        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale) {                            \
-        attention_dq<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale);        \
+        float* dqkv, u32 heads, u32 kv_heads, u32 dim, float scale, u32 window) {                \
+        attention_dq<D>(qkv, dout, tiles, lse, delta, dqkv, heads, kv_heads, dim, scale,         \
+                       window);                                                                  \
     }
 
 ATTENTION(32)
@@ -427,7 +449,7 @@ INLINE void store_lane(float* to, const float (&acc)[LANE_ELEMENTS], u32 dim, fl
 }
 
 KERNEL attention_forward_f32(const float* qkv, const u32* tiles, float* out, float* lse, u32 heads,
-                             u32 kv_heads, u32 dim, float scale) {
+                             u32 kv_heads, u32 dim, float scale, u32 window) {
     const u32* tile = tiles + 3 * blockIdx.x;
     u32 sequence = tile[0], end = least(tile[1] + TILE, tile[2]), lane = threadIdx.x & 31;
     u32 head = blockIdx.y, kv = head / (heads / kv_heads);
@@ -437,7 +459,7 @@ KERNEL attention_forward_f32(const float* qkv, const u32* tiles, float* out, flo
     for (u32 row = tile[1] + threadIdx.x / 32; row < end; row += blockDim.x / 32) {
         const float* q = qkv + row * width + (u64)head * dim;
         float acc[LANE_ELEMENTS] = {}, top = -INFINITE, sum = 0.0f;
-        for (u32 at = sequence; at <= row; at += 32) {
+        for (u32 at = first_seen(sequence, row, window); at <= row; at += 32) {
             u32 key = at + lane, count = least(row - at + 1, 32);
             float s = key <= row ? scale * row_dot(q, keys + key * width, dim) : -INFINITE;
             float high = fmaxf(top, warp_max(s)), keep = expf(top - high), p = expf(s - high);
@@ -454,7 +476,7 @@ KERNEL attention_forward_f32(const float* qkv, const u32* tiles, float* out, flo
 
 KERNEL attention_dkv_f32(const float* qkv, const float* dout, const u32* tiles, const float* lse,
                          const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
-                         float scale) {
+                         float scale, u32 window) {
     const u32* tile = tiles + 3 * blockIdx.x;
     u32 end = tile[2], keys_end = least(tile[1] + TILE, end), lane = threadIdx.x & 31;
     u32 kv = blockIdx.y, group = heads / kv_heads;
@@ -463,13 +485,14 @@ KERNEL attention_dkv_f32(const float* qkv, const float* dout, const u32* tiles, 
         u64 place = key * width + (u64)(heads + kv) * dim;
         const float *k = qkv + place, *v = k + (u64)kv_heads * dim;
         float dk[LANE_ELEMENTS] = {}, dv[LANE_ELEMENTS] = {};
+        u32 queries_end = seeing_end(key, end, window);
         for (u32 head = kv * group; head < (kv + 1) * group; ++head) {
-            for (u32 at = key; at < end; at += 32) {
-                u32 query = at + lane, count = least(end - at, 32);
+            for (u32 at = key; at < queries_end; at += 32) {
+                u32 query = at + lane, count = least(queries_end - at, 32);
                 const float* q = qkv + query * width + (u64)head * dim;
                 const float* o = dout + query * out_width + (u64)head * dim;
                 float p = 0.0f, ds = 0.0f;
-                if (query < end) {
+                if (query < queries_end) {
                     u64 i = (u64)query * heads + head;
                     p = expf(scale * row_dot(q, k, dim) - lse[i]);
                     ds = p * (row_dot(o, v, dim) - delta[i]);
@@ -485,7 +508,7 @@ KERNEL attention_dkv_f32(const float* qkv, const float* dout, const u32* tiles, 
 
 KERNEL attention_dq_f32(const float* qkv, const float* dout, const u32* tiles, const float* lse,
                         const float* delta, float* dqkv, u32 heads, u32 kv_heads, u32 dim,
-                        float scale) {
+                        float scale, u32 window) {
     const u32* tile = tiles + 3 * blockIdx.x;
     u32 sequence = tile[0], end = least(tile[1] + TILE, tile[2]), lane = threadIdx.x & 31;
     u32 head = blockIdx.y, kv = head / (heads / kv_heads);
@@ -496,7 +519,7 @@ KERNEL attention_dq_f32(const float* qkv, const float* dout, const u32* tiles, c
         u64 i = (u64)row * heads + head;
         const float *q = qkv + row * width + (u64)head * dim, *o = dout + i * dim;
         float dq[LANE_ELEMENTS] = {};
-        for (u32 at = sequence; at <= row; at += 32) {
+        for (u32 at = first_seen(sequence, row, window); at <= row; at += 32) {
             u32 key = at + lane, count = least(row - at + 1, 32);
             float ds = 0.0f;
             if (key <= row) {

@@ -55,29 +55,33 @@ KERNEL cache_append_bf16(const Place* places, const u32* pages, u32 pages_most, 
 }
 
 // One block a row (x), head (y) and four pages (z); one warp a page. Leaves [maximum, sum,
-// weighted values] of its positions in parts[row, head, z]. Shared: (1 + SPLIT_PAGES) * dim +
+// weighted values] of its positions in parts[row, head, z]. A row sees the last `window` positions up
+// to its own, or all: then `window` is the largest number. Shared: (1 + SPLIT_PAGES) * dim +
 // 2 * SPLIT_PAGES floats. `dim` is even and at most 256.
 template <class T>
 INLINE void attend(const Place* places, const u32* pages, u32 pages_most, const float* qkv,
-                   const T* cache, float* parts, u32 heads, u32 kv_heads, u32 dim, float scale) {
+                   const T* cache, float* parts, u32 heads, u32 kv_heads, u32 dim, float scale,
+                   u32 window) {
     DYNAMIC_SHARED(float, q);
     float *weighted = q + dim, *tops = weighted + SPLIT_PAGES * dim, *sums = tops + SPLIT_PAGES;
     Place place = places[blockIdx.x];
     u32 head = blockIdx.y, kv = head / (heads / kv_heads), known = place.position + 1;
+    u32 first = known > window ? known - window : 0;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x & 31;
     const float* row = qkv + (u64)blockIdx.x * (heads + 2 * kv_heads) * dim + (u64)head * dim;
     for (u32 d = threadIdx.x; d < dim; d += blockDim.x) q[d] = row[d] * scale;
     __syncthreads();
     float acc[4][2] = {}, top = -INFINITE, sum = 0.0f;
     u32 index = blockIdx.z * SPLIT_PAGES + warp;
-    if (index * PAGE < known) {
+    if (index * PAGE < known && index * PAGE + PAGE > first) {
         u64 page = page_of(pages, pages_most, place.slot, index) * 2 * PAGE * kv_heads * dim;
         const T* keys = cache + page + (u64)kv * PAGE * dim;
         const T* values = keys + (u64)kv_heads * PAGE * dim;
         u32 count = least(known - index * PAGE, PAGE);
-        for (u32 at = 0; at < count; at += 32) {
+        u32 hidden = first > index * PAGE ? first - index * PAGE : 0;
+        for (u32 at = hidden / 32 * 32; at < count; at += 32) {
             float s = -INFINITE;
-            if (at + lane < count) {
+            if (at + lane >= hidden && at + lane < count) {
                 const T* key = keys + (u64)(at + lane) * dim;
                 s = 0.0f;
                 if (dim % 8 == 0) {
@@ -136,14 +140,14 @@ INLINE void attend(const Place* places, const u32* pages, u32 pages_most, const 
 
 KERNEL cache_attention_f32(const Place* places, const u32* pages, u32 pages_most, const float* qkv,
                            const float* cache, float* parts, u32 heads, u32 kv_heads, u32 dim,
-                           float scale) {
-    attend(places, pages, pages_most, qkv, cache, parts, heads, kv_heads, dim, scale);
+                           float scale, u32 window) {
+    attend(places, pages, pages_most, qkv, cache, parts, heads, kv_heads, dim, scale, window);
 }
 
 KERNEL cache_attention_bf16(const Place* places, const u32* pages, u32 pages_most,
                             const float* qkv, const u16* cache, float* parts, u32 heads,
-                            u32 kv_heads, u32 dim, float scale) {
-    attend(places, pages, pages_most, qkv, cache, parts, heads, kv_heads, dim, scale);
+                            u32 kv_heads, u32 dim, float scale, u32 window) {
+    attend(places, pages, pages_most, qkv, cache, parts, heads, kv_heads, dim, scale, window);
 }
 
 // out[row, head] = the weighted values of all parts over their sum. One block a row and head.

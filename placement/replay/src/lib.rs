@@ -1,0 +1,86 @@
+//! The event graph of a training step and its replay, and schedules of pipelines as data.
+//!
+//! ```text
+//!  split_layers ── PipelineCosts
+//!                       |
+//!  PipelineSchedule ── graph ── EventGraph ── replay ── Replay ── draw
+//!     check                     any operations          times, lanes, memory, critical path
+//! ```
+//!
+//! An [`EventGraph`] has operations with seconds and bytes on lanes, and what each waits for. Its replay is the
+//! earliest run. A [`PipelineSchedule`] says in which order each rank of a pipeline runs its passes; it is checked
+//! by itself, and becomes a graph with the costs of stages and messages:
+//!
+//! | schedule | bubble of the ideal time, equal costs | in flight at rank `r` |
+//! | --- | --- | --- |
+//! | [`gpipe`](PipelineSchedule::gpipe) | `(p - 1) / m` | `m` |
+//! | [`one_forward_one_backward`](PipelineSchedule::one_forward_one_backward) | `(p - 1) / m` | `min(p - r, m)` |
+//! | [`interleaved`](PipelineSchedule::interleaved) | `(p - 1) / (v m)` | see there; each a `v`-th |
+//! | [`zero_bubble_h1`](PipelineSchedule::zero_bubble_h1) | `(p - 1) max(F, F + B - W)` seconds | `min(p, m)` |
+//! | [`zero_bubble`](PipelineSchedule::zero_bubble) | no more than these for a bound of `p` | the bound |
+//!
+//! with `p` ranks, `m >= p` micro-batches, `v` chunks a rank, and seconds `F`, `B`, `W` of forward pass, input
+//! gradient and weight gradient.
+//!
+//! This crate knows no clocks, no actors and no devices, and prices nothing itself: seconds and bytes are given.
+//!
+//! # Example
+//!
+//! ```
+//! use odeon_replay::{PipelineCosts, PipelineSchedule, StageCosts, draw};
+//!
+//! let costs = PipelineCosts::uniform(4, StageCosts::new(1.0, 1.0, 1.0), 0.0);
+//! let schedule = PipelineSchedule::one_forward_one_backward(4, 4)?;
+//! let graph = schedule.graph(&costs)?;
+//! let replay = graph.replay()?;
+//! assert_eq!(replay.makespan_s(), 4.0 * 3.0 + 3.0 * 3.0);
+//! assert_eq!(schedule.in_flight_max(), [4, 3, 2, 1]);
+//! assert_eq!(
+//!     draw(&graph, &replay, 23),
+//!     [
+//!         "0 0123......aa.bb.cc.dd",
+//!         "1 .012....aa3bb.cc.dd..",
+//!         "2 ..01..aa2bb3cc.dd....",
+//!         "3 ...0aa1bb2cc3dd......",
+//!     ]
+//! );
+//! // The gradients apart, in the memory of the same rank.
+//! let schedule = PipelineSchedule::zero_bubble_h1(4, 4)?;
+//! assert_eq!(schedule.summary(&costs)?.makespan_s, 4.0 * 3.0 + 3.0);
+//! # Ok::<(), odeon_replay::ScheduleError>(())
+//! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `graph` | operations with seconds and memory, on lanes, and what each waits for |
+//! | `graph/replay` | begin and end of each operation, the use of lanes and memory, a critical path |
+//! | `graph/error` | graphs that cannot be, and those that cannot be replayed |
+//! | `pipeline` | passes, and the schedule of a pipeline |
+//! | `pipeline/builders` | GPipe, 1F1B, interleaved 1F1B |
+//! | `pipeline/zero_bubble` | schedules that fill bubbles by weight gradients |
+//! | `pipeline/check` | each pass once, in an order in which all ranks can go on; activations in flight |
+//! | `pipeline/costs` | seconds and bytes of stages, seconds of messages |
+//! | `pipeline/events` | the event graph of a schedule, with its messages |
+//! | `pipeline/summary` | makespan, bubbles, activations in flight and memory of a schedule |
+//! | `pipeline/error` | schedules that cannot be, and costs that do not fit them |
+//! | `layers` | layers of uneven costs onto stages |
+//! | `drawing` | a schedule's replay as lines of text |
+
+#![forbid(unsafe_code)]
+
+mod drawing;
+mod graph;
+mod layers;
+mod pipeline;
+#[cfg(test)]
+mod tests;
+
+pub use drawing::{LEGEND, draw};
+pub use graph::{EventGraph, GraphError, GraphOperation, Lane, LaneStream, LaneUse, Replay};
+pub use layers::{LayerSplit, SplitError, split_layers};
+pub use pipeline::{
+    Pass, PassKind, PipelineCosts, PipelineOperation, PipelineSchedule, PipelineSummary,
+    RankSummary, ScheduleError, StageCosts,
+};

@@ -1,0 +1,11 @@
+//! Tests of graphs, schedules, splits and drawings.
+
+mod brute_force;
+mod bubble_table;
+mod closed_forms;
+mod drawing;
+mod flaws;
+mod graph;
+mod layers;
+mod naive;
+mod properties;
