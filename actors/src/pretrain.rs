@@ -20,4 +20,5 @@ pub mod report;
 mod run;
 mod work;
 
+pub(crate) use run::mesh;
 pub use run::{Desk, HeldOut, Member, PretrainPlan, run};

@@ -13,19 +13,22 @@ pub(crate) mod block;
 mod config;
 mod lora;
 mod network;
+mod part;
 mod rope;
 mod scorer;
 mod vision;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use odeon_gpu::{Backend, Cpu, Layout};
+use odeon_gpu::{Backend, Cpu, Layout, TensorRanks};
 use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
 pub use block::{Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
+pub use part::{ModelPart, PartError, PartTensor};
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
 pub use vision::{Pictures, VisionConfig};
@@ -33,7 +36,7 @@ pub use vision::{Pictures, VisionConfig};
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, NormPlaces, Places, Wanted};
 
-/// Parameters of a decoder-only transformer on a device.
+/// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them.
 #[derive(Debug)]
 pub struct Model<B: Backend = Cpu> {
     backend: B,
@@ -42,6 +45,9 @@ pub struct Model<B: Backend = Cpu> {
     places: Places,
     params: B::Buffer,
     adapters: Option<Adapters<B>>,
+    part: Option<ModelPart>,
+    /// Those that it computes with, where it is a part.
+    ranks: Option<Arc<dyn TensorRanks<B>>>,
 }
 
 /// Why parameters were not loaded. The model is unchanged.
@@ -85,16 +91,23 @@ impl<B: Backend> Model<B> {
     /// If the configuration contradicts itself.
     pub fn zeros(backend: B, config: ModelConfig) -> Result<Self, ConfigError> {
         config.check()?;
+        Ok(Self::of_parts(backend, config))
+    }
+
+    /// The same of settings that are known to be good, or a part of such.
+    fn of_parts(backend: B, config: ModelConfig) -> Self {
         let (layout, places) = network::layout(&config);
         let params = backend.parameters(layout.len());
-        Ok(Self {
+        Self {
             backend,
             config,
             layout,
             places,
             params,
             adapters: None,
-        })
+            part: None,
+            ranks: None,
+        }
     }
 
     /// Names, shapes and places of a configuration's tensors.

@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod footprint;
 mod optimizer;
 mod schedule;
 mod state;
@@ -51,13 +52,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Adapters, Batch, Model, Pictures, Scorer, TokenScores, Wanted};
 
+pub use footprint::{Footprint, Sharing};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
 pub use schedule::Schedule;
 pub use state::{StateError, StateOwner, StatePart};
 pub use step::{
-    Peers, PictureShape, StepOperation, StepOutcome, StepPictures, StepShape, StepWork, on_host,
-    plan,
+    Peers, PictureShape, StepOperation, StepOutcome, StepPeers, StepPictures, StepShape, StepWork,
+    on_host, plan,
 };
 
 /// Settings of the optimiser.
@@ -231,10 +233,11 @@ impl<B: Backend> Trainer<B> {
     /// parameters.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// If there is no such rank, or the model is a [part](Model::into_part).
     #[must_use]
     pub fn sharing(model: Model<B>, config: TrainConfig, rank: usize, ranks: usize) -> Self {
         assert!(rank < ranks, "rank {rank} of {ranks}");
+        assert!(model.part().is_none(), "a part has an optimiser for itself");
         let layout = model
             .adapters()
             .map_or_else(|| model.layout(), Adapters::layout);
@@ -467,8 +470,14 @@ impl<B: Backend> Trainer<B> {
                 seed(vocab.logprob, &gradients.logprobs);
                 seed(vocab.entropy, &gradients.entropies);
             }
-            if let Some(values) = outputs.values {
-                seed(values, &gradients.values);
+            // Every rank has the whole values: of those that share the model the first learns from them, and
+            // others go backward beside it.
+            match outputs.values {
+                Some(values) if model.adds_whole() => seed(values, &gradients.values),
+                Some(values) if gradients.values.iter().any(|&v| v != 0.0) => {
+                    tape.seed(backend, arena, &plan, values, &vec![0.0; count]);
+                }
+                _ => {}
             }
             tape.backward(backend, arena, &plan, &params, grads);
         });
@@ -486,9 +495,11 @@ impl<B: Backend> Trainer<B> {
     /// A gradient with a norm that is not finite changes nothing but is cleared.
     ///
     /// # Panics
-    /// If the optimiser is [shared](Self::sharing): it moves in a step of all ranks.
+    /// If the optimiser is [shared](Self::sharing), or the model is a [part](Model::into_part): they move in a
+    /// step of all ranks.
     pub fn apply(&mut self, grad_scale: f32) -> Update {
-        assert!(!self.is_shared(), "a step of all ranks moves it");
+        let alone = !self.is_shared() && self.model().part().is_none();
+        assert!(alone, "a step of all ranks moves it");
         let squares = self.part_squares();
         self.apply_part(grad_scale, squares)
     }
@@ -499,6 +510,45 @@ impl<B: Backend> Trainer<B> {
         let part = self.part().clone();
         let grads = &*self.trained_gradient_mut();
         backend.scope(|| backend.sum_squares(B::view(grads, part)))
+    }
+
+    /// The sum of the squares of what this rank has of the gradient, of all ranks that share the model: of what
+    /// they all have the first tells.
+    fn told_squares(&mut self) -> f64 {
+        let Some(part) = self.model().part().filter(|part| part.rank() > 0) else {
+            return self.part_squares();
+        };
+        let cut: Vec<Range<usize>> = part.cut_ranges(self.model().parameters()).collect();
+        let backend = self.model().backend().clone();
+        let grads = &*self.trained_gradient_mut();
+        let squares = cut.into_iter();
+        let squares = squares.map(|own| backend.sum_squares(B::view(grads, own)));
+        squares.sum()
+    }
+
+    /// The gradient of what every rank has whole, of those that share the model.
+    fn whole_gradient(&self) -> Vec<f32> {
+        let (backend, grads) = (self.model().backend(), self.trained_gradient());
+        let ranges = self.model().part().map_or(&[][..], |it| it.whole_ranges());
+        let numbers = ranges.iter().flat_map(|range| {
+            let mut numbers = vec![0.0; range.len()];
+            backend.read(B::view(grads, range.clone()), &mut numbers);
+            numbers
+        });
+        numbers.collect()
+    }
+
+    /// Replaces the gradient of what every rank has whole.
+    fn put_whole_gradient(&mut self, mut numbers: &[f32]) {
+        let part = self.model().part();
+        let ranges = part.map_or_else(Vec::new, |it| it.whole_ranges().to_vec());
+        let backend = self.model().backend().clone();
+        let grads = self.trained_gradient_mut();
+        for range in ranges {
+            let (own, rest) = numbers.split_at(range.len());
+            backend.write(B::view_mut(grads, range), own);
+            numbers = rest;
+        }
     }
 
     /// The same of its part, by the sum of the squares of the whole gradient.
@@ -543,19 +593,15 @@ impl<B: Backend> Trainer<B> {
         grads.expect("one parameter set is trained")
     }
 
+    fn trained_gradient(&self) -> &B::Buffer {
+        let grads = self.grads.iter().flatten().next();
+        grads.expect("one parameter set is trained")
+    }
+
     /// Accumulated gradient of the trained parameters.
-    ///
-    /// # Panics
-    /// Never: one parameter set is always trained.
     #[must_use]
     pub fn gradient(&self) -> Vec<f32> {
-        let grads = self
-            .grads
-            .iter()
-            .flatten()
-            .next()
-            .expect("one parameter set is trained");
-        self.model().backend().to_vec(grads)
+        self.model().backend().to_vec(self.trained_gradient())
     }
 
     fn wanted(&self) -> Wanted {

@@ -25,6 +25,9 @@ pub struct RouteShape {
     pub top: usize,
 }
 
+/// A row of no entry of a table: one that is looked up is zero, and what is added to it is nobody's.
+pub const ABSENT_ROW: u32 = u32::MAX;
+
 /// The way a result is stored: it replaces what the destination holds, or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -563,9 +566,10 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     /// Backward of [`gelu`](Self::gelu); overwrites `dx`.
     fn gelu_backward(&self, x: Self::View<'_>, dy: Self::View<'_>, dx: Self::ViewMut<'_>);
 
-    /// `dst[i] = table[rows[i]]`: embedding look-up, or a selection of rows.
+    /// `dst[i] = table[rows[i]]`: embedding look-up, or a selection of rows. An [absent](ABSENT_ROW) row is zero.
     fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);
-    /// `table[rows[i]] += src[i]`: the gradient of [`gather`](Self::gather).
+    /// `table[rows[i]] += src[i]`: the gradient of [`gather`](Self::gather). An [absent](ABSENT_ROW) row gets
+    /// nothing.
     fn scatter_add(&self, cols: usize, rows: &[u32], src: Self::View<'_>, table: Self::ViewMut<'_>);
 
     /// Chooses the experts of each row of `x[rows, experts]`: those of the `top` largest logits, of
@@ -618,7 +622,8 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     );
 
     /// Log-probability, entropy and log-sum-exp of `scale * x W^T` a row, the vocabulary taken in
-    /// chunks, so that the logits of all rows never exist at once.
+    /// chunks, so that the logits of all rows never exist at once. A label may be of no entry: then the
+    /// log-probability is any number.
     fn vocab(
         &self,
         scale: f32,

@@ -31,8 +31,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{
-    AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RouteShape, Store,
-    VocabGrad, VocabStats,
+    ABSENT_ROW, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RouteShape,
+    Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::spans::RowSpans;
@@ -332,13 +332,17 @@ impl Backend for Cpu {
     fn gather(&self, cols: usize, rows: &[u32], table: &[f32], dst: &mut [f32]) {
         self.pool.row_blocks(dst, cols, |first, block| {
             for (row, dst) in rows[first..].iter().zip(block.chunks_exact_mut(cols)) {
-                dst.copy_from_slice(&table[*row as usize * cols..][..cols]);
+                match *row {
+                    ABSENT_ROW => dst.fill(0.0),
+                    row => dst.copy_from_slice(&table[row as usize * cols..][..cols]),
+                }
             }
         });
     }
 
     fn scatter_add(&self, cols: usize, rows: &[u32], src: &[f32], table: &mut [f32]) {
-        for (row, src) in rows.iter().zip(src.chunks_exact(cols)) {
+        let there = rows.iter().zip(src.chunks_exact(cols));
+        for (row, src) in there.filter(|(row, _)| **row != ABSENT_ROW) {
             update::axpy(1.0, src, &mut table[*row as usize * cols..][..cols]);
         }
     }

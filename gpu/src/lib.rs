@@ -69,8 +69,8 @@ pub mod update_rule;
 
 pub use any::Any;
 pub use backend::{
-    Addends, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision, RopeShape,
-    RopeStyle, RouteShape, Store, Strides, VocabGrad, VocabStats,
+    ABSENT_ROW, Addends, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision,
+    RopeShape, RopeStyle, RouteShape, Store, Strides, VocabGrad, VocabStats,
 };
 pub use block_table::BlockTable;
 pub use cpu::{Cpu, CpuBuffer};
@@ -79,5 +79,7 @@ pub use device::{Device, DeviceError};
 pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
 pub use spans::{RowSpan, RowSpans};
-pub use tape::{Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, Var, VocabVars};
+pub use tape::{
+    Arena, CustomOp, LinearExtras, Param, Plan, Routed, Tape, TensorRanks, Var, VocabVars,
+};
 pub use update_rule::{RuleText, STATES_ALIGN, UpdateRule};

@@ -5,6 +5,7 @@
 //! gradient a slot of the arena that is free during its lifetime.
 
 mod plan;
+mod ranks;
 mod route;
 mod run;
 
@@ -12,10 +13,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Backend, HeadNormShape, RopeShape, RouteShape, Store};
+use crate::backend::{
+    ABSENT_ROW, AttentionShape, Backend, HeadNormShape, RopeShape, RouteShape, Store,
+};
 use crate::spans::RowSpans;
 
 pub use plan::{Arena, Plan};
+pub use ranks::TensorRanks;
 pub use route::Routed;
 
 /// A recorded activation, row-major `[rows, cols]`.
@@ -206,6 +210,12 @@ enum Op<B: Backend> {
         labels: Arc<[u32]>,
         out: VocabVars,
         lse: Var,
+        /// Those that each have a part of the head, where it is cut.
+        ranks: Option<Arc<dyn TensorRanks<B>>>,
+    },
+    Sum {
+        x: Var,
+        ranks: Arc<dyn TensorRanks<B>>,
     },
     Custom {
         op: Box<dyn CustomOp<B>>,
@@ -243,17 +253,22 @@ impl<B: Backend> Tape<B> {
     }
 
     /// Rows of an embedding table `[vocabulary, cols]`.
+    ///
+    /// # Panics
+    /// If a token is [absent](crate::ABSENT_ROW).
     pub fn embed(&mut self, table: Param, cols: usize, tokens: Arc<[u32]>) -> Var {
+        assert!(!tokens.contains(&ABSENT_ROW), "tokens of the vocabulary");
         self.embed_of(table, cols, tokens, None)
     }
 
     /// Rows of a table `[entries, cols]`, each added to a row of `x`.
     ///
     /// # Panics
-    /// If there is not one entry a row of `x`.
+    /// If there is not one entry a row of `x`, or one is [absent](crate::ABSENT_ROW).
     pub fn embed_onto(&mut self, x: Var, table: Param, entries: Arc<[u32]>) -> Var {
         let (rows, cols) = self.shape(x);
         assert_eq!(rows, entries.len(), "one entry a row");
+        assert!(!entries.contains(&ABSENT_ROW), "entries of the table");
         self.read_by(x);
         self.embed_of(table, cols, entries, Some(x))
     }
@@ -276,7 +291,11 @@ impl<B: Backend> Tape<B> {
     }
 
     /// Some rows of an activation, in any order and number.
+    ///
+    /// # Panics
+    /// If a row is [absent](crate::ABSENT_ROW).
     pub fn select(&mut self, x: Var, rows: Arc<[u32]>) -> Var {
+        assert!(!rows.contains(&ABSENT_ROW), "rows that are there");
         let count = rows.len();
         self.select_of(x, Rows::Fixed(rows), count)
     }
@@ -501,6 +520,7 @@ impl<B: Backend> Tape<B> {
             labels,
             out,
             lse,
+            ranks: None,
         });
         out
     }
@@ -582,6 +602,7 @@ impl<B: Backend> Op<B> {
             | Self::LayerNorm { x, .. }
             | Self::SwiGlu { x, .. }
             | Self::Gelu { x, .. }
+            | Self::Sum { x, .. }
             | Self::Vocab { x, .. } => vec![*x],
             Self::Attention { qkv, .. } => vec![*qkv],
             Self::Custom { inputs, .. } => inputs.clone(),
@@ -605,7 +626,7 @@ impl<B: Backend> Op<B> {
             | Self::Gelu { out, .. }
             | Self::Custom { out, .. } => vec![*out],
             Self::Vocab { out, .. } => vec![out.logprob, out.entropy],
-            Self::Rope { .. } => vec![],
+            Self::Rope { .. } | Self::Sum { .. } => vec![],
         }
     }
 
@@ -622,7 +643,9 @@ impl<B: Backend> Op<B> {
     /// Values that the backward pass reads.
     fn backward_reads(&self) -> Vec<Var> {
         match self {
-            Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } => vec![],
+            Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } | Self::Sum { .. } => {
+                vec![]
+            }
             Self::Linear { x, .. }
             | Self::Experts { x, .. }
             | Self::SwiGlu { x, .. }

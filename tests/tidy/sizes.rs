@@ -53,11 +53,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "one rule after the other",
     ),
     (
-        "actors/src/recipe/pretrain.rs",
-        "plan",
-        "one field after the other",
-    ),
-    (
         "actors/src/simulate/plan.rs",
         "plan",
         "one field after the other",

@@ -25,9 +25,9 @@ use tokio::sync::oneshot;
 use super::checkpoint;
 use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
-use crate::engine::compute::peers::Gang;
+use crate::engine::compute::peers::{Gang, TensorGang};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
-use crate::engine::compute::step::{Learning, step};
+use crate::engine::compute::step::{Learning, StepGangs, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
 
@@ -39,6 +39,8 @@ pub struct RankArgs {
     pub rank: u32,
     /// Number of ranks.
     pub ranks: u32,
+    /// Ranks that share each copy of the model: neighbours, each with a part.
+    pub tensor: u32,
     /// The first weights.
     pub source: ModelSource,
     /// The seed of new weights.
@@ -82,8 +84,13 @@ fn checkpointed(
 #[message(reply = Result<Joined, Failure>, name = "pretrain.Join")]
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// The seat of the rank that is asked.
-    pub seat: Seat,
+    /// The seat of the rank that is asked among those with other samples and the same parameters, unless it is the
+    /// only one.
+    pub data: Option<Seat>,
+    /// The same among those that share its copy of the model, where several do.
+    pub tensor: Option<Seat>,
+    /// The same among all ranks, where copies are shared.
+    pub all: Option<Seat>,
 }
 
 /// Actors beside a rank, in its process.
@@ -193,7 +200,7 @@ pub struct Trained {
     pub wait_seconds: f64,
     /// Seconds of passes and of the update.
     pub compute_seconds: f64,
-    /// Seconds of adding up with the others: counts, features, gradients and losses. On a card what is still
+    /// Seconds of adding up with the others: counts, features, rows, gradients and losses. On a card what is still
     /// queued of the backward pass is waited for here.
     pub reduce_seconds: f64,
     /// A hash of what was trained on.
@@ -240,6 +247,10 @@ pub struct PretrainRank {
     /// What the files of the model say of it.
     fields: ModelFields,
     peers: Option<Gang>,
+    /// Those that share its copy of the model.
+    tensor: Option<Arc<TensorGang>>,
+    /// All ranks, where copies are shared.
+    all: Option<Gang>,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
@@ -272,7 +283,10 @@ impl PretrainRank {
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
         let optimizer = in_place(|| first(&args, &place))?;
-        let config = optimizer.model().config();
+        let model = optimizer.model();
+        let config = model
+            .part()
+            .map_or_else(|| model.config(), |part| part.whole());
         let fields = args.source.fields(config, args.context);
         let fields = fields.map_err(Failure::fatal)?;
         Ok(Self {
@@ -282,6 +296,8 @@ impl PretrainRank {
             copies: Copies::new(1),
             args,
             peers: None,
+            tensor: None,
+            all: None,
             checkpoints: None,
             saving: None,
             courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
@@ -294,8 +310,12 @@ impl PretrainRank {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
-        let seat = join.seat.take(cx).map_err(Failure::error)?;
-        self.peers = Some(Gang::new(seat));
+        let take = |seat: Option<Seat>| seat.map(|seat| seat.take(cx)).transpose();
+        let take = |seat| take(seat).map_err(Failure::error);
+        let Join { data, tensor, all } = join;
+        self.peers = take(data)?.map(Gang::new);
+        self.tensor = take(tensor)?.map(|seat| Arc::new(TensorGang::new(seat)));
+        self.all = take(all)?.map(Gang::new);
         Ok(Joined {
             courier: self.courier,
             client: self.client,
@@ -357,7 +377,8 @@ impl PretrainRank {
     #[handler(message = Present)]
     fn present(&mut self, _present: Present) {
         // Nothing of the life that is over is waited for any more.
-        self.peers = None;
+        self.leave();
+        (self.peers, self.tensor, self.all) = (None, None, None);
         if let Some(coming) = self.coming.take() {
             coming.task.cancel();
         }
@@ -411,8 +432,33 @@ impl PretrainRank {
 
     #[handler(message = Train)]
     async fn train(&mut self, train: Train, cx: &mut Context<Self>) -> Result<Trained, Failure> {
+        let trained = self.trained(train.step, cx).await;
+        self.unless_failed(trained)
+    }
+
+    #[handler(message = Rate)]
+    async fn rate(&mut self, rate: Rate) -> Result<Trained, Failure> {
+        let rated = self.rated(rate).await;
+        self.unless_failed(rated)
+    }
+}
+
+/// The optimiser as it is at first.
+fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
+    let model = place.model(&args.source, args.seed, false);
+    let (rank, ranks) = ((args.rank % args.tensor) as usize, args.tensor as usize);
+    let model = model.map_err(Failure::fatal)?.into_part(rank, ranks);
+    let model = model.map_err(|error| Failure::error(error).fatal())?;
+    let train = args.train.clone();
+    Ok(match args.shares_optimizer {
+        true => Optimizer::sharing(model, train, args.rank as usize, args.ranks as usize),
+        false => Optimizer::new(model, train),
+    })
+}
+
+impl PretrainRank {
+    async fn trained(&mut self, step: u64, cx: &Context<Self>) -> Result<Trained, Failure> {
         let begun = Clock::now();
-        let Train { step } = train;
         let work = self.work(step).await?;
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
@@ -424,8 +470,7 @@ impl PretrainRank {
         })
     }
 
-    #[handler(message = Rate)]
-    async fn rate(&mut self, rate: Rate) -> Result<Trained, Failure> {
+    async fn rated(&mut self, rate: Rate) -> Result<Trained, Failure> {
         let Rate { step, constructor } = rate;
         let (delivery, batches) = client::fetch(constructor, step, 0).await?;
         let work = Work {
@@ -435,20 +480,24 @@ impl PretrainRank {
         };
         in_place(|| self.step(&work, Learning::No))
     }
-}
 
-/// The optimiser as it is at first.
-fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
-    let model = place.model(&args.source, args.seed, false);
-    let model = model.map_err(Failure::fatal)?;
-    let train = args.train.clone();
-    Ok(match args.shares_optimizer {
-        true => Optimizer::sharing(model, train, args.rank as usize, args.ranks as usize),
-        false => Optimizer::new(model, train),
-    })
-}
+    /// Leaves the others where this rank does not compute with them: they would wait for it.
+    fn unless_failed(&mut self, done: Result<Trained, Failure>) -> Result<Trained, Failure> {
+        if done.is_err() {
+            self.leave();
+        }
+        done
+    }
 
-impl PretrainRank {
+    fn leave(&mut self) {
+        for gang in self.peers.iter_mut().chain(&mut self.all) {
+            gang.leave();
+        }
+        if let Some(tensor) = &self.tensor {
+            tensor.leave();
+        }
+    }
+
     /// Loads what there is, as all others do.
     async fn load(
         &self,
@@ -530,9 +579,14 @@ impl PretrainRank {
         let mut optimizer = self.optimizer.lock();
         let vision = optimizer.model().config().vision.as_ref();
         let mut texts = Texts::of(work, vision, self.args.rank)?;
-        // A rank that rates does so alone.
-        let peers = self.peers.as_mut().filter(|_| learning == Learning::Yes);
-        let stepped = step(&mut optimizer, &mut texts, peers, learning)?;
+        // One copy of the model rates, by itself.
+        let learns = learning == Learning::Yes;
+        let gangs = StepGangs {
+            data: self.peers.as_mut().filter(|_| learns),
+            tensor: self.tensor.clone(),
+            all: self.all.as_mut().filter(|_| learns),
+        };
+        let stepped = step(&mut optimizer, &mut texts, gangs, learning)?;
         let outcome = stepped.outcome;
         Ok(Trained {
             loss: outcome.loss,

@@ -1,6 +1,6 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
-use odeon_mesh::{DP, Mesh};
+use odeon_mesh::{DP, Mesh, TP};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
@@ -59,8 +59,10 @@ pub struct PretrainPlan {
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
     pub keep: usize,
-    /// Ranks that have batches of their own.
+    /// Number of ranks.
     pub ranks: u32,
+    /// Ranks that share each copy of the model. Each copy has batches of its own.
+    pub tensor: u32,
     /// Resources that each rank reserves on its node.
     pub needs: Needs,
     /// Plan of the data to train on. Its mesh is that of the ranks.
@@ -108,13 +110,14 @@ const LOSSES_MAX: u32 = 3;
 /// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
-    let mut ranks = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
+    let wanted = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
+    let mut ranks = of_whole_copies(wanted, plan.tensor);
     let storage = storage(&plan.checkpoint)?;
     let newest = newest(&storage, plan.train.optimizer).await?;
     let goes_on = newest.as_ref().map_or(0, |(steps, _)| *steps);
     let data = DataPlan {
         state: newest.map(|(_, state)| state),
-        mesh: mesh(ranks)?,
+        mesh: mesh(ranks, plan.tensor)?,
         ..plan.data.clone()
     };
     let mut plane = DataPlane::start(system, data)
@@ -140,7 +143,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let held_out = match &plan.held_out {
         Some(held_out) => {
             let data = DataPlan {
-                mesh: mesh(1)?,
+                mesh: mesh(1, 1)?,
                 // So that nothing is held out that was learnt from.
                 earlier: plane.earlier(),
                 ..held_out.data.clone()
@@ -187,7 +190,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                 ranks = others;
                 let others = async {
                     plane
-                        .remesh(mesh(others)?, steps)
+                        .remesh(mesh(others, plan.tensor)?, steps)
                         .await
                         .map_err(Failure::error)
                 };
@@ -272,7 +275,7 @@ struct Life<'a> {
     ranks: u32,
     group: Group<PretrainRank>,
     /// Ranks can talk to each other while this is there.
-    _formation: Formation,
+    formed: Formed,
     /// Steps that are done.
     steps: u64,
     /// Steps of the last checkpoint that is durable.
@@ -295,6 +298,7 @@ impl<'a> Life<'a> {
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
+            tensor: plan.tensor,
             shares_optimizer: plan.shares_optimizer,
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
@@ -303,7 +307,7 @@ impl<'a> Life<'a> {
             rank: rank as u32,
             ..args.clone()
         };
-        let shape = mesh! { dp: ranks as usize };
+        let shape = mesh(ranks, plan.tensor)?;
         // One that came back by itself would be asked as if it had the others' weights.
         let group = if before.members.is_empty() {
             let group = system.spawn_group::<PretrainRank>(shape, |rank| of(rank.index()));
@@ -321,17 +325,13 @@ impl<'a> Life<'a> {
                 }
             });
             let members = join_all(seats).await;
-            let there = members.iter().flatten().copied();
-            let group = Group::new(
-                mesh! { dp: members.iter().flatten().count() },
-                there.collect::<Vec<_>>(),
-            );
-            let group = group.map_err(Failure::error)?;
+            let there: Vec<Ref<PretrainRank>> = members.iter().flatten().copied().collect();
             if let Some(failure) = members.into_iter().find_map(Result::err) {
-                stop(&group).await;
+                let left = Group::new(mesh! { dp: there.len() }, there);
+                stop(&left.map_err(Failure::error)?).await;
                 return Err(failure);
             }
-            group
+            Group::new(shape, there).map_err(Failure::error)?
         };
         let new = |rank: &usize| !before.members.contains_key(rank);
         let named = group.members().iter().enumerate();
@@ -342,12 +342,12 @@ impl<'a> Life<'a> {
                 tracing::warn!(name, %error, "a rank has no name");
             }
         }
-        let formation = group.form().await.map_err(Failure::error)?;
+        let formed = Formed::of(&group).await?;
         let mut begun = Self {
             run,
             ranks,
             group,
-            _formation: formation,
+            formed,
             steps: 0,
             saved: before.saved,
             saving: None,
@@ -364,7 +364,7 @@ impl<'a> Life<'a> {
     /// Seats the ranks and has them load the newest checkpoint.
     async fn begin(&mut self, life: u32, since: Option<Timestamp>) -> Result<(), Failure> {
         self.tell_members();
-        let joins = self._formation.seats().map(|seat| Join { seat }).collect();
+        let joins = self.formed.joins.clone();
         let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
         let restore = Restore {
             life,
@@ -450,6 +450,7 @@ impl<'a> Life<'a> {
                 return Ok(End::Done);
             }
             let wanted = ranks.borrow_and_update().unwrap_or(self.ranks);
+            let wanted = of_whole_copies(wanted, plan.tensor);
             if wanted != self.ranks && self.steps < plan.steps {
                 self.save().await?;
                 self.settle().await?;
@@ -487,6 +488,7 @@ impl<'a> Life<'a> {
         self.report(Report::Step(report(
             self.steps,
             &parts,
+            self.run.plan.tensor,
             seconds,
             |source| names[usize::from(source)].name.clone(),
         )));
@@ -584,8 +586,15 @@ impl<'a> Life<'a> {
             step: 0,
             constructor: plane.supply().constructor_of(0)?,
         };
-        let rated = self.group.members()[0].ask(rate).timeout(LONG).await;
-        let rated = rated.map_err(Failure::error)??;
+        // Those that share the first copy, all at once.
+        let raters = &self.group.members()[..self.run.plan.tensor as usize];
+        let rated = join_all(
+            raters
+                .iter()
+                .map(|rater| rater.ask(rate.clone()).timeout(LONG)),
+        );
+        let mut rated: Vec<Trained> = answers(rated.await.into_iter().collect())?;
+        let rated = rated.swap_remove(0);
         let names = &held_out.data.sources;
         let sources = rated.sources.iter().map(|(source, part)| {
             let name = names[usize::from(*source)].name.clone();
@@ -647,8 +656,79 @@ async fn stop(group: &Group<PretrainRank>) {
 /// Time that ranks may take for one thing. One that is lost is noticed at once.
 const LONG: Duration = Duration::from_secs(3600);
 
-fn mesh(ranks: u32) -> Result<Mesh, Failure> {
-    Mesh::new([(DP, ranks as usize)]).map_err(|error| Failure::error(error).fatal())
+/// The mesh of so many ranks, of which neighbours share copies of the model: `tensor` each.
+pub(crate) fn mesh(ranks: u32, tensor: u32) -> Result<Mesh, Failure> {
+    let copies = (DP, (ranks / tensor) as usize);
+    let made = match tensor {
+        1 => Mesh::new([copies]),
+        _ => Mesh::new([copies, (TP, tensor as usize)]),
+    };
+    made.map_err(|error| Failure::error(error).fatal())
+}
+
+/// So many ranks or fewer, which have whole copies of the model: one at least.
+const fn of_whole_copies(ranks: u32, tensor: u32) -> u32 {
+    match ranks / tensor {
+        0 => tensor,
+        copies => copies * tensor,
+    }
+}
+
+/// Ranks that are formed for collectives.
+struct Formed {
+    /// Ranks can take their seats while these are there.
+    _formations: Vec<Formation>,
+    /// The seats of each rank.
+    joins: Vec<Join>,
+}
+
+impl Formed {
+    /// Ranks with the same parameters; where several share a copy of the model, also these, and all ranks.
+    async fn of(group: &Group<PretrainRank>) -> Result<Self, Failure> {
+        let formed = group.form().await.map_err(Failure::error)?;
+        let none = Join {
+            data: None,
+            tensor: None,
+            all: None,
+        };
+        let (mesh, seats) = (group.mesh(), formed.seats());
+        let (copies, tensor) = (mesh.size(DP), mesh.size(TP));
+        if tensor == 1 {
+            let joins = seats.map(|seat| Join {
+                data: Some(seat),
+                ..none.clone()
+            });
+            return Ok(Self {
+                joins: joins.collect(),
+                _formations: vec![formed],
+            });
+        }
+        let joins = seats.map(|seat| Join {
+            all: Some(seat),
+            ..none.clone()
+        });
+        let mut joins: Vec<Join> = joins.collect();
+        let mut formations = vec![formed];
+        let along = |dim| group.along(dim).map_err(Failure::error);
+        for (copy, ranks) in along(DP)?.into_iter().enumerate() {
+            let formed = ranks.form().await.map_err(Failure::error)?;
+            for (rank, seat) in formed.seats().enumerate() {
+                joins[copy * tensor + rank].tensor = Some(seat);
+            }
+            formations.push(formed);
+        }
+        for (rank, ranks) in along(TP)?.into_iter().enumerate().filter(|_| copies > 1) {
+            let formed = ranks.form().await.map_err(Failure::error)?;
+            for (copy, seat) in formed.seats().enumerate() {
+                joins[copy * tensor + rank].data = Some(seat);
+            }
+            formations.push(formed);
+        }
+        Ok(Self {
+            _formations: formations,
+            joins,
+        })
+    }
 }
 
 /// The answers of all ranks.
@@ -670,12 +750,20 @@ fn agreed<T: PartialEq>(answers: Vec<T>) -> Result<T, Failure> {
     }
 }
 
-fn report(step: u64, parts: &[Trained], seconds: f64, name: impl Fn(u16) -> String) -> StepReport {
+fn report(
+    step: u64,
+    parts: &[Trained],
+    tensor: u32,
+    seconds: f64,
+    name: impl Fn(u16) -> String,
+) -> StepReport {
+    // Ranks that share a copy have the same samples.
+    let copies = || parts.iter().step_by(tensor as usize);
     let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
     let compute_seconds = largest(|part| part.compute_seconds);
     let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
     let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
-    for (source, part) in parts.iter().flat_map(|part| &part.sources) {
+    for (source, part) in copies().flat_map(|part| &part.sources) {
         let sum = sources.entry(name(*source)).or_default();
         sum.samples += part.samples;
         sum.tokens += part.tokens;
@@ -683,7 +771,7 @@ fn report(step: u64, parts: &[Trained], seconds: f64, name: impl Fn(u16) -> Stri
         sum.predicted += part.predicted;
     }
     let mut hasher = blake3::Hasher::new();
-    for part in parts {
+    for part in copies() {
         hasher.update(&part.digest);
     }
     StepReport {
@@ -691,7 +779,7 @@ fn report(step: u64, parts: &[Trained], seconds: f64, name: impl Fn(u16) -> Stri
         loss: parts[0].loss,
         grad_norm: parts[0].grad_norm,
         lr: parts[0].lr,
-        tokens: parts.iter().map(|part| part.tokens).sum(),
+        tokens: copies().map(|part| part.tokens).sum(),
         samples: sources.values().map(|part| part.samples).sum(),
         flops: parts.iter().map(|part| part.flops).sum(),
         seconds,

@@ -1,6 +1,5 @@
 //! A pretraining run as a file.
 
-use odeon_mesh::{DP, Mesh};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +8,8 @@ use odeon::{Failure, Needs};
 use odeon_algorithms::model::{ModelConfig, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
-use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
+use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig};
+use odeon_data::plan::{Axis, Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_diagnosis::run::Watch;
@@ -19,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
-use crate::pretrain::{HeldOut, PretrainPlan};
+use crate::pretrain::{HeldOut, PretrainPlan, mesh};
 
 /// A pretraining run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -196,7 +195,7 @@ impl Default for DataSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RanksSection {
-    /// Ranks that have batches of their own.
+    /// Ranks in all: each has batches of its own, unless several share a copy of the model.
     pub ranks: u32,
     /// Compute threads of each.
     pub threads: usize,
@@ -212,11 +211,20 @@ impl Default for RanksSection {
 }
 
 /// `[parallel]`
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelSection {
     /// The stage of ZeRO: 0 has all of the optimiser's state on each rank, 1 a part of it.
     pub zero: u8,
+    /// Ranks that share each copy of the model: each has some heads, inner columns and entries of the vocabulary
+    /// (tensor parallelism).
+    pub tp: u32,
+}
+
+impl Default for ParallelSection {
+    fn default() -> Self {
+        Self { zero: 0, tp: 1 }
+    }
 }
 
 /// `[eval]`
@@ -312,6 +320,7 @@ impl PretrainRecipe {
             (self.processes.ranks.into(), "processes", "ranks"),
             (self.data.loaders.unwrap_or(1).into(), "data", "loaders"),
             (self.data.constructors.into(), "data", "constructors"),
+            (self.parallel.tp.into(), "parallel", "tp"),
         ] {
             if value == 0 {
                 return fault(table, field, "at least 1 is needed".to_owned());
@@ -323,18 +332,79 @@ impl PretrainRecipe {
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }
-        if self.parallel.zero > 1 {
-            let what = format!(
-                "{} is no stage of ZeRO that there is: 0 shares nothing, 1 the optimiser's state",
-                self.parallel.zero
-            );
-            return fault("parallel", "zero", what);
-        }
+        self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
             return fault("eval", "one_of", what.to_owned());
         }
         Ok(())
+    }
+
+    /// Checks that ranks can share what they are to share, as far as the file tells.
+    fn check_parallel(&self) -> Result<(), Fault> {
+        let ParallelSection { zero, tp } = self.parallel;
+        let fault = |field, what: String| {
+            Err(Fault {
+                table: "parallel",
+                field,
+                what,
+            })
+        };
+        if zero > 1 {
+            let what = format!(
+                "{zero} is no stage of ZeRO that there is: 0 shares nothing, 1 the optimiser's state"
+            );
+            return fault("zero", what);
+        }
+        if tp == 1 {
+            return Ok(());
+        }
+        let ranks = self.processes.ranks;
+        if !ranks.is_multiple_of(tp) {
+            let what = format!(
+                "copies of the model on {tp} ranks each cannot be made of processes.ranks = {ranks}: let that be a \
+                 multiple of {tp}"
+            );
+            return fault("tp", what);
+        }
+        if zero > 0 {
+            let what = "ranks that share copies of the model (parallel.tp) do not share the optimiser, too: leave \
+                        one of both out";
+            return fault("zero", what.to_owned());
+        }
+        if matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+            let what = "\"muon\" moves matrices as a whole, and ranks that share copies of the model (parallel.tp) \
+                        have parts of them: \"adamw\" and \"lion\" move each number by itself";
+            return Err(Fault {
+                table: "pretrain",
+                field: "optimizer",
+                what: what.to_owned(),
+            });
+        }
+        if self.plan.distribute.axis == Axis::World {
+            let what = "\"world\" gives each rank samples of its own, and ranks that share a copy of the model \
+                        (parallel.tp) train on the same: \"data\" gives them to each copy";
+            return Err(Fault {
+                table: "plan.distribute",
+                field: "axis",
+                what: what.to_owned(),
+            });
+        }
+        if self.model.load.is_none() {
+            // How many entries the vocabulary has is known when the tokenizer is read.
+            self.shared_out(&ModelConfig {
+                vision: self.vision.as_ref().map(VisionSection::config),
+                ..self.model.config(tp as usize)
+            })
+            .or_else(|what| fault("tp", what))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the ranks of a copy can share this model.
+    fn shared_out(&self, config: &ModelConfig) -> Result<(), String> {
+        let part = config.part(0, self.parallel.tp as usize);
+        part.map(drop).map_err(|error| error.to_string())
     }
 
     /// Checks that pictures find an encoder that reads them. What a loaded model reads is known
@@ -402,6 +472,8 @@ impl PretrainRecipe {
         let described = ModelDescription::beside(Path::new(path), tokenizer.clone())?;
         described.trains()?;
         let config = described.fields.model_config();
+        self.shared_out(&config)
+            .map_err(|why| Failure::error(format!("parallel.tp = {}: {why}", self.parallel.tp)))?;
         let room = config.check_tokens(self.model.context);
         room.map_err(|error| {
             let (context, why) = (self.model.context, error.to_string());
@@ -409,6 +481,79 @@ impl PretrainRecipe {
             Failure::error(format!("model.context = {context}: {why}"))
         })?;
         Ok(Some(described))
+    }
+
+    /// The model as it will be trained: described here, or loaded.
+    ///
+    /// # Errors
+    /// The tokenizer or the model cannot be read.
+    pub fn model_config(&self) -> Result<ModelConfig, Failure> {
+        let tokenizer = self.tokenizer()?;
+        Ok(match self.loaded(&tokenizer)? {
+            Some(described) => described.fields.model_config(),
+            None => self.fresh_config(&tokenizer),
+        })
+    }
+
+    fn fresh_config(&self, tokenizer: &Tokenizer) -> ModelConfig {
+        ModelConfig {
+            vision: self.vision.as_ref().map(VisionSection::config),
+            // One more stands for what pictures become.
+            ..self
+                .model
+                .config(tokenizer.vocabulary() + usize::from(self.vision.is_some()))
+        }
+    }
+
+    /// The way in which the ranks train the model together.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        Sharing {
+            copies: (self.processes.ranks / self.parallel.tp) as usize,
+            tensor: self.parallel.tp as usize,
+            optimizer: self.parallel.zero > 0,
+        }
+    }
+
+    /// The memory of each rank and the sums of a step, but for the activations, which depend on the samples.
+    ///
+    /// # Errors
+    /// The tokenizer or the model cannot be read, or the ranks cannot share it.
+    pub fn footprints(&self) -> Result<Vec<Footprint>, Failure> {
+        let config = self.model_config()?;
+        let (train, sharing) = (self.train(), self.sharing());
+        let of = |rank| Footprint::of(&config, &train, sharing, rank);
+        let all = (0..self.processes.ranks as usize).map(of);
+        let all: Result<_, _> = all.collect();
+        all.map_err(|why| {
+            let tp = self.parallel.tp;
+            Failure::error(format!("parallel.tp = {tp}: {why}"))
+        })
+    }
+
+    /// Settings of the optimiser.
+    fn train(&self) -> TrainConfig {
+        let PretrainSection {
+            steps,
+            lr,
+            warmup,
+            lr_floor,
+            weight_decay,
+            clip,
+            optimizer,
+            ..
+        } = self.pretrain;
+        TrainConfig {
+            lr,
+            warmup,
+            schedule: match lr_floor {
+                1.0 => Schedule::Constant,
+                floor => Schedule::Cosine { steps, floor },
+            },
+            weight_decay,
+            optimizer,
+            clip: Some(clip),
+        }
     }
 
     /// The plan of the run, with its checkpoints in `checkpoint`.
@@ -422,35 +567,15 @@ impl PretrainRecipe {
         let model = &self.model;
         let source = match &model.load {
             Some(path) => ModelSource::Load(PathBuf::from(path)),
-            None => ModelSource::Fresh(Box::new(ModelConfig {
-                vision: self.vision.as_ref().map(VisionSection::config),
-                // One more stands for what pictures become.
-                ..model.config(tokenizer.vocabulary() + usize::from(self.vision.is_some()))
-            })),
+            None => ModelSource::Fresh(Box::new(self.fresh_config(&tokenizer))),
         };
         let PretrainSection {
             steps,
-            lr,
-            warmup,
-            lr_floor,
-            weight_decay,
-            clip,
-            optimizer,
             checkpoint_every,
             memory_every,
             keep,
+            ..
         } = self.pretrain;
-        let train = TrainConfig {
-            lr,
-            warmup,
-            schedule: match lr_floor {
-                1.0 => Schedule::Constant,
-                floor => Schedule::Cosine { steps, floor },
-            },
-            weight_decay,
-            optimizer,
-            clip: Some(clip),
-        };
         let part = |held_out| match self.eval.one_of {
             0 => Part::All,
             one_of if held_out => Part::HeldOut { one_of },
@@ -484,7 +609,8 @@ impl PretrainRecipe {
             deterministic: self.run.deterministic,
             context: model.context,
             tokenizer,
-            train,
+            train: self.train(),
+            tensor: self.parallel.tp,
             shares_optimizer: self.parallel.zero > 0,
             watch: Watch::new(steps),
             steps,
@@ -505,8 +631,7 @@ impl PretrainRecipe {
         spec: PlanSpec,
         part: Part,
     ) -> Result<DataPlan, Failure> {
-        let ranks = Mesh::new([(DP, self.processes.ranks as usize)]);
-        let mesh = ranks.map_err(Failure::error)?;
+        let mesh = mesh(self.processes.ranks, self.parallel.tp)?;
         let section = &self.data;
         let sources = self.sources.iter().map(|source| SourceSpec {
             part,

@@ -641,6 +641,88 @@ fn a_wrong_optimiser_of_pretraining_is_named() {
     }
 }
 
+/// A plan that ranks cannot share is refused with the numbers, at its line.
+#[test]
+fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let refused = |changes: &[(&str, &str)], parallel: &str, line_of: &str| {
+        let changed = changes.iter().fold(text.clone(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let changed = changed + "\n[parallel]\n" + parallel + "\n";
+        let error = Source::new(Path::new("p.toml"), &changed).pretrain_recipe();
+        let error = error.unwrap_err().to_string();
+        let line = changed.lines().position(|line| line == line_of).unwrap() + 1;
+        let at = format!("p.toml:{line}: ");
+        assert!(error.starts_with(&at), "{at}{error}");
+        error[at.len()..].to_owned()
+    };
+    let four = ("ranks = 2", "ranks = 4");
+    for (changes, parallel, line_of, expected) in [
+        (
+            &[][..],
+            "zero = 2",
+            "zero = 2",
+            "2 is no stage of ZeRO that there is",
+        ),
+        (&[], "tp = 0", "tp = 0", "at least 1 is needed"),
+        (
+            &[],
+            "tp = 4",
+            "tp = 4",
+            "copies of the model on 4 ranks each cannot be made of processes.ranks = 2: let that \
+             be a multiple of 4",
+        ),
+        (
+            &[four],
+            "tp = 4",
+            "tp = 4",
+            "4 tensor ranks cannot share 2 key heads evenly",
+        ),
+        (
+            &[("ffn = 384", "ffn = 385")],
+            "tp = 2",
+            "tp = 2",
+            "2 tensor ranks cannot share 385 inner columns of a feed-forward part evenly",
+        ),
+        (
+            &[],
+            "tp = 2\nzero = 1",
+            "zero = 1",
+            "ranks that share copies of the model (parallel.tp) do not share the optimiser",
+        ),
+        (
+            &[("[pretrain]", "[pretrain]\noptimizer = \"muon\"")],
+            "tp = 2",
+            "optimizer = \"muon\"",
+            "\"muon\" moves matrices as a whole",
+        ),
+        (
+            &[(
+                "[plan.microbatch]",
+                "[plan.distribute]\naxis = \"world\"\n\n[plan.microbatch]",
+            )],
+            "tp = 2",
+            "axis = \"world\"",
+            "\"world\" gives each rank samples of its own",
+        ),
+        (
+            &[("[processes]", "[vision]\npatch = 14\n\n[processes]")],
+            "tp = 2",
+            "tp = 2",
+            "a model that reads pictures cannot be shared by 2 tensor ranks",
+        ),
+    ] {
+        let said = refused(changes, parallel, line_of);
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let good = text.clone() + "\n[parallel]\ntp = 2\n";
+    let good = Source::new(Path::new("p.toml"), &good).pretrain_recipe();
+    assert_eq!(good.unwrap().parallel.tp, 2);
+}
+
 /// A contradiction to another field is reported before anything starts.
 #[test]
 fn an_algorithm_without_what_it_needs_is_refused() {

@@ -15,8 +15,8 @@ use odeon::{AskError, Clock, Context, Failure, Group, Rank, Restart, System, Wor
 use odeon_actors::engine::compute::{Cards, Joined};
 use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence, TokenScores};
 use odeon_algorithms::train::{
-    CrossEntropy, Muon, Objective, Optimizer, Peers, StepShape, StepWork, TokenGradients,
-    TrainConfig, Trainer, plan,
+    CrossEntropy, Muon, Objective, Optimizer, Peers, StepPeers, StepShape, StepWork,
+    TokenGradients, TrainConfig, Trainer, plan,
 };
 use odeon_gpu::cuda::emulated::ThreadOrder;
 use odeon_gpu::cuda::nccl::{Nccl, NcclLibrary};
@@ -259,8 +259,12 @@ fn trained<B: Backend>(
     for _ in 0..4 {
         let mut work = Texts(texts.clone());
         let plan = plan(&StepShape::of(&work, peers.is_some(), true));
-        let peers = peers.as_deref_mut();
-        losses.push(trainer.run(&plan, &mut work, peers, &mut |_| {})?.loss);
+        let peers = StepPeers {
+            data: peers.as_deref_mut(),
+            all: None,
+        };
+        let done = trainer.run(&plan, &mut work, peers, &mut |_| Ok(()));
+        losses.push(done?.loss);
     }
     Ok((losses, trainer.model().to_flat()))
 }

@@ -1,6 +1,7 @@
 //! A pretraining run makes the same steps whoever is lost, and goes on with other ranks.
 
 mod shared;
+mod tensor;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

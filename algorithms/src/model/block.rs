@@ -114,14 +114,14 @@ trait Rule: Copy + Default {
     /// Elements of matrices that a token meets.
     fn met(&self, widths: Widths) -> usize;
 
-    /// Records it. Of the two rows the first are normed, and what it makes of them is added to the
-    /// second.
+    /// Records what it makes of normed rows, plus the residual where this rank adds it.
     fn record<B: Backend>(
         &self,
         tape: &mut Tape<B>,
         widths: Widths,
         products: &impl Products<B>,
-        rows: [Var; 2],
+        h: Var,
+        residual: Option<Var>,
     ) -> Var;
 
     /// Elements a row of each buffer that a step of generation uses.
@@ -201,16 +201,17 @@ macro_rules! blocks {
                 }
             }
 
-            /// Records what it makes of the first rows, plus the second.
+            /// Records what it makes of normed rows, plus the residual where this rank adds it.
             pub(crate) fn record<B: Backend>(
                 &self,
                 tape: &mut Tape<B>,
                 widths: Widths,
                 products: &impl Products<B>,
-                rows: [Var; 2],
+                h: Var,
+                residual: Option<Var>,
             ) -> Var {
                 match self {
-                    $(Self::$block(block) => block.record(tape, widths, products, rows),)*
+                    $(Self::$block(block) => block.record(tape, widths, products, h, residual),)*
                 }
             }
 

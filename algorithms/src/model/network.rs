@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
@@ -11,7 +12,7 @@ use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
 use super::block::{Cutting, Matrix, Products};
 use super::lora::Adapters;
 use super::vision::{self, VisionPlaces};
-use super::{Batch, ModelConfig};
+use super::{Batch, Model, ModelConfig};
 
 /// Ranges of the flat buffer, neighbours fused where one product serves several tensors.
 #[derive(Clone, Debug)]
@@ -267,15 +268,24 @@ pub(crate) struct Seen {
 }
 
 /// Records the forward pass over a packed batch.
+///
+/// Ranks that share the model add up what they have made where it reaches the residual stream, which they all
+/// have. What is of no part, the residual and biases behind a sum, is the first rank's to add; so each rank has
+/// an addend of the gradient of the stream, and of every tensor that it has whole.
 pub(super) fn record<B: Backend>(
     tape: &mut Tape<B>,
-    config: &ModelConfig,
-    places: &Places,
-    adapters: Option<&Adapters<B>>,
+    model: &Model<B>,
     batch: &Batch,
     seen: Option<Seen>,
     wanted: Wanted,
 ) -> Outputs {
+    let (config, places, adapters) = (&model.config, &model.places, model.adapters());
+    let (shared, adds_whole) = (model.shared(), model.adds_whole());
+    let add_up = |tape: &mut Tape<B>, x| {
+        if let Some((_, ranks)) = shared {
+            tape.sum(x, Arc::clone(ranks));
+        }
+    };
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let dim = config.dim;
     let attention = config.attention();
@@ -283,7 +293,8 @@ pub(super) fn record<B: Backend>(
         let y = tape.linear_with(x, base(range), outputs, extras);
         adapted(tape, adapters, layer, which, [x, y])
     };
-    let x = embedded(tape, config, places, batch);
+    let x = embedded(tape, model, batch);
+    add_up(tape, x);
     let mut x = with_pictures(tape, config, places, batch, seen, x);
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
@@ -302,34 +313,53 @@ pub(super) fn record<B: Backend>(
         }
         let a = tape.attention(qkv, config.attention_of(i), batch.spans().clone());
         let extras = LinearExtras {
-            residual: Some(x),
-            bias: layer.out_bias.as_ref().map(base),
+            residual: adds_whole.then_some(x),
+            bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
             ..Default::default()
         };
         x = linear(tape, i, OUT, a, &layer.out, dim, extras);
+        add_up(tape, x);
         let h = layer.ffn_norm.record(tape, x, config.norm_eps);
         let products = LayerProducts {
             layer: i,
             matrices: &matrices,
             places: &layer.block,
             biases: &layer.block_biases,
+            adds_whole,
             adapters,
         };
+        let residual = adds_whole.then_some(x);
         x = config
             .block
-            .record(tape, config.widths(), &products, [h, x]);
+            .record(tape, config.widths(), &products, h, residual);
+        add_up(tape, x);
     }
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
     let h = places.norm.record(tape, x, config.norm_eps);
+    scored(tape, model, batch, h, wanted)
+}
+
+/// The scores of normed rows: by the head, and by the value head where there is one.
+fn scored<B: Backend>(
+    tape: &mut Tape<B>,
+    model: &Model<B>,
+    batch: &Batch,
+    h: Var,
+    wanted: Wanted,
+) -> Outputs {
+    let places = &model.places;
+    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let vocab = wanted.logprobs.then(|| {
-        tape.vocab(
-            h,
-            base(&places.head),
-            1.0 / batch.temperature(),
-            batch.labels().clone(),
-        )
+        let (head, scale) = (base(&places.head), 1.0 / batch.temperature());
+        match model.shared() {
+            None => tape.vocab(h, head, scale, batch.labels().clone()),
+            Some((part, ranks)) => {
+                let others = (part.first_entry() as u32, Arc::clone(ranks));
+                tape.vocab_part(h, head, scale, batch.labels(), others)
+            }
+        }
     });
     let values = places
         .value
@@ -346,15 +376,20 @@ pub(super) fn record<B: Backend>(
 }
 
 /// The rows of tokens, with those of their positions where these are learnt.
-fn embedded<B: Backend>(
-    tape: &mut Tape<B>,
-    config: &ModelConfig,
-    places: &Places,
-    batch: &Batch,
-) -> Var {
+fn embedded<B: Backend>(tape: &mut Tape<B>, model: &Model<B>, batch: &Batch) -> Var {
+    let (places, dim, tokens) = (&model.places, model.config.dim, batch.tokens());
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
-    let x = tape.embed(base(&places.embed), config.dim, batch.tokens().clone());
-    match &places.positions {
+    let table = base(&places.embed);
+    let x = match model.part() {
+        None => tape.embed(table, dim, tokens.clone()),
+        Some(part) => {
+            let known = tokens.iter().all(|it| (*it as usize) < part.whole().vocab);
+            assert!(known, "tokens of the vocabulary");
+            tape.embed_part(table, dim, tokens, part.first_entry() as u32)
+        }
+    };
+    let positions = places.positions.as_ref();
+    match positions.filter(|_| model.adds_whole()) {
         None => x,
         Some(table) => tape.embed_onto(x, base(table), batch.positions().clone()),
     }
@@ -402,6 +437,8 @@ struct LayerProducts<'a, B: Backend> {
     matrices: &'a [Matrix],
     places: &'a [Range<usize>],
     biases: &'a [Range<usize>],
+    /// Set where this rank adds biases that are no part of a cut.
+    adds_whole: bool,
     adapters: Option<&'a Adapters<B>>,
 }
 
@@ -411,7 +448,8 @@ impl<B: Backend> Products<B> for LayerProducts<'_, B> {
     }
 
     fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
-        let bias = self.biases.get(matrix);
+        let is_own = self.adds_whole || self.matrices[matrix].cutting == Cutting::Outputs;
+        let bias = self.biases.get(matrix).filter(|_| is_own);
         let extras = LinearExtras {
             residual,
             bias: bias.map(|place| Param::new(BASE, place.clone())),

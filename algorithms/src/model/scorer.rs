@@ -169,8 +169,7 @@ impl<B: Backend> Model<B> {
         seen: Option<Seen>,
         wanted: Wanted,
     ) -> Outputs {
-        let (config, places, adapters) = (&self.config, &self.places, self.adapters.as_ref());
-        network::record(tape, config, places, adapters, batch, seen, wanted)
+        network::record(tape, self, batch, seen, wanted)
     }
 
     /// # Panics

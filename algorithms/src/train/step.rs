@@ -10,7 +10,13 @@
 //! ranks:                                                                      x                        x
 //! shared:                   scatter gradients ─> apply its part ─> gather parameters ─> sum losses
 //! ranks:                            x                                      x                x
+//! parts:             sum partial gradients ─> sum gradients ─> sum squares ─> apply ─> sum losses
+//! ranks:                        x                   x               x                      x
 //! ```
+//!
+//! Ranks that have [a part](crate::model::Model::into_part) of the model each compute every pass together, and have
+//! the last line. Of the tensors that all of them have whole each has an addend of the gradient, in each copy of
+//! the model: these are added up over all ranks at once, and only then the rest over the copies.
 //!
 //! Ranks that [share](Trainer::sharing) the optimiser have the last line in place of the one before: each gets
 //! the summed gradient of its part, moves that, and gives it to all others. That are as many bytes as the sum
@@ -18,6 +24,8 @@
 //!
 //! Those marked with `x` are collectives: a plan has them where a rank trains with others, in one order on
 //! all ranks, however many micro-batches and pictures each has.
+
+use std::ops::Range;
 
 use super::{Objective, TokenGradients, Trainer, Update};
 use crate::model::{Batch, Pictures, TokenScores};
@@ -43,13 +51,18 @@ pub trait Peers<B: Backend>: Send + Sync {
     /// A rank is lost, or does not come.
     fn count(&mut self, counts: &mut [u64]) -> Result<(), Self::Error>;
 
-    /// The same of a buffer: where it lies, if these ranks can. Else it is added up in its place where that
+    /// The same of part of a buffer: where it lies, if these ranks can. Else it is added up in its place where that
     /// is memory of the host, and goes through memory of the host where it is not.
     ///
     /// # Errors
     /// A rank is lost, or does not come; the buffer is what that left, in whole or in part.
-    fn sum_buffer(&mut self, backend: &B, numbers: &mut B::Buffer) -> Result<(), Self::Error> {
-        on_host(backend, numbers, |numbers| self.sum(numbers))
+    fn sum_buffer(
+        &mut self,
+        backend: &B,
+        numbers: &mut B::Buffer,
+        range: Range<usize>,
+    ) -> Result<(), Self::Error> {
+        on_host(backend, numbers, range, |numbers| self.sum(numbers))
     }
 
     /// Adds up a buffer that has a part for each rank, one behind the other, that of rank `r` of `counts[r]`
@@ -76,22 +89,56 @@ pub trait Peers<B: Backend>: Send + Sync {
     ) -> Result<(), Self::Error>;
 }
 
-/// Changes a buffer in memory of the host: in its place where it lies there.
+/// Changes part of a buffer in memory of the host: in its place where it lies there.
 ///
 /// # Errors
 /// That of `change`.
 pub fn on_host<B: Backend, E>(
     backend: &B,
     numbers: &mut B::Buffer,
+    range: Range<usize>,
     change: impl FnOnce(&mut [f32]) -> Result<(), E>,
 ) -> Result<(), E> {
     if let Some(numbers) = B::host_mut(numbers) {
-        return change(numbers);
+        return change(&mut numbers[range]);
     }
-    let mut all = backend.to_vec(numbers);
-    change(&mut all)?;
-    backend.write(B::view_mut(numbers, 0..all.len()), &all);
+    let mut own = vec![0.0; range.len()];
+    backend.read(B::view(numbers, range.clone()), &mut own);
+    change(&mut own)?;
+    backend.write(B::view_mut(numbers, range), &own);
     Ok(())
+}
+
+/// The ranks that a rank trains with.
+#[derive(Debug)]
+pub struct StepPeers<'a, P: ?Sized> {
+    /// Those that have other samples and the same parameters.
+    pub data: Option<&'a mut P>,
+    /// All ranks, where each pass is computed by several: their parts [meet](crate::model::Model::meet) each
+    /// other by themselves.
+    pub all: Option<&'a mut P>,
+}
+
+impl<P: ?Sized> StepPeers<'_, P> {
+    /// None: one rank is all there is.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            data: None,
+            all: None,
+        }
+    }
+}
+
+impl<'a, P: ?Sized> StepPeers<'a, P> {
+    /// Those that have other samples, each with the whole model.
+    #[must_use]
+    pub const fn data(peers: &'a mut P) -> Self {
+        Self {
+            data: Some(peers),
+            all: None,
+        }
+    }
 }
 
 /// Everything that the plan of a step follows from.
@@ -101,8 +148,10 @@ pub struct StepShape {
     pub micro_batches: usize,
     /// Pictures that its micro-batches see, where they see any.
     pub pictures: Option<PictureShape>,
-    /// Set where a rank trains with others.
+    /// Set where a rank trains with others that have other samples.
     pub has_peers: bool,
+    /// Set where it has a part of the model.
+    pub has_part: bool,
     /// Set where it learns; else it rates only.
     pub learns: bool,
     /// Set where the loss is told of all ranks, and not of this rank's part.
@@ -112,7 +161,7 @@ pub struct StepShape {
 }
 
 impl StepShape {
-    /// The shape of this work, of a rank that has an optimiser for itself.
+    /// The shape of this work, of a rank that has a model and an optimiser for itself.
     #[must_use]
     pub fn of<W: StepWork + ?Sized>(work: &W, has_peers: bool, learns: bool) -> Self {
         let pictures = work.pictures();
@@ -123,6 +172,7 @@ impl StepShape {
                 is_shared: pictures.is_shared,
             }),
             has_peers,
+            has_part: false,
             learns,
             sums_loss: work.sums_loss(),
             shares_optimizer: false,
@@ -156,10 +206,14 @@ pub enum StepOperation {
     SumFeatureGradients,
     /// Takes the gradient of features back through the pictures of a pass.
     AccumulateEncoder(usize),
-    /// Adds up the gradients of parameters over the ranks.
+    /// Adds up the gradients of what every rank has whole over all ranks, of which each has an addend.
+    SumPartialGradients,
+    /// Adds up the gradients of parameters over the ranks that have the same.
     SumGradients,
     /// The same, but each rank has the sums of its part alone, and the norm of all.
     ScatterGradients,
+    /// Adds up the squares of the gradient over the ranks that share the model.
+    SumSquares,
     /// Changes the parameters: those of this rank's part.
     Apply,
     /// Gives each rank's part of the parameters to all.
@@ -177,7 +231,9 @@ impl StepOperation {
             Self::Count
                 | Self::SumFeatures
                 | Self::SumFeatureGradients
+                | Self::SumPartialGradients
                 | Self::SumGradients
+                | Self::SumSquares
                 | Self::ScatterGradients
                 | Self::GatherParameters
                 | Self::SumLoss
@@ -192,6 +248,7 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         micro_batches,
         pictures,
         has_peers,
+        has_part,
         learns,
         sums_loss,
         shares_optimizer,
@@ -218,7 +275,9 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
                 .filter(|_| learns)
                 .map(StepOperation::AccumulateEncoder),
         )
+        .chain(one(has_part && learns, StepOperation::SumPartialGradients))
         .chain(one(has_peers && learns, gradients))
+        .chain(one(has_part && learns, StepOperation::SumSquares))
         .chain(one(learns, StepOperation::Apply))
         .chain(one(
             has_peers && learns && shares_optimizer,
@@ -314,12 +373,13 @@ struct Carried {
     gradient: Vec<f32>,
     /// Features of a visual token.
     dim: usize,
-    /// The sum of the squares of the gradient over the parts of all ranks.
-    squares: f64,
+    /// The sum of the squares of the gradient over the parts of all ranks, where these have parts.
+    squares: Option<f64>,
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Carries out the operations of a step, one after the other. `after` is told of each when it is done.
+    /// Carries out the operations of a step, one after the other. `after` is told of each when it is done, and may
+    /// end the step there.
     ///
     /// A step that fails leaves no gradient behind, so that another may begin.
     ///
@@ -329,21 +389,25 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Panics
     /// If the plan is of a rank that trains with others and there are none, or the other way round; or if it is
-    /// of a shared optimiser and this one is not, or the other way round.
+    /// of a shared optimiser or a part of a model, and this one is not, or the other way round.
     pub fn run<W, P>(
         &mut self,
         plan: &[StepOperation],
         work: &mut W,
-        peers: Option<&mut P>,
-        after: &mut dyn FnMut(StepOperation),
+        peers: StepPeers<'_, P>,
+        after: &mut dyn FnMut(StepOperation) -> Result<(), W::Error>,
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
         P: Peers<B, Error = W::Error> + ?Sized,
     {
-        let with_others = plan.iter().any(|operation| operation.is_collective());
-        assert_eq!(with_others, peers.is_some(), "the plan is of these ranks");
+        let with_others = plan.contains(&StepOperation::Count);
+        let has_data = peers.data.is_some();
+        assert_eq!(with_others, has_data, "the plan is of these ranks");
         if plan.contains(&StepOperation::Apply) {
+            let in_parts = plan.contains(&StepOperation::SumPartialGradients);
+            let part = self.model().part().is_some() && peers.all.is_some();
+            assert_eq!(in_parts, part, "the plan is of this part");
             let shares = plan.contains(&StepOperation::ScatterGradients);
             assert_eq!(shares, self.is_shared(), "the plan is of this optimiser");
         }
@@ -358,8 +422,8 @@ impl<B: Backend> Trainer<B> {
         &mut self,
         plan: &[StepOperation],
         work: &mut W,
-        mut peers: Option<&mut P>,
-        after: &mut dyn FnMut(StepOperation),
+        mut peers: StepPeers<'_, P>,
+        after: &mut dyn FnMut(StepOperation) -> Result<(), W::Error>,
     ) -> Result<StepOutcome, W::Error>
     where
         W: StepWork + ?Sized,
@@ -375,12 +439,22 @@ impl<B: Backend> Trainer<B> {
             return Ok(outcome);
         }
         for operation in plan.iter().copied() {
-            if let (Some(peers), true) = (&mut peers, operation.is_collective()) {
-                self.collect(operation, &mut **peers, &mut carried, &mut outcome)?;
-            } else {
-                self.compute(operation, work, &mut carried, &mut outcome)?;
+            match (&mut peers.data, &mut peers.all) {
+                (data, Some(all)) if operation == StepOperation::SumPartialGradients => {
+                    // One of those that have the same parameters tells the sum: added to zeros it is the same
+                    // to the bit on all.
+                    let tells = data.as_ref().is_none_or(|data| data.rank() == 0);
+                    self.sum_partial(&mut **all, tells)?;
+                }
+                (Some(data), _) if operation.is_collective() => {
+                    self.collect(operation, &mut **data, &mut carried, &mut outcome)?;
+                }
+                _ => self.compute(operation, work, &mut carried, &mut outcome)?,
             }
-            after(operation);
+            if operation == StepOperation::SumSquares {
+                carried.squares = Some(self.squares_of_all());
+            }
+            after(operation)?;
             if operation == StepOperation::Count && !work.is_wanted(&outcome.counts) {
                 break;
             }
@@ -398,7 +472,7 @@ impl<B: Backend> Trainer<B> {
             gradient: numbers.clone(),
             features: numbers,
             dim: vision.dim,
-            squares: 0.0,
+            squares: None,
         }
     }
 
@@ -416,14 +490,16 @@ impl<B: Backend> Trainer<B> {
             StepOperation::SumFeatureGradients => peers.sum(&mut carried.gradient),
             StepOperation::SumGradients => {
                 let backend = self.model().backend().clone();
-                peers.sum_buffer(&backend, self.trained_gradient_mut())
+                let gradient = self.trained_gradient_mut();
+                let all = 0..B::len(gradient);
+                peers.sum_buffer(&backend, gradient, all)
             }
             StepOperation::ScatterGradients => {
                 let backend = self.model().backend().clone();
                 let counts = self.part_counts();
                 peers.scatter_buffer(&backend, self.trained_gradient_mut(), &counts)?;
                 let own = self.part_squares();
-                carried.squares = summed(peers, counts.len(), own)?;
+                carried.squares = Some(summed(peers, counts.len(), own)?);
                 Ok(())
             }
             StepOperation::GatherParameters => {
@@ -438,7 +514,9 @@ impl<B: Backend> Trainer<B> {
                 outcome.loss = f64::from(sum[0]);
                 Ok(())
             }
-            StepOperation::Encode(_)
+            StepOperation::SumPartialGradients
+            | StepOperation::SumSquares
+            | StepOperation::Encode(_)
             | StepOperation::Forward(_)
             | StepOperation::Accumulate(_)
             | StepOperation::AccumulateEncoder(_)
@@ -495,19 +573,56 @@ impl<B: Backend> Trainer<B> {
                 outcome.flops += self.model().training_flops(&batch);
                 outcome.loss += done.loss;
             }
-            StepOperation::Apply if self.is_shared() => {
-                outcome.update = Some(self.apply_part(1.0, carried.squares));
+            StepOperation::Apply => {
+                outcome.update = Some(match carried.squares {
+                    Some(squares) => self.apply_part(1.0, squares),
+                    None => self.apply(1.0),
+                });
             }
-            StepOperation::Apply => outcome.update = Some(self.apply(1.0)),
             StepOperation::Count
             | StepOperation::SumFeatures
             | StepOperation::SumFeatureGradients
+            | StepOperation::SumPartialGradients
             | StepOperation::SumGradients
+            | StepOperation::SumSquares
             | StepOperation::ScatterGradients
             | StepOperation::GatherParameters
             | StepOperation::SumLoss => {}
         }
         Ok(())
+    }
+
+    /// Adds up the gradient of what every rank has whole, which stays with a rank that tells it.
+    fn sum_partial<P: Peers<B> + ?Sized>(
+        &mut self,
+        all: &mut P,
+        tells: bool,
+    ) -> Result<(), P::Error> {
+        let mut numbers = self.whole_gradient();
+        all.sum(&mut numbers)?;
+        if !tells {
+            numbers.fill(0.0);
+        }
+        self.put_whole_gradient(&numbers);
+        Ok(())
+    }
+
+    /// The sum of the squares of the gradient over all parts, the same to the bit on all. A norm travels in two
+    /// numbers, which have its digits.
+    fn squares_of_all(&mut self) -> f64 {
+        let own = self.told_squares().sqrt();
+        let (backend, shared) = (self.model().backend(), self.model().shared());
+        let (_, ranks) = shared.expect("the plan is of a part");
+        let mut norms = vec![0.0; 2 * ranks.count()];
+        let digits = &mut norms[2 * ranks.rank()..][..2];
+        digits[0] = own as f32;
+        digits[1] = (own - f64::from(digits[0])) as f32;
+        let mut all = backend.buffer(&norms);
+        ranks.sum(backend, &mut all, 0..norms.len());
+        let norms = backend.to_vec(&all);
+        let norms = norms.as_chunks::<2>().0.iter();
+        let norms = norms.map(|[high, low]| f64::from(*high) + f64::from(*low));
+        norms.map(|norm| norm * norm).sum()
     }
 
     /// Trained parameters of each rank's part.

@@ -7,8 +7,8 @@ use super::{
     BACKWARD, FORWARD, Noise, backward, close, dot, forward, gradient_close, reference, wide,
 };
 use crate::backend::{
-    AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RopeStyle, Store, Strides,
-    VocabGrad, VocabStats,
+    ABSENT_ROW, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RopeStyle,
+    Store, Strides, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::cpu::Cpu;
@@ -318,16 +318,19 @@ pub fn swiglu<B: Backend>(b: &B) {
     });
 }
 
-/// Gather, and scatter-add with repeated rows.
+/// Gather, and scatter-add with repeated rows and absent ones.
 pub fn gather<B: Backend>(b: &B) {
     let mut noise = Noise(8);
-    let (cols, rows) = (13, [4u32, 0, 4, 2, 4]);
+    let (cols, rows) = (13, [4u32, 0, ABSENT_ROW, 4, 2, 4, ABSENT_ROW]);
     let table = noise.vec(6 * cols);
     let (dev, mut dst) = (b.buffer(&table), b.alloc(rows.len() * cols));
     b.gather(cols, &rows, view::<B>(&dev), view_mut::<B>(&mut dst));
     let pick = |t: &[f64]| -> Vec<f64> {
         rows.iter()
-            .flat_map(|&r| t[r as usize * cols..][..cols].to_vec())
+            .flat_map(|&row| match row {
+                ABSENT_ROW => vec![0.0; cols],
+                row => t[row as usize * cols..][..cols].to_vec(),
+            })
             .collect()
     };
     close("gather", FORWARD, &b.to_vec(&dst), &pick(&wide(&table)));
@@ -467,6 +470,18 @@ pub fn mixture<B: Backend>(b: &B) {
     );
 }
 
+/// Entries, and as labels those that are a rank's own: others are of no entry, as those of other ranks are where a
+/// head is cut.
+fn part_labels(rows: usize, outputs: usize, is_own: fn(usize) -> bool) -> (Vec<u32>, Vec<u32>) {
+    let entries: Vec<u32> = (0..rows).map(|row| (row * 2477 % outputs) as u32).collect();
+    let shift = |row: usize| if is_own(row) { 0 } else { outputs as u32 };
+    let labels = entries.iter().enumerate();
+    let labels = labels
+        .map(|(row, it)| it.wrapping_sub(shift(row)))
+        .collect();
+    (entries, labels)
+}
+
 /// Log-probability and entropy over vocabularies of one and of several chunks.
 pub fn vocab<B: Backend>(b: &B) {
     let mut noise = Noise(9);
@@ -476,7 +491,8 @@ pub fn vocab<B: Backend>(b: &B) {
             scaled(noise.vec(rows * inputs)),
             noise.vec(outputs * inputs),
         );
-        let labels: Vec<u32> = (0..rows).map(|i| (i * 2477 % outputs) as u32).collect();
+        let is_own = |row: usize| row % 5 != 3;
+        let (entries, labels) = part_labels(rows, outputs, is_own);
         let (dlogp, dent) = (noise.vec(rows), noise.vec(rows));
         let (dev_x, dev_w) = (b.buffer(&x), b.buffer(&w));
         let (mut logp, mut ent, mut lse) = (b.alloc(rows), b.alloc(rows), b.alloc(rows));
@@ -486,9 +502,20 @@ pub fn vocab<B: Backend>(b: &B) {
             logsumexp: view_mut::<B>(&mut lse),
         };
         b.vocab(scale, view::<B>(&dev_x), view::<B>(&dev_w), &labels, out);
-        let f = |x: &[f64], w: &[f64]| reference::vocab(f64::from(scale), x, w, &labels);
+        // Without a label's logit there is its normaliser alone.
+        let f = |x: &[f64], w: &[f64]| {
+            let (mut logp, ent, lse) = reference::vocab(f64::from(scale), x, w, &entries);
+            for row in (0..rows).filter(|row| !is_own(*row)) {
+                logp[row] = -lse[row];
+            }
+            (logp, ent, lse)
+        };
         let (want_logp, want_ent, want_lse) = f(&wide(&x), &wide(&w));
-        close("vocab logprob", forward(b, 1), &b.to_vec(&logp), &want_logp);
+        let mut got = b.to_vec(&logp);
+        for row in (0..rows).filter(|row| !is_own(*row)) {
+            got[row] = want_logp[row] as f32;
+        }
+        close("vocab logprob", forward(b, 1), &got, &want_logp);
         close("vocab entropy", forward(b, 1), &b.to_vec(&ent), &want_ent);
         close("vocab logsumexp", forward(b, 1), &b.to_vec(&lse), &want_lse);
         for (with_logp, with_ent) in [(true, true), (true, false), (false, true)] {

@@ -115,7 +115,7 @@ impl Block {
         let h = tape.experts(taken, &routed, first, 2 * self.ffn);
         let h = tape.swiglu(h);
         let made = tape.experts(h, &routed, second, self.dim);
-        tape.collect(made, &routed, x)
+        tape.collect(made, &routed, Some(x))
     }
 
     /// The same row by row, with the experts that `chosen` names.

@@ -171,7 +171,9 @@ pub(super) fn vocab(
                         // SAFETY: this number belongs to this row, so to this task.
                         unsafe { lse.slice(row, 1)[0] = own };
                         entropy[0] = h;
-                        logprob[0] = logits[labels[first + row] as usize] - own;
+                        // A label may be of no entry.
+                        let label = logits.get(labels[first + row] as usize);
+                        logprob[0] = label.map_or(0.0, |label| label - own);
                     },
                 );
             }

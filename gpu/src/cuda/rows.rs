@@ -1,6 +1,6 @@
 //! Flat and row-wise operations: what each kernel is given.
 
-use crate::backend::{HeadNormShape, RopeShape, RopeStyle, RouteShape, Store};
+use crate::backend::{ABSENT_ROW, HeadNormShape, RopeShape, RopeStyle, RouteShape, Store};
 use crate::cuda::buffer::{CudaView, CudaViewMut};
 use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
@@ -377,7 +377,7 @@ impl<C: Card> Cuda<C> {
         dst: &CudaViewMut<'_, C>,
     ) {
         assert_eq!(dst.len(), rows.len() * cols, "one row an index");
-        check_rows(rows, table.len() / cols.max(1));
+        check_rows(&there(rows), table.len() / cols.max(1));
         let mut queue = self.queue();
         let [rows_at] = queue.begin([as_bytes(rows).as_slice()]);
         let args = vec![
@@ -399,7 +399,7 @@ impl<C: Card> Cuda<C> {
         table: &CudaViewMut<'_, C>,
     ) {
         assert_eq!(src.len(), rows.len() * cols, "one row an index");
-        check_rows(rows, table.len() / cols.max(1));
+        check_rows(&there(rows), table.len() / cols.max(1));
         let Sources {
             targets,
             starts,
@@ -564,6 +564,12 @@ pub(super) fn check_rows(rows: &[u32], count: usize) {
     assert!(outside.is_none(), "row {outside:?} of {count}");
 }
 
+/// Rows without those that are absent.
+fn there(rows: &[u32]) -> Vec<u32> {
+    let there = rows.iter().copied();
+    there.filter(|row| *row != ABSENT_ROW).collect()
+}
+
 /// For each row that is written, in order: the numbers of what is added to it, in theirs.
 #[derive(Debug, PartialEq, Eq)]
 struct Sources {
@@ -575,7 +581,8 @@ struct Sources {
 
 impl Sources {
     fn of(rows: &[u32]) -> Self {
-        let mut sources: Vec<u32> = (0..rows.len() as u32).collect();
+        let there = (0..rows.len() as u32).filter(|source| rows[*source as usize] != ABSENT_ROW);
+        let mut sources: Vec<u32> = there.collect();
         sources.sort_by_key(|source| rows[*source as usize]); // stable
         let (mut targets, mut starts) = (Vec::new(), Vec::new());
         for (i, source) in sources.iter().enumerate() {
@@ -585,7 +592,7 @@ impl Sources {
                 starts.push(i as u32);
             }
         }
-        starts.push(rows.len() as u32);
+        starts.push(sources.len() as u32);
         Self {
             targets,
             starts,
@@ -605,5 +612,8 @@ mod tests {
         assert_eq!(grouped.starts, [0, 1, 2, 5]);
         assert_eq!(grouped.sources, [1, 3, 0, 2, 4]);
         assert_eq!(Sources::of(&[]).starts, [0]);
+        let absent = Sources::of(&[ABSENT_ROW, 3, ABSENT_ROW]);
+        assert_eq!((absent.targets, absent.starts), (vec![3], vec![0, 1]));
+        assert_eq!(absent.sources, [1]);
     }
 }

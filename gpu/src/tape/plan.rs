@@ -119,7 +119,7 @@ impl<B: Backend> Tape<B> {
         for (i, op) in self.ops.iter().enumerate().rev() {
             let t = backward_time(i);
             let reached = op.outputs().iter().any(|v| grads[v.0].is_some())
-                || matches!(op, Op::Rope { x, .. } if grads[x.0].is_some());
+                || matches!(op, Op::Rope { x, .. } | Op::Sum { x, .. } if grads[x.0].is_some());
             if !reached {
                 continue;
             }

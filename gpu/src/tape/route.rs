@@ -85,20 +85,17 @@ impl<B: Backend> Tape<B> {
         out
     }
 
-    /// `residual` plus the sum of what a row's experts have made of it, each times its weight, in
-    /// the order of the experts.
+    /// The residual, where there is one, plus the sum of what a row's experts have made of it, each times its
+    /// weight, in the order of the experts.
     ///
     /// # Panics
     /// If `made` are not the taken rows, or the residual is of another shape.
-    pub fn collect(&mut self, made: Var, routed: &Routed, residual: Var) -> Var {
+    pub fn collect(&mut self, made: Var, routed: &Routed, residual: Option<Var>) -> Var {
         let (taken, cols) = self.shape(made);
         assert_eq!(taken, routed.taken(), "rows that experts took");
-        assert_eq!(
-            self.shape(residual),
-            (routed.rows, cols),
-            "residual shaped as the output"
-        );
+        let shape = residual.map_or((routed.rows, cols), |it| self.shape(it));
+        assert_eq!(shape, (routed.rows, cols), "residual shaped as the output");
         let rows = Rows::Taken(routed.list);
-        self.combine_of(made, routed.weights, rows, Some(residual), routed.rows)
+        self.combine_of(made, routed.weights, rows, residual, routed.rows)
     }
 }

@@ -74,9 +74,9 @@ impl<B: Backend> Tape<B> {
     }
 }
 
-struct Run<'a, B: Backend> {
-    tape: &'a Tape<B>,
-    backend: &'a B,
+pub(super) struct Run<'a, B: Backend> {
+    pub(super) tape: &'a Tape<B>,
+    pub(super) backend: &'a B,
     arena: &'a mut Arena<B>,
     plan: &'a Plan,
     params: &'a [&'a B::Buffer],
@@ -245,6 +245,7 @@ impl<B: Backend> Run<'_, B> {
                 labels,
                 out: VocabVars { logprob, entropy },
                 lse,
+                ranks,
             } => {
                 self.produce(
                     [*logprob, *entropy, *lse],
@@ -257,6 +258,16 @@ impl<B: Backend> Run<'_, B> {
                         backend.vocab(*scale, run.value(*x), run.param(head), labels, out);
                     },
                 );
+                if let Some(ranks) = ranks {
+                    let entries = head.range.len() / self.tape.vars[x.0].cols;
+                    self.vocab_of_all([*logprob, *entropy, *lse], labels, entries, &**ranks);
+                }
+            }
+            Op::Sum { x, ranks } => {
+                let slot = self.plan.values[x.0].expect("rows that are added up have a place");
+                let mut rows = mem::take(&mut self.arena.slots[slot]);
+                ranks.sum(backend, &mut rows, 0..self.tape.len(*x));
+                self.arena.slots[slot] = rows;
             }
             Op::Custom { op, inputs, out } => {
                 self.produce([*out], |run, [out]| {
@@ -311,15 +322,17 @@ impl<B: Backend> Run<'_, B> {
 
     fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
         let backend = self.backend;
-        if let Op::Rope {
-            x,
-            shape,
-            positions,
-        } = op
-        {
+        // Those that change rows in place have the gradient of these, too.
+        if let Op::Rope { x, .. } | Op::Sum { x, .. } = op {
             if self.arena.live[x.0] {
                 let mut dx = self.take_grad(*x).expect("a live gradient has a place");
-                backend.rope_backward(shape, positions, dx.dst().0);
+                match op {
+                    Op::Rope {
+                        shape, positions, ..
+                    } => backend.rope_backward(shape, positions, dx.dst().0),
+                    Op::Sum { ranks, .. } => ranks.sum(backend, &mut dx.buffer, 0..dx.len),
+                    _ => {}
+                }
                 self.put(Some(dx));
             }
             return;
@@ -484,6 +497,7 @@ impl<B: Backend> Run<'_, B> {
                 labels,
                 out,
                 lse,
+                ..
             } => {
                 let mut dx = self.take_grad(*x);
                 let saved = VocabStats {
@@ -502,7 +516,7 @@ impl<B: Backend> Run<'_, B> {
                 self.put(dx);
             }
             Op::Custom { op, inputs, out } => self.custom_backward(op.as_ref(), inputs, *out),
-            Op::Rope { .. } => unreachable!("handled above"),
+            Op::Rope { .. } | Op::Sum { .. } => unreachable!("handled above"),
         }
     }
 
@@ -603,7 +617,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Takes the places of `outs` out of the arena while `work` writes them.
-    fn produce<const N: usize>(
+    pub(super) fn produce<const N: usize>(
         &mut self,
         outs: [Var; N],
         work: impl FnOnce(&Self, [B::ViewMut<'_>; N]),
@@ -620,7 +634,7 @@ impl<B: Backend> Run<'_, B> {
         }
     }
 
-    fn value(&self, v: Var) -> B::View<'_> {
+    pub(super) fn value(&self, v: Var) -> B::View<'_> {
         let slot = self.plan.values[v.0].expect("a value that is read has a place");
         B::view(&self.arena.slots[slot], 0..self.tape.len(v))
     }

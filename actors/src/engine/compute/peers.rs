@@ -3,21 +3,103 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::Communicator;
-use odeon::{Failure, telemetry};
+use odeon::{Clock, Failure, telemetry};
 use odeon_algorithms::train::{Peers, on_host};
 use odeon_gpu::any::AnyBuffer;
 use odeon_gpu::cuda::card::Card;
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, CudaError, Gpu};
-use odeon_gpu::{Any, Backend};
+use odeon_gpu::{Any, Backend, TensorRanks};
 
 /// A rank, with that over which it adds up numbers.
 pub(crate) struct Gang {
     rank: usize,
     way: Way,
+}
+
+/// The ranks that share one copy of a model, as recordings ask for them.
+pub(crate) struct TensorGang {
+    rank: usize,
+    ranks: usize,
+    gang: Mutex<Gang>,
+    /// The reason why the pass that runs is worth nothing.
+    failure: Mutex<Option<Failure>>,
+    /// Time in sums, since that was asked for.
+    spent: Mutex<Duration>,
+}
+
+impl std::fmt::Debug for TensorGang {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorGang")
+            .field("rank", &self.rank)
+            .field("ranks", &self.ranks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TensorGang {
+    pub(crate) fn new(comm: Communicator) -> Self {
+        Self {
+            rank: comm.membership().rank,
+            ranks: comm.membership().world(),
+            gang: Mutex::new(Gang::new(comm)),
+            failure: Mutex::default(),
+            spent: Mutex::default(),
+        }
+    }
+
+    /// Leaves the others, see [`Gang::leave`].
+    pub(crate) fn leave(&self) {
+        let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
+        gang.leave();
+    }
+
+    /// The seconds in sums since this was asked last.
+    pub(crate) fn take_seconds(&self) -> f64 {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *spent).as_secs_f64()
+    }
+
+    /// Checks that all sums so far are those of all ranks.
+    ///
+    /// # Errors
+    /// The first that is not; this rank has left the others then.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl TensorRanks<Any> for TensorGang {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn count(&self) -> usize {
+        self.ranks
+    }
+
+    fn sum(&self, backend: &Any, numbers: &mut AnyBuffer, range: Range<usize>) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_some() {
+            return;
+        }
+        let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Clock::now();
+        let summed = gang
+            .on(backend)
+            .and_then(|ranks| ranks.sum_buffer(backend, numbers, range));
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent += Clock::now().since(begun);
+        if let Err(error) = summed {
+            gang.leave();
+            *failure = Some(error);
+        }
+    }
 }
 
 /// That over which numbers are added up.
@@ -128,10 +210,15 @@ impl Peers<Any> for Gang {
         counted(counts, |digits| self.sum(digits))
     }
 
-    fn sum_buffer(&mut self, backend: &Any, numbers: &mut AnyBuffer) -> Result<(), Failure> {
+    fn sum_buffer(
+        &mut self,
+        backend: &Any,
+        numbers: &mut AnyBuffer,
+        range: Range<usize>,
+    ) -> Result<(), Failure> {
         match (&mut self.way, numbers) {
-            (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.sum_all(numbers),
-            (_, numbers) => on_host(backend, numbers, |numbers| self.sum(numbers)),
+            (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.sum_part(numbers, range),
+            (_, numbers) => on_host(backend, numbers, range, |numbers| self.sum(numbers)),
         }
     }
 
@@ -145,7 +232,7 @@ impl Peers<Any> for Gang {
             (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.scatter(numbers, counts),
             (_, numbers) => {
                 let own = part_of(self.rank, counts);
-                on_host(backend, numbers, |numbers| {
+                on_host(backend, numbers, 0..counts.iter().sum(), |numbers| {
                     let mut sums = vec![0.0; own.len()];
                     let comm = self.on_the_host()?;
                     comm.reduce_scatter_v(numbers, counts, &mut sums, Reduce::Sum)
@@ -167,7 +254,7 @@ impl Peers<Any> for Gang {
             (Way::Cards(cards), AnyBuffer::Cuda(numbers)) => cards.gather(numbers, counts),
             (_, numbers) => {
                 let own = part_of(self.rank, counts);
-                on_host(backend, numbers, |numbers| {
+                on_host(backend, numbers, 0..counts.iter().sum(), |numbers| {
                     let own = numbers[own].to_vec();
                     let comm = self.on_the_host()?;
                     comm.all_gather_v(&own, counts, numbers)
@@ -227,9 +314,8 @@ impl<C: Card> Cards<C> {
         Ok(Joined::Host(Box::new(comm)))
     }
 
-    fn sum_all(&mut self, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
-        let all = 0..Cuda::len(numbers);
-        let mut numbers = Cuda::view_mut(numbers, all).elements();
+    fn sum_part(&mut self, numbers: &mut CudaBuffer<C>, part: Range<usize>) -> Result<(), Failure> {
+        let mut numbers = Cuda::view_mut(numbers, part).elements();
         self.spanned("all_reduce", |nccl| {
             nccl.all_reduce(&mut numbers, Reduce::Sum)
         })
@@ -307,8 +393,13 @@ impl<C: Card> Peers<Cuda<C>> for Cards<C> {
         counted(counts, |digits| self.sum(digits))
     }
 
-    fn sum_buffer(&mut self, _: &Cuda<C>, numbers: &mut CudaBuffer<C>) -> Result<(), Failure> {
-        self.sum_all(numbers)
+    fn sum_buffer(
+        &mut self,
+        _: &Cuda<C>,
+        numbers: &mut CudaBuffer<C>,
+        range: Range<usize>,
+    ) -> Result<(), Failure> {
+        self.sum_part(numbers, range)
     }
 
     fn scatter_buffer(

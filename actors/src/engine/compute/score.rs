@@ -13,7 +13,7 @@ use super::checkpoint::{Older, ToSave};
 use super::peers::Gang;
 use super::rollout::training_temperature;
 use super::state::CRITIC;
-use super::step::{Learning, step};
+use super::step::{Learning, StepGangs, step};
 use super::{ComputeSpec, Optimizer, Row, Rows, Scorer, checkpoint};
 use crate::engine::{Progress, ScoreEngine};
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -175,7 +175,8 @@ impl ScoreEngine for Critic {
             lengths: response_lengths(all),
             returns,
         };
-        let stepped = step(optimizer, &mut work, self.peers.as_mut(), Learning::Yes)?;
+        let peers = StepGangs::data(self.peers.as_mut());
+        let stepped = step(optimizer, &mut work, peers, Learning::Yes)?;
         Ok(stepped.outcome.loss)
     }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use odeon::Failure;
 use odeon_algorithms::model::LoraConfig;
-use odeon_algorithms::parallel::{ByteRun, Region};
+use odeon_algorithms::parallel::{ByteRun, Region, Span};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, StateError, StateOwner, StatePart};
 use odeon_algorithms::weights::{ModelFields, StoredType, texts};
@@ -99,7 +99,7 @@ fn layout(optimizer: &Optimizer, numbers: Numbers) -> &Layout {
 }
 
 /// Everything of a role that goes into a checkpoint: all that this rank has. Who writes what of it is the
-/// plan's matter, where others have the same; of an optimiser that ranks share each has a part.
+/// plan's matter, where others have the same; of an optimiser or a model that ranks share each has a part.
 pub(crate) fn local(role: &str, optimizer: &Optimizer) -> Result<Local, Failure> {
     local_of(role, optimizer, written(optimizer))
 }
@@ -112,14 +112,23 @@ fn local_of(
     let mut local = Local::default();
     for (numbers, state) in states {
         let entries = layout(optimizer, numbers).entries().iter();
-        let tensors = entries.map(|entry| LocalTensor {
-            name: entry.name.clone(),
-            dtype: Dtype::F32,
-            shape: entry.shape.clone(),
-            held: match held(optimizer, numbers, entry) {
-                own if own == entry.range => Held::Region(Region::whole(&entry.shape)),
-                own => Held::Flat(own.start - entry.range.start..own.end - entry.range.start),
-            },
+        let part = optimizer.model().part();
+        let tensors = entries.enumerate().map(|(number, entry)| {
+            let cut = part.map(|part| &part.tensors()[number]);
+            let shape = cut.map_or(&entry.shape, |cut| &cut.shape);
+            let region = cut.map_or_else(
+                || Region::whole(shape),
+                |cut| Region::new(cut.part.iter().cloned().map(Span::from).collect()),
+            );
+            LocalTensor {
+                name: entry.name.clone(),
+                dtype: Dtype::F32,
+                shape: shape.clone(),
+                held: match held(optimizer, numbers, entry) {
+                    own if own == entry.range => Held::Region(region),
+                    own => Held::Flat(own.start - entry.range.start..own.end - entry.range.start),
+                },
+            }
         });
         let added = local.add(role, state, tensors.collect());
         added.map_err(Failure::error)?;

@@ -19,7 +19,7 @@ use super::peers::Gang;
 use super::rollout::{Sampler, training_temperature};
 use super::score::{cut, response_lengths, rows};
 use super::state::ACTOR;
-use super::step::{Learning, step};
+use super::step::{Learning, StepGangs, step};
 use super::{ComputeSpec, Optimizer, Row, Rows, checkpoint, model_folder};
 use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::rl::referee::{Referee, wait};
@@ -217,7 +217,7 @@ impl Trainer {
             metrics: PolicyMetrics::default(),
             gap: None,
         };
-        let peers = self.peers.as_mut();
+        let peers = StepGangs::data(self.peers.as_mut());
         let outcome = step(&mut self.optimizer, &mut work, peers, Learning::Yes)?.outcome;
         let Some(update) = outcome.update else {
             return Ok(());
@@ -424,7 +424,12 @@ impl TrainEngine for Trainer {
     fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
         let mut work = self.imitation(step, 1.0)?;
         // Each rank computes the same step.
-        let stepped = super::step::step(&mut self.optimizer, &mut work, None, Learning::Yes)?;
+        let stepped = super::step::step(
+            &mut self.optimizer,
+            &mut work,
+            StepGangs::default(),
+            Learning::Yes,
+        )?;
         let outcome = stepped.outcome;
         Ok(StepStats {
             loss: outcome.loss,

@@ -61,11 +61,12 @@ impl Rule for Gelu {
         tape: &mut Tape<B>,
         _: Widths,
         products: &impl Products<B>,
-        [h, x]: [Var; 2],
+        h: Var,
+        residual: Option<Var>,
     ) -> Var {
         let up = products.linear(tape, UP, h, None);
         let s = tape.gelu(up);
-        products.linear(tape, DOWN, s, Some(x))
+        products.linear(tape, DOWN, s, residual)
     }
 
     fn scratch(&self, Widths { ffn, .. }: Widths) -> Vec<usize> {

@@ -58,11 +58,12 @@ impl Rule for Mlp {
         tape: &mut Tape<B>,
         _: Widths,
         products: &impl Products<B>,
-        [h, x]: [Var; 2],
+        h: Var,
+        residual: Option<Var>,
     ) -> Var {
         let gate_up = products.linear(tape, GATE_UP, h, None);
         let s = tape.swiglu(gate_up);
-        products.linear(tape, DOWN, s, Some(x))
+        products.linear(tape, DOWN, s, residual)
     }
 
     fn scratch(&self, Widths { ffn, .. }: Widths) -> Vec<usize> {

@@ -154,7 +154,8 @@ impl Rule for Moe {
         tape: &mut Tape<B>,
         Widths { dim, ffn }: Widths,
         products: &impl Products<B>,
-        [h, x]: [Var; 2],
+        h: Var,
+        residual: Option<Var>,
     ) -> Var {
         let of_all = |number: fn(usize) -> usize| {
             let experts = 0..self.experts;
@@ -168,7 +169,7 @@ impl Rule for Moe {
         let both = tape.experts(taken, &routed, of_all(gate_up), 2 * ffn);
         let gated = tape.swiglu(both);
         let made = tape.experts(gated, &routed, of_all(down), dim);
-        tape.collect(made, &routed, x)
+        tape.collect(made, &routed, residual)
     }
 
     fn scratch(&self, Widths { dim, ffn }: Widths) -> Vec<usize> {

@@ -87,7 +87,9 @@ impl Case {
         };
         let mut tape = Tape::<B>::new();
         let (h, x) = (tape.input(rows, dim), tape.input(rows, dim));
-        let y = self.block.record(&mut tape, self.widths, &products, [h, x]);
+        let y = self
+            .block
+            .record(&mut tape, self.widths, &products, h, Some(x));
         let plan = tape.plan_inference(&[y]);
         let mut arena = Arena::default();
         arena.prepare(backend, &plan);

@@ -1,5 +1,7 @@
 //! Tests of steps as data.
 
+mod parts;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
@@ -168,6 +170,9 @@ struct Texts {
     /// The micro-batch whose loss is not defined.
     fails: Option<usize>,
     wanted: bool,
+    /// Weights of log-probabilities and entropies in the loss.
+    policy: f32,
+    entropy: f32,
 }
 
 impl Texts {
@@ -178,6 +183,8 @@ impl Texts {
             pictures: None,
             fails: None,
             wanted: true,
+            policy: 1.0,
+            entropy: 0.0,
         }
     }
 
@@ -257,9 +264,17 @@ impl StepWork for Texts {
             return Err("no loss");
         }
         let weight = 1.0 / counts[0] as f32;
-        gradients.logprobs.fill(-weight);
+        gradients.logprobs.fill(-self.policy * weight);
+        gradients.entropies.fill(-self.entropy * weight);
         let nats: f64 = scores.logprobs.iter().map(|it| -f64::from(*it)).sum();
-        Ok(nats / counts[0] as f64)
+        let mut loss = f64::from(self.policy) * nats;
+        let entropy: f32 = scores.entropies.iter().sum();
+        loss -= f64::from(self.entropy * entropy);
+        for (value, gradient) in scores.values.iter().zip(&mut gradients.values) {
+            *gradient = weight * (value - 1.0);
+            loss += 0.5 * f64::from((value - 1.0) * (value - 1.0));
+        }
+        Ok(loss / counts[0] as f64)
     }
 }
 
@@ -270,8 +285,15 @@ fn stepped(mut work: Texts, learns: bool, mut rank: Option<Rank>) -> Result<Told
     let mut trainer = trainer();
     let mut done = vec![];
     let plan = plan(&StepShape::of(&work, rank.is_some(), learns));
-    let mut after = |operation| done.push(operation);
-    let outcome = trainer.run(&plan, &mut work, rank.as_mut(), &mut after)?;
+    let mut after = |operation| {
+        done.push(operation);
+        Ok(())
+    };
+    let peers = StepPeers {
+        data: rank.as_mut(),
+        all: None,
+    };
+    let outcome = trainer.run(&plan, &mut work, peers, &mut after)?;
     Ok((outcome, trainer.model().to_flat(), done))
 }
 
@@ -354,6 +376,33 @@ fn a_plan_has_what_its_shape_asks_for_in_one_order() {
             SumLoss
         ]
     );
+    let part = StepShape {
+        has_part: true,
+        ..among
+    };
+    assert_eq!(
+        plan(&part),
+        [
+            Count,
+            Accumulate(0),
+            Accumulate(1),
+            SumPartialGradients,
+            SumGradients,
+            SumSquares,
+            Apply,
+            SumLoss
+        ]
+    );
+    // One copy of the model, shared by several.
+    let only = StepShape {
+        has_peers: false,
+        micro_batches: 1,
+        ..part
+    };
+    assert_eq!(
+        plan(&only),
+        [Accumulate(0), SumPartialGradients, SumSquares, Apply]
+    );
     // A rank with nothing of its own encodes nothing, learns from nothing, and takes part in all sums.
     let idle = StepShape {
         micro_batches: 0,
@@ -387,6 +436,7 @@ proptest! {
         sums_loss in any::<bool>(),
         has_pictures in any::<bool>(),
         shares_optimizer in any::<bool>(),
+        has_part in any::<bool>(),
     ) {
         let collectives = |rank: usize| -> Vec<StepOperation> {
             let shape = StepShape {
@@ -394,6 +444,7 @@ proptest! {
                 // Pictures are shared on all or on none; a rank may have none of its own.
                 pictures: has_pictures.then_some(PictureShape { passes: passes[rank], is_shared }),
                 has_peers: true,
+                has_part,
                 learns,
                 sums_loss,
                 shares_optimizer,
@@ -479,7 +530,12 @@ fn trained(config: &TrainConfig, dealt: &[usize], shares: bool) -> (Vec<f32>, Ve
                 ..StepShape::of(&work, true, true)
             };
             for _ in 0..3 {
-                let done = trainer.run(&plan(&shape), &mut work, Some(&mut rank), &mut |_| {});
+                let done = trainer.run(
+                    &plan(&shape),
+                    &mut work,
+                    StepPeers::data(&mut rank),
+                    &mut |_| Ok(()),
+                );
                 assert!(done.unwrap().update.unwrap().applied);
                 assert!(trainer.gradient().iter().all(|number| *number == 0.0));
             }
@@ -565,7 +621,12 @@ fn a_shared_step_without_a_finite_gradient_changes_nothing() {
                     _ => part.start - 1,
                 };
                 trainer.trained_gradient_mut().as_mut_slice()[poisoned] = f32::NAN;
-                let done = trainer.run(&plan(&shape), &mut work, Some(&mut rank), &mut |_| {});
+                let done = trainer.run(
+                    &plan(&shape),
+                    &mut work,
+                    StepPeers::data(&mut rank),
+                    &mut |_| Ok(()),
+                );
                 let update = done.unwrap().update.unwrap();
                 assert!(!update.applied && update.step == 0);
                 assert_eq!(trainer.model().to_flat(), before);
@@ -584,11 +645,15 @@ fn a_step_that_fails_leaves_nothing_behind() {
         ..work.clone()
     };
     let steps = plan(&StepShape::of(&failing, false, true));
-    let failed = trainer.run(&steps, &mut failing, None::<&mut Rank>, &mut |_| {});
+    let failed = trainer.run(&steps, &mut failing, StepPeers::<Rank>::none(), &mut |_| {
+        Ok(())
+    });
     assert_eq!(failed.unwrap_err(), "no loss");
     assert!(trainer.gradient().iter().all(|number| *number == 0.0));
     let mut again = work.clone();
-    let done = trainer.run(&steps, &mut again, None::<&mut Rank>, &mut |_| {});
+    let done = trainer.run(&steps, &mut again, StepPeers::<Rank>::none(), &mut |_| {
+        Ok(())
+    });
     let (outcome, parameters, _) = stepped(work, true, None).unwrap();
     assert_eq!(done.unwrap(), outcome);
     assert!(trainer.model().to_flat() == parameters);

@@ -261,12 +261,15 @@ KERNEL gelu_backward(const float* x, const float* dy, float* dx, u64 count) {
     }
 }
 
-// dst[i] = table[rows[i]]. One block a row and 1024 columns.
+// dst[i] = table[rows[i]], or zeros for a row of all ones. One block a row and 1024 columns.
 KERNEL gather(const u32* rows, const float* table, float* dst, u32 cols) {
-    const float* from = table + (u64)rows[blockIdx.x] * cols;
+    u32 row = rows[blockIdx.x];
+    const float* from = table + (u64)row * cols;
     float* to = dst + (u64)blockIdx.x * cols;
     u32 end = least(cols, blockIdx.y * 1024 + 1024);
-    if (cols % 4 == 0 && aligned16(from) && aligned16(to)) {
+    if (row == 0xffffffffu) {
+        for (u32 c = blockIdx.y * 1024 + threadIdx.x; c < end; c += blockDim.x) to[c] = 0.0f;
+    } else if (cols % 4 == 0 && aligned16(from) && aligned16(to)) {
         for (u32 c = blockIdx.y * 1024 + threadIdx.x * 4; c < end; c += blockDim.x * 4)
             *(float4*)(to + c) = *(const float4*)(from + c);
     } else {
