@@ -22,12 +22,13 @@ use odeon_algorithms::objective::{preference, probability};
 use odeon_algorithms::task::{Problem, Split};
 use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
+use odeon_gpu::Device;
 
 use super::rollout::Sampler;
-use super::step::{Learning, step};
+use super::step::{Learning, StepGangs, step};
 use super::{
-    ComputeSpec, Model, Optimizer, Row, Rows, Scorer, micro_batches, model_folder, pack,
-    read_fields, read_model,
+    ComputePlace, ComputeSpec, Model, Optimizer, Row, Rows, Scorer, micro_batches, model_folder,
+    pack, read_fields, read_model,
 };
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
@@ -134,9 +135,14 @@ impl RewardModel {
         for _ in 0..steps {
             let rows = self.rows_of(&pairs.draw(Split::Train, batch)?);
             let mut work = PreferenceWork::of(rows);
-            let loss = step(&mut optimizer, &mut work, None, Learning::Yes)?
-                .outcome
-                .loss;
+            let loss = step(
+                &mut optimizer,
+                &mut work,
+                StepGangs::default(),
+                Learning::Yes,
+            )?
+            .outcome
+            .loss;
             if losses.len() == LOSSES {
                 losses.pop_front();
             }
@@ -187,11 +193,28 @@ impl RewardModel {
                 (model, learnt)
             }
         };
-        let mut scorer = Scorer::new(model);
+        let mut scorer = self.rater(model)?;
         let held_out = pairs.draw(Split::HeldOut, HELD_OUT_PAIRS)?;
         let card = self.measure(&mut scorer, learnt, &held_out)?;
         self.save(scorer.model(), &card)?;
         Ok((scorer, card))
+    }
+
+    /// The model as it rates. A processor adds up in one order then: else that hangs on the number of rows, and
+    /// what a reply earns would on those that are rated with it.
+    fn rater(&self, model: Model) -> Result<Scorer, Failure> {
+        if self.spec.device != Device::Cpu {
+            return Ok(Scorer::new(model));
+        }
+        let place = ComputePlace {
+            deterministic: true,
+            ..self.spec.place()
+        };
+        let rater = Model::zeros(place.backend()?, model.config().clone());
+        let mut rater = rater.map_err(Failure::error)?;
+        let loaded = rater.load_flat(&model.merged());
+        loaded.map_err(Failure::error)?;
+        Ok(Scorer::new(rater))
     }
 
     fn read(&self, folder: &Path) -> Result<(Model, Card), Failure> {
@@ -230,7 +253,7 @@ impl RewardEngine for RewardModel {
     fn prepare(&mut self) -> Result<Learnt, Failure> {
         let (scorer, card) = if self.plan.folder.exists() {
             let (model, card) = self.read(&self.plan.folder)?;
-            (Scorer::new(model), card)
+            (self.rater(model)?, card)
         } else {
             self.make()?
         };
