@@ -165,7 +165,7 @@ async fn described(sources: &[Source], name: CellName) -> Result<CellMeta, Plane
 async fn barren(spec: &SourceSpec, opening: &Opening) -> PlaneError {
     let why = match examine(spec, opening, |_| {}).await {
         Ok(found) => found.refused.unwrap_or_default(),
-        Err(error) => error.to_string(),
+        Err(error) => error.detail(),
     };
     PlaneError::Source(LoadFault {
         source_name: spec.name.clone(),
@@ -177,7 +177,7 @@ async fn barren(spec: &SourceSpec, opening: &Opening) -> PlaneError {
 fn fault(spec: &SourceSpec, error: &SourceError) -> PlaneError {
     PlaneError::Source(LoadFault {
         source_name: spec.name.clone(),
-        detail: error.to_string(),
+        detail: error.detail(),
         differs: None,
     })
 }

@@ -1,5 +1,6 @@
 //! `odeon gang`: one program on many ranks, as under `torchrun`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use odeon::{
 };
 use odeon_actors::exec::{Disband, ExecSpec, Gang, GangSpec};
 
+use super::job::check_line_ends;
 use super::signals::Signals;
 use crate::args::{GangArgs, RankArgs};
 use crate::print;
@@ -17,6 +19,14 @@ pub(crate) fn run(job: Job, args: &GangArgs) -> Result<ExitCode> {
     args.each
         .check(Some(args.ranks))
         .map_err(anyhow::Error::msg)?;
+    if let Some(script) = args
+        .program
+        .first()
+        .map(Path::new)
+        .filter(|it| it.is_file())
+    {
+        check_line_ends(script)?;
+    }
     // Restarts count over the whole run, however long it takes.
     let restarts = Supervision::one_for_one().budget(args.each.max_restarts, FOREVER);
     let mut code = None;

@@ -20,6 +20,8 @@ use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon_client::types::{ArrayAct, Job};
 use odeon_client::{CONNECTION_FILE, Client, ClientError, Connection, Submission, default_folder};
 
+pub(super) use self::program::check_line_ends;
+
 use self::array::{Named, end_of_all, wait_all};
 use self::lines::LinePrinter;
 use self::recipe::Kept;

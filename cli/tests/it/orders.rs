@@ -606,6 +606,11 @@ fn a_recipe_that_is_begun_anew_goes_on_from_its_checkpoint() {
         refused.contains("`fresh` is no word of a recipe"),
         "{refused}"
     );
+    let refused = node.fails(&["submit", "tiny.toml", "--", "--set", "rl.step=3"]);
+    assert!(
+        refused.contains("--set rl.step=3: unknown field `step`"),
+        "{refused}"
+    );
 }
 
 /// What is sent of a folder is there as it was: links, and what may be executed.
@@ -648,6 +653,7 @@ fn a_script_without_a_first_line_runs_as_in_a_shell_and_one_of_windows_is_refuse
     for words in [
         &["submit", "./win.sh"][..],
         &["submit", "--gang", "1", "./win.sh"],
+        &["gang", "1", "--", "./win.sh"],
     ] {
         let output = node.run(words);
         let said = text(&output.stderr);

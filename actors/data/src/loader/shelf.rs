@@ -123,7 +123,7 @@ impl Shelf {
                     SourceError::Differs { what, .. } => Some(what.clone()),
                     _ => None,
                 },
-                ..fault(error.to_string())
+                ..fault(error.detail())
             })?;
             match args.identities.get(usize::from(number.0)) {
                 Some(identity) if *identity != source.identity() => Err(fault(format!(
@@ -262,7 +262,7 @@ impl Shelf {
                 busy_seconds,
             });
             cell.map(Arc::new)
-                .map_err(|error| fault(name.source, error.to_string()))
+                .map_err(|error| fault(name.source, error.detail()))
         });
         let fault = self.fault_of();
         let making = async move {

@@ -194,6 +194,14 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// Its words where the source is named beside them.
+    pub(crate) fn detail(&self) -> String {
+        match self {
+            Self::Spec { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// Of a reader's error: an error of this kind that went through it, or that the file is damaged.
     pub(crate) fn damaged(error: io::Error, file: &str, offset: u64) -> Self {
         match error.downcast::<Self>() {
