@@ -2,6 +2,7 @@
 //! refused with file, line and what was expected, before anything starts.
 
 mod algorithm;
+mod assign;
 mod check;
 mod environment;
 mod fields;

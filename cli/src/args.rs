@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
+use odeon_actors::recipe::{RecipeError, Source};
 use odeon_cluster::DiskBound;
 use odeon_cluster::job::array::ArraySpec;
 
@@ -154,6 +155,8 @@ pub(crate) struct BenchArgs {
 pub(crate) struct RunArgs {
     /// The recipe, a TOML file
     pub(crate) recipe: PathBuf,
+    #[command(flatten)]
+    pub(crate) set: SetArgs,
     /// Begin anew: remove the checkpoint, metrics and recipe of an earlier run of this name
     #[arg(long)]
     pub(crate) fresh: bool,
@@ -171,6 +174,23 @@ pub(crate) struct RunArgs {
     /// http://localhost:4318; the usual variables (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS) count, too
     #[arg(long, value_name = "URL", conflicts_with = "cluster")]
     pub(crate) otlp: Option<String>,
+}
+
+/// Fields of a recipe that are other than its file says.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct SetArgs {
+    /// Another value for a field of the recipe, such as pretrain.lr=1e-3 or source.0.path=texts; several times for
+    /// several
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) fields: Vec<String>,
+}
+
+impl SetArgs {
+    /// Reads a recipe, with the fields as they are to be.
+    pub(crate) fn read(&self, recipe: &std::path::Path) -> Result<Source, RecipeError> {
+        let mut fields = self.fields.iter();
+        fields.try_fold(Source::read(recipe)?, |source, field| source.with(field))
+    }
 }
 
 /// The pages on which a run can be looked at.
@@ -844,6 +864,8 @@ pub(crate) struct DevicesArgs {
 pub(crate) struct PlanArgs {
     /// The recipe, a TOML file
     pub(crate) recipe: PathBuf,
+    #[command(flatten)]
+    pub(crate) set: SetArgs,
     /// A cluster that a TOML file describes, in place of this machine: see docs/cluster.md
     #[arg(long)]
     pub(crate) cluster: Option<PathBuf>,

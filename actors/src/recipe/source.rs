@@ -6,19 +6,24 @@ use std::path::{Path, PathBuf};
 use odeon_algorithms::tokenizer::Tokenizer;
 use toml::de::DeTable;
 
+use super::assign::Assigned;
 use super::{PretrainRecipe, Recipe, check, fields};
 
 /// A recipe as written.
 #[derive(Clone, Debug)]
 pub struct Source {
     path: PathBuf,
-    text: String,
+    pub(super) text: String,
+    /// Pieces of the text that the file has not.
+    pub(super) assigned: Vec<Assigned>,
+    /// Of each line of the text the one of the file, from 1, that it was or stands behind.
+    pub(super) lines: Vec<usize>,
 }
 
 /// A recipe that cannot run: where and why, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipeError {
-    /// The file.
+    /// The file, or the [assignment](Source::with) to one of its fields.
     pub path: PathBuf,
     /// The line, from 1; 0 when the file cannot be read.
     pub line: usize,
@@ -59,6 +64,8 @@ impl Source {
         Self {
             path: path.to_owned(),
             text: text.to_owned(),
+            assigned: vec![],
+            lines: (1..=text.matches('\n').count() + 1).collect(),
         }
     }
 
@@ -160,15 +167,17 @@ impl Source {
     }
 
     fn fault(&self, offset: usize, what: &str) -> RecipeError {
-        let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let line = match self.text.get(..offset) {
-            Some(before) => lines(before),
-            None => lines(self.text.trim_end()),
-        };
+        let what = what.trim_end().replace('\n', ", ");
+        let mut assigned = self.assigned.iter();
+        if let Some(error) = assigned.find_map(|it| it.error(offset, &what)) {
+            return error;
+        }
+        let before = self.text.get(..offset);
+        let before = before.unwrap_or_else(|| self.text.trim_end());
         RecipeError {
             path: self.path.clone(),
-            line,
-            what: what.trim_end().replace('\n', ", "),
+            line: self.lines[before.matches('\n').count()],
+            what,
         }
     }
 }

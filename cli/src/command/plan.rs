@@ -1,10 +1,12 @@
-//! `odeon plan`: where the processes of a recipe would go, before any of them runs.
+//! `odeon plan`: where the processes of a recipe would go, before any of them runs; of a pretraining run what each
+//! rank would hold and add up with others.
+
+mod ranks;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use odeon::{Job, System};
-use odeon_actors::recipe::Source;
 use odeon_actors::rl::run::relay_role;
 use odeon_placement::{Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
@@ -13,6 +15,7 @@ use serde::Serialize;
 use super::model;
 use crate::args::PlanArgs;
 use crate::print;
+pub(super) use ranks::outline;
 
 /// The plan as it is told in JSON.
 #[derive(Serialize)]
@@ -24,7 +27,10 @@ struct Told {
 }
 
 pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
-    let source = Source::read(&args.recipe)?;
+    let source = args.set.read(&args.recipe)?;
+    if source.pretrains() {
+        return ranks::run(&source, args);
+    }
     let recipe = source.recipe()?;
     let plan = model::plan(&source, &recipe)?;
     let view = match &args.cluster {

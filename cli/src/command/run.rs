@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Clock, Job, SpawnError, Supervision, System, WorkerCommand, WorkerMode, telemetry};
 use odeon_actors::hybrid::Choice;
-use odeon_actors::recipe::{Recipe, Source};
+use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::{Report, watch};
 use odeon_actors::rl::run::{Run, RunPlan};
 use odeon_actors::rl::store::{Count, Counts};
@@ -41,7 +41,7 @@ pub(crate) use self::folder::{BASE, CHECKPOINT, RECIPE, REWARD_MODEL};
 pub(crate) use self::metrics::reports;
 
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
-    let source = Source::read(&args.recipe)?;
+    let source = args.set.read(&args.recipe)?;
     if source.pretrains() {
         return pretrain::run(job, &source, args);
     }

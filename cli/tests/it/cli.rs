@@ -324,6 +324,94 @@ fn a_recipe_that_cannot_run_is_refused_with_file_and_line_before_anything_starts
     assert!(!place.path().join("runs").exists(), "nothing was started");
 }
 
+/// SEMANTICS 133.
+#[test]
+fn fields_of_a_recipe_are_set_from_the_command_line() {
+    let place = Place::new();
+    place.write("r.toml", &tiny(2));
+    let run = ["run", "--check", "r.toml"];
+    let told = place.out(&[&run[..], &["--set", "run.name=other", "--set=rl.groups=3"]].concat());
+    assert!(told.starts_with("other: "), "{told}");
+    assert!(told.contains(" of 3 x "), "{told}");
+    for (field, expected) in [
+        ("rl.groups=many", "--set rl.groups=many: "),
+        ("rl.group=3", "--set rl.group=3: unknown field `group`"),
+        ("rl", "--set rl: expected KEY=VALUE"),
+        ("run.device=\"abacus\"", "--set run.device=\"abacus\": "),
+    ] {
+        let error = place.error(&[&run[..], &["--set", field]].concat());
+        assert!(error.contains(expected), "{error}");
+    }
+    let line = tiny(2).lines().count() + 1;
+    place.write("r.toml", &(tiny(2) + "wrong = 1\n"));
+    let error = place.error(&[&run[..], &["--set", "run.out=elsewhere"]].concat());
+    assert!(error.contains(&format!("r.toml:{line}: ")), "{error}");
+}
+
+/// Before anything starts: what each rank will hold, and add up with others.
+#[test]
+fn the_memory_and_the_sums_of_ranks_are_told_before_a_run() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        "[run]\nname = \"p\"\n[model]\nhidden = 16\nlayers = 2\nheads = 4\nkv_heads = 2\nffn = 32\ncontext = 64\n\
+         [pretrain]\nsteps = 1\n[processes]\nranks = 4\n[plan]\nstep = { tokens = 64 }\n\
+         [plan.mixture.sources.a]\nweight = { constant = 1.0 }\n\
+         [[source]]\nname = \"a\"\npath = \"a.txt\"\nformat = { text = { document = \"line\" } }\ncontext = 64\n",
+    );
+    let plan = ["plan", "p.toml", "--set", "parallel.tp=2"];
+    let told = place.out(&[&plan[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["copies"], &told["ranks_a_copy"]),
+        (&2.into(), &2.into())
+    );
+    let ranks = told["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 4);
+    for rank in ranks {
+        let tensors = rank["tensors"].as_array().unwrap().iter();
+        let numbers = tensors.clone().map(|tensor| {
+            let part = tensor["part"].as_array().unwrap().iter();
+            let lengths = part.map(|it| it[1].as_u64().unwrap() - it[0].as_u64().unwrap());
+            lengths.product::<u64>()
+        });
+        let bytes = 4 * numbers.sum::<u64>();
+        assert_eq!(rank["parameter_bytes"], bytes);
+        assert_eq!(rank["optimizer_bytes"], 2 * bytes);
+        assert_eq!(
+            (&rank["row_sums_forward"], &rank["row_bytes"]),
+            (&5.into(), &64.into())
+        );
+        // Five norms of 16 numbers.
+        assert_eq!(rank["summed_over_all_bytes"], 320);
+    }
+    let queries = &ranks[1]["tensors"].as_array().unwrap();
+    let queries = queries
+        .iter()
+        .find(|it| it["name"] == "model.layers.1.self_attn.q_proj.weight");
+    assert_eq!(
+        queries.unwrap()["part"],
+        serde_json::json!([[8, 16], [0, 16]])
+    );
+    let shown = place.out(&plan);
+    for words in [
+        "model.layers.N.mlp.down_proj.weight",
+        "16 x 32",
+        "16 x 16",
+        "over 2 copies of the model.",
+        "5 times forward and as often backward, 64 B a token;",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let refused = place.error(&["plan", "p.toml", "--set", "parallel.tp=8"]);
+    assert!(
+        refused.contains("--set parallel.tp=8: copies of the model on 8 ranks each"),
+        "{refused}"
+    );
+    let refused = place.error(&["plan", "p.toml", "--cluster", "c.toml"]);
+    assert!(refused.contains("--cluster"), "{refused}");
+}
+
 #[test]
 fn options_out_of_range_are_refused() {
     let place = Place::new();

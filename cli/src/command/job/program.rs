@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::files::{self, Found};
 use super::recipe::{Kept, Sent};
 use super::{plain, this_program};
-use crate::args::{RankArgs, RankRange, SubmitArgs};
+use crate::args::{RankArgs, RankRange, SetArgs, SubmitArgs};
 
 /// The job's executable, its name where it is not that of the file, the words that it is given, and
 /// the files that these name.
@@ -47,21 +47,27 @@ impl What {
 
     /// A recipe, which this program runs.
     fn recipe(path: &Path, words: &[String]) -> Result<Self> {
-        let sent = Sent::read(path)?;
-        if let Some(other) = words.iter().find(|word| *word != "--fresh") {
-            bail!(
-                "`{other}` is no word of a recipe: behind {} --fresh may stand, and nothing else",
-                path.display()
-            );
+        let (mut set, mut fresh, mut left) = (SetArgs::default(), None, words.iter());
+        while let Some(word) = left.next() {
+            match (word.as_str(), word.strip_prefix("--set=")) {
+                ("--fresh", _) => fresh = Some(word.clone()),
+                ("--set", _) if !left.as_slice().is_empty() => {
+                    set.fields.extend(left.next().cloned());
+                }
+                (_, Some(field)) => set.fields.push(field.to_owned()),
+                ("--set", _) => bail!("--set: expected KEY=VALUE behind it"),
+                (other, _) => bail!(
+                    "`{other}` is no word of a recipe: behind {} --fresh and --set KEY=VALUE may stand, and \
+                     nothing else",
+                    path.display()
+                ),
+            }
         }
+        let sent = Sent::read(path, &set)?;
         Ok(Self {
             program: this_program()?,
             name: Some(sent.name),
-            words: sent
-                .words
-                .into_iter()
-                .chain(words.iter().cloned())
-                .collect(),
+            words: sent.words.into_iter().chain(fresh).collect(),
             files: sent.files,
             links: vec![],
             notes: vec![],
@@ -164,7 +170,7 @@ fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
 ///
 /// # Errors
 /// It cannot be read, or is a script for a shell with line ends that the shell takes for letters.
-fn check_line_ends(file: &Path) -> Result<Vec<u8>> {
+pub(in crate::command) fn check_line_ends(file: &Path) -> Result<Vec<u8>> {
     let mut head = vec![];
     let read = fs::File::open(file).and_then(|it| it.take(HEAD_BYTES).read_to_end(&mut head));
     read.with_context(|| file.display().to_string())?;

@@ -12,11 +12,11 @@ use odeon_algorithms::fetch::Artefact;
 use odeon_algorithms::task::TaskSpec;
 use odeon_client::Submission;
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, SetArgs};
 use crate::command::model::{self, ModelFolder};
 
 pub(crate) fn submit(args: &RunArgs) -> Result<ExitCode> {
-    let sent = Sent::read(&args.recipe)?;
+    let sent = Sent::read(&args.recipe, &args.set)?;
     let mut submission = Submission::of_program(super::this_program()?)?.files(sent.files)?;
     for word in sent.words {
         submission = submission.arg(word);
@@ -58,9 +58,9 @@ pub(super) struct Kept {
 }
 
 impl Sent {
-    /// The recipe of a file.
-    pub(super) fn read(path: &Path) -> Result<Self> {
-        let source = Source::read(path)?;
+    /// The recipe of a file, with fields as they are to be.
+    pub(super) fn read(path: &Path, set: &SetArgs) -> Result<Self> {
+        let source = set.read(path)?;
         if source.pretrains() {
             bail!(
                 "{}: a pretraining run is not submitted as a recipe yet: submit a program that runs it, or \

@@ -18,7 +18,7 @@ use odeon_data::source::{LeftOut, Opening};
 use odeon_otel::Settings;
 use tokio::sync::{mpsc, watch};
 
-use super::super::model;
+use super::super::{model, plan};
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
@@ -54,6 +54,9 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
             recipe.sources.len(),
             plan.ranks
         ))?;
+        if let Some(memory) = plan::outline(&recipe) {
+            print::line(memory)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let told: Vec<Report> = lines(&path);
@@ -72,6 +75,9 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     }
     if !args.fresh {
         plan.watch = watch_after(plan.steps, &told);
+    }
+    if let Some(memory) = plan::outline(&recipe) {
+        print::say(memory);
     }
     let folder = RunFolder::take(source, path, args.fresh)?;
     let name = &recipe.run.name;

@@ -7,6 +7,7 @@ use clap::Parser;
 use futures::future::join_all;
 use odeon::simulation::SimulationSpec;
 use odeon::{Context, Failure, Incarnation, Ref, Restart};
+use odeon_actors::recipe::Source;
 
 use super::*;
 use crate::args::{Args, Command};

@@ -1,0 +1,217 @@
+//! `odeon plan` of a pretraining run: what each rank holds, and what it adds up with others.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, bail};
+use odeon_actors::recipe::{PretrainRecipe, Source};
+use odeon_algorithms::model::PartTensor;
+use odeon_algorithms::train::{Footprint, Sharing};
+use serde::Serialize;
+
+use crate::args::PlanArgs;
+use crate::figures;
+use crate::print;
+
+/// The plan as it is told in JSON. Bytes are of numbers of four bytes.
+#[derive(Serialize)]
+struct Told {
+    copies: usize,
+    ranks_a_copy: usize,
+    ranks: Vec<RankTold>,
+}
+
+/// Memory of a rank, and the sums of a step.
+#[derive(Serialize)]
+struct RankTold {
+    rank: usize,
+    parameter_bytes: usize,
+    gradient_bytes: usize,
+    optimizer_bytes: usize,
+    summed_over_copies_bytes: usize,
+    summed_over_all_bytes: usize,
+    row_sums_forward: usize,
+    row_sums_backward: usize,
+    row_bytes: usize,
+    vocabulary_row_bytes: usize,
+    tensors: Vec<TensorTold>,
+}
+
+#[derive(Serialize)]
+struct TensorTold {
+    name: String,
+    shape: Vec<usize>,
+    /// From and to, dimension by dimension.
+    part: Vec<[usize; 2]>,
+}
+
+impl RankTold {
+    fn of(rank: usize, footprint: &Footprint) -> Self {
+        let tensors = footprint.tensors.iter().map(|(name, tensor)| TensorTold {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            part: tensor.part.iter().map(|it| [it.start, it.end]).collect(),
+        });
+        Self {
+            rank,
+            parameter_bytes: footprint.parameters,
+            gradient_bytes: footprint.gradients,
+            optimizer_bytes: footprint.optimizer,
+            summed_over_copies_bytes: footprint.summed_over_copies,
+            summed_over_all_bytes: footprint.summed_over_all,
+            row_sums_forward: footprint.row_sums,
+            row_sums_backward: footprint.row_sums,
+            row_bytes: footprint.row,
+            vocabulary_row_bytes: footprint.vocabulary_row,
+            tensors: tensors.collect(),
+        }
+    }
+}
+
+pub(super) fn run(source: &Source, args: &PlanArgs) -> Result<()> {
+    let recipe = source.pretrain_recipe()?;
+    if let Some(cluster) = &args.cluster {
+        bail!(
+            "--cluster {}: the ranks of a pretraining run are processes of the machine that runs it, and reserve \
+             nothing: leave it out",
+            cluster.display()
+        );
+    }
+    let all = recipe
+        .footprints()
+        .map_err(|failure| anyhow!("{failure}"))?;
+    let sharing = recipe.sharing();
+    if args.json {
+        let ranks = all.iter().enumerate();
+        let told = Told {
+            copies: sharing.copies,
+            ranks_a_copy: sharing.tensor,
+            ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
+        };
+        print::line(serde_json::to_string(&told)?)?;
+        return Ok(());
+    }
+    show(&all, sharing)
+}
+
+fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
+    print::table(
+        &["tensor", "there are", "shape", "rank 0 has", "bytes of it"],
+        &tensors(&all[0]),
+    )?;
+    print::line("")?;
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let rows = all.iter().enumerate().map(|(rank, it)| {
+        let numbers = [it.parameters, it.gradients, it.optimizer, it.bytes()];
+        let numbers = numbers.into_iter().map(bytes);
+        std::iter::once(rank.to_string()).chain(numbers).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    print::table(
+        &["rank", "parameters", "gradients", "optimiser", "in all"],
+        &rows,
+    )?;
+    print::line("")?;
+    print::line("Activations come on top: they depend on the samples.")?;
+    sums(&all[0], sharing)
+        .into_iter()
+        .try_for_each(print::line)?;
+    Ok(())
+}
+
+/// The sums of a step, in sentences.
+fn sums(
+    of_rank: &Footprint,
+    Sharing {
+        copies,
+        tensor,
+        optimizer,
+    }: Sharing,
+) -> Vec<String> {
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let mut told = vec![];
+    if copies > 1 {
+        let way = match optimizer {
+            true => ", each getting the sum of its part, and its moved part goes to all",
+            false => "",
+        };
+        told.push(format!(
+            "Each step adds up {} of gradients over {copies} copies of the model{way}.",
+            bytes(of_rank.summed_over_copies),
+        ));
+    }
+    if tensor > 1 {
+        told.push(format!(
+            "Each step adds up {} of gradients over all {} ranks: of tensors that all of them have whole.",
+            bytes(of_rank.summed_over_all),
+            copies * tensor,
+        ));
+        told.push(format!(
+            "Each pass adds up rows over the {tensor} ranks of a copy: {} times forward and as often backward, {} a \
+             token; and forward once {} a predicted token, for the vocabulary.",
+            of_rank.row_sums,
+            bytes(of_rank.row),
+            bytes(of_rank.vocabulary_row),
+        ));
+    }
+    told
+}
+
+/// A row for each tensor of a layer, and for each other one.
+fn tensors(of_rank: &Footprint) -> Vec<Vec<String>> {
+    let mut order: Vec<String> = vec![];
+    let mut alike: BTreeMap<String, (usize, PartTensor)> = BTreeMap::new();
+    for (name, tensor) in &of_rank.tensors {
+        let name = pattern(name);
+        let (count, _) = alike.entry(name.clone()).or_insert_with(|| {
+            order.push(name);
+            (0, tensor.clone())
+        });
+        *count += 1;
+    }
+    let row = |name: String| {
+        let (count, PartTensor { shape, part }) = &alike[&name];
+        let lengths: Vec<usize> = part.iter().map(ExactSizeIterator::len).collect();
+        let numbers: usize = lengths.iter().product();
+        let has = match lengths == *shape {
+            true => "all".to_owned(),
+            false => spelled(&lengths),
+        };
+        vec![
+            name,
+            count.to_string(),
+            spelled(shape),
+            has,
+            figures::bytes((4 * numbers * count) as f64),
+        ]
+    };
+    order.into_iter().map(row).collect()
+}
+
+/// `16 x 128`.
+fn spelled(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    sizes.join(" x ")
+}
+
+/// The name of a tensor, with N in place of the numbers of layers and experts.
+fn pattern(name: &str) -> String {
+    let parts = name.split('.').map(|part| match part.parse::<usize>() {
+        Ok(_) => "N",
+        Err(_) => part,
+    });
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// One line about the memory of the largest rank.
+pub(in crate::command) fn outline(recipe: &PretrainRecipe) -> Option<String> {
+    let all = recipe.footprints().ok()?;
+    let most = all.iter().max_by_key(|it| it.bytes())?;
+    let bytes = |number: usize| figures::bytes(number as f64);
+    Some(format!(
+        "each rank holds up to {} beside activations: {} of parameters, {} of gradients, {} of the optimiser",
+        bytes(most.bytes()),
+        bytes(most.parameters),
+        bytes(most.gradients),
+        bytes(most.optimizer),
+    ))
+}
