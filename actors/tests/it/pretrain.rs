@@ -253,6 +253,14 @@ impl Told {
     }
 }
 
+/// The data and loss of each step, to the bit.
+fn losses(told: &Told) -> Vec<(u64, u64, String)> {
+    let steps = told.steps().into_values();
+    steps
+        .map(|it| (it.step, it.loss.to_bits(), it.digest))
+        .collect()
+}
+
 /// Runs a plan, and does something whenever there is a report.
 async fn told(
     plan: &PretrainPlan,

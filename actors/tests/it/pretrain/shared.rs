@@ -14,14 +14,6 @@ fn of(folder: &Path, ranks: u32, optimizer: &str, shares: bool) -> PretrainPlan 
     plan
 }
 
-/// The data and loss of each step, to the bit.
-fn losses(told: &Told) -> Vec<(u64, u64, String)> {
-    let steps = told.steps().into_values();
-    steps
-        .map(|it| (it.step, it.loss.to_bits(), it.digest))
-        .collect()
-}
-
 /// SEMANTICS 131.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_that_share_an_optimiser_make_the_same_steps_whoever_is_lost() {

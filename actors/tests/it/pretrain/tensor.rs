@@ -26,14 +26,6 @@ fn experts() -> LayerBlock {
     })
 }
 
-/// The data and loss of each step, to the bit.
-fn losses(told: &Told) -> Vec<(u64, u64, String)> {
-    let steps = told.steps().into_values();
-    steps
-        .map(|it| (it.step, it.loss.to_bits(), it.digest))
-        .collect()
-}
-
 /// Samples, tokens and losses of all steps are the same, these but for rounding; so is what held-out samples say.
 fn same(told: &Told, one: &Told) {
     let (steps, of_one) = (told.steps(), one.steps());
