@@ -14,11 +14,12 @@
 
 mod checkpoint;
 pub mod courier;
+mod formed;
 mod pictures;
 pub mod rank;
 pub mod report;
 mod run;
 mod work;
 
-pub(crate) use run::mesh;
+pub(crate) use formed::data_mesh;
 pub use run::{Desk, HeldOut, Member, PretrainPlan, run};

@@ -11,30 +11,33 @@ mod arithmetic;
 mod batch;
 pub(crate) mod block;
 mod config;
+mod context;
 mod lora;
 mod network;
 mod part;
+mod rank;
 mod rope;
 mod scorer;
 mod vision;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use odeon_gpu::{Backend, Cpu, Layout, TensorRanks};
+use odeon_gpu::{Backend, Cpu, Layout};
 use thiserror::Error;
 
 pub use batch::{Batch, BatchError, Sequence};
-pub use block::{Gelu, LayerBlock, Mlp, Moe};
+pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
-pub use part::{ModelPart, PartError, PartTensor};
+pub use part::{ModelPart, PartError, PartTensor, PassGroups};
+pub use rank::{PartPlace, RankKind, RankOf};
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
 pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
-pub(crate) use network::{LayerPlaces, NormPlaces, Places, Wanted};
+pub(crate) use network::{LayerPlaces, NormPlaces, Outputs, Places, Wanted};
+pub(crate) use part::PartRanges;
 
 /// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them.
 #[derive(Debug)]
@@ -46,8 +49,8 @@ pub struct Model<B: Backend = Cpu> {
     params: B::Buffer,
     adapters: Option<Adapters<B>>,
     part: Option<ModelPart>,
-    /// Those that it computes with, where it is a part.
-    ranks: Option<Arc<dyn TensorRanks<B>>>,
+    /// Those that it computes passes with.
+    groups: PassGroups<B>,
 }
 
 /// Why parameters were not loaded. The model is unchanged.
@@ -106,7 +109,7 @@ impl<B: Backend> Model<B> {
             params,
             adapters: None,
             part: None,
-            ranks: None,
+            groups: PassGroups::default(),
         }
     }
 

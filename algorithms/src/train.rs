@@ -47,10 +47,12 @@ mod step;
 
 use std::ops::Range;
 
-use odeon_gpu::{Arena, Backend, Cpu, Tape};
+use odeon_gpu::{Arena, Backend, Cpu, Tape, Var};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Adapters, Batch, Model, Pictures, Scorer, TokenScores, Wanted};
+use crate::model::{
+    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Scorer, TokenScores, Wanted,
+};
 
 pub use footprint::{Footprint, Sharing};
 use optimizer::Prepared;
@@ -426,6 +428,34 @@ impl<B: Backend> Trainer<B> {
         objective: &mut (impl Objective + ?Sized),
     ) -> (Evaluation, Vec<f32>) {
         let wanted = self.wanted();
+        let mut gradients = TokenGradients::zeros(batch.predicted(), wanted.values);
+        if batch.predicted() == 0 {
+            if self.model().is_waited_for() {
+                let nothing = |_: &TokenScores| TokenGradients::zeros(1, wanted.values);
+                let _ = self.pass(&batch.standing_in(), features, wanted, nothing);
+            }
+            let scores = TokenScores::default();
+            let loss = objective.evaluate(&scores, &mut gradients);
+            return (Evaluation { loss, scores }, vec![0.0; features.len()]);
+        }
+        let mut loss = 0.0;
+        let evaluate = |scores: &TokenScores| {
+            loss = objective.evaluate(scores, &mut gradients);
+            gradients
+        };
+        let (scores, of_features) = self.pass(batch, features, wanted, evaluate);
+        (Evaluation { loss, scores }, of_features)
+    }
+
+    /// A pass forward and backward, by the gradient that `evaluate` gives of scores. Answers these, and the gradient
+    /// of the features.
+    fn pass(
+        &mut self,
+        batch: &Batch,
+        features: &[f32],
+        wanted: Wanted,
+        evaluate: impl FnOnce(&TokenScores) -> TokenGradients,
+    ) -> (TokenScores, Vec<f32>) {
         let Self {
             scorer,
             arena,
@@ -434,13 +464,6 @@ impl<B: Backend> Trainer<B> {
         } = self;
         let model = scorer.model();
         let backend = model.backend();
-        let count = batch.predicted();
-        let mut gradients = TokenGradients::zeros(count, wanted.values);
-        if count == 0 {
-            let scores = TokenScores::default();
-            let loss = objective.evaluate(&scores, &mut gradients);
-            return (Evaluation { loss, scores }, vec![0.0; features.len()]);
-        }
         let mut tape = Tape::new();
         let table = model.feature_table(features);
         let mut params = model.param_sets();
@@ -458,26 +481,13 @@ impl<B: Backend> Trainer<B> {
             tape.forward(backend, arena, &plan, &params);
             outputs.read(backend, &tape, arena, &plan)
         });
-        let loss = objective.evaluate(&scores, &mut gradients);
+        let gradients = evaluate(&scores);
+        let given = [&gradients.logprobs, &gradients.entropies];
+        let fits = given.iter().all(|it| it.len() == batch.predicted());
+        assert!(fits, "one gradient a response token");
         backend.scope(|| {
-            let mut seed = |var, values: &[f32]| {
-                assert_eq!(values.len(), count, "one gradient a response token");
-                if values.iter().any(|&v| v != 0.0) {
-                    tape.seed(backend, arena, &plan, var, values);
-                }
-            };
-            if let Some(vocab) = outputs.vocab {
-                seed(vocab.logprob, &gradients.logprobs);
-                seed(vocab.entropy, &gradients.entropies);
-            }
-            // Every rank has the whole values: of those that share the model the first learns from them, and
-            // others go backward beside it.
-            match outputs.values {
-                Some(values) if model.adds_whole() => seed(values, &gradients.values),
-                Some(values) if gradients.values.iter().any(|&v| v != 0.0) => {
-                    tape.seed(backend, arena, &plan, values, &vec![0.0; count]);
-                }
-                _ => {}
+            for (var, values) in roots(model, outputs, &gradients) {
+                tape.seed(backend, arena, &plan, var, &values);
             }
             tape.backward(backend, arena, &plan, &params, grads);
         });
@@ -486,7 +496,7 @@ impl<B: Backend> Trainer<B> {
             let all = backend.to_vec(&all);
             all[all.len() - features.len()..].to_vec()
         });
-        (Evaluation { loss, scores }, of_features)
+        (scores, of_features)
     }
 
     /// One optimiser step with the accumulated gradient times `grad_scale`, which is 1 for
@@ -512,42 +522,23 @@ impl<B: Backend> Trainer<B> {
         backend.scope(|| backend.sum_squares(B::view(grads, part)))
     }
 
-    /// The sum of the squares of what this rank has of the gradient, of all ranks that share the model: of what
-    /// they all have the first tells.
+    /// The sum of the squares of what this rank tells of the gradient, of those that have a part of the model each.
     fn told_squares(&mut self) -> f64 {
-        let Some(part) = self.model().part().filter(|part| part.rank() > 0) else {
+        let Some(part) = self.model().part() else {
             return self.part_squares();
         };
-        let cut: Vec<Range<usize>> = part.cut_ranges(self.model().parameters()).collect();
+        let told = part.told_ranges().into_iter();
         let backend = self.model().backend().clone();
         let grads = &*self.trained_gradient_mut();
-        let squares = cut.into_iter();
-        let squares = squares.map(|own| backend.sum_squares(B::view(grads, own)));
+        let squares = told.map(|own| backend.sum_squares(B::view(grads, own)));
         squares.sum()
     }
 
-    /// The gradient of what every rank has whole, of those that share the model.
-    fn whole_gradient(&self) -> Vec<f32> {
-        let (backend, grads) = (self.model().backend(), self.trained_gradient());
-        let ranges = self.model().part().map_or(&[][..], |it| it.whole_ranges());
-        let numbers = ranges.iter().flat_map(|range| {
-            let mut numbers = vec![0.0; range.len()];
-            backend.read(B::view(grads, range.clone()), &mut numbers);
-            numbers
-        });
-        numbers.collect()
-    }
-
-    /// Replaces the gradient of what every rank has whole.
-    fn put_whole_gradient(&mut self, mut numbers: &[f32]) {
-        let part = self.model().part();
-        let ranges = part.map_or_else(Vec::new, |it| it.whole_ranges().to_vec());
-        let backend = self.model().backend().clone();
-        let grads = self.trained_gradient_mut();
-        for range in ranges {
-            let (own, rest) = numbers.split_at(range.len());
-            backend.write(B::view_mut(grads, range), own);
-            numbers = rest;
+    /// The trained parameters by the ranks that have the same.
+    fn ranges(&self) -> PartRanges {
+        match self.model().part() {
+            Some(part) => part.ranges().clone(),
+            None => PartRanges::whole(self.model().trainable_parameters()),
         }
     }
 
@@ -610,6 +601,35 @@ impl<B: Backend> Trainer<B> {
             values: self.model().config().value_head,
         }
     }
+}
+
+/// The outputs that a backward pass begins at, each with its gradient.
+fn roots<B: Backend>(
+    model: &Model<B>,
+    outputs: Outputs,
+    gradients: &TokenGradients,
+) -> Vec<(Var, Vec<f32>)> {
+    let any = |values: &[f32]| values.iter().any(|&value| value != 0.0);
+    let mut roots = vec![];
+    if let Some(vocab) = outputs.vocab {
+        // Ranks with other rows go backward together, whoever of them has something to learn.
+        if model.is_waited_for() || any(&gradients.logprobs) {
+            roots.push((vocab.logprob, gradients.logprobs.clone()));
+        }
+        if any(&gradients.entropies) {
+            roots.push((vocab.entropy, gradients.entropies.clone()));
+        }
+    }
+    if let Some(values) = outputs.values
+        && any(&gradients.values)
+    {
+        // Every tensor rank has the whole values: the first learns from them, and others go backward beside it.
+        roots.push(match model.adds_whole() {
+            true => (values, gradients.values.clone()),
+            false => (values, vec![0.0; gradients.values.len()]),
+        });
+    }
+    roots
 }
 
 /// The optimiser of these settings for a model, or the part of it that a rank has.

@@ -82,6 +82,12 @@ impl Dispatch {
         &self.slots
     }
 
+    /// Number of experts.
+    #[must_use]
+    pub fn all_experts(&self) -> usize {
+        self.starts.len() - 1
+    }
+
     /// Experts that take any row, each with the taken rows that are its own.
     pub fn experts(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let bounds = self.starts.windows(2).enumerate();

@@ -4,10 +4,12 @@
 //! may change. [`Tape::plan_training`] or [`Tape::plan_inference`] then gives every activation and
 //! gradient a slot of the arena that is free during its lifetime.
 
+mod exchange;
 mod plan;
 mod ranks;
 mod route;
 mod run;
+mod spread;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,9 +20,11 @@ use crate::backend::{
 };
 use crate::spans::RowSpans;
 
+pub use exchange::Moves;
 pub use plan::{Arena, Plan};
-pub use ranks::TensorRanks;
+pub use ranks::PassRanks;
 pub use route::Routed;
+pub use spread::OwnExperts;
 
 /// A recorded activation, row-major `[rows, cols]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -211,11 +215,32 @@ enum Op<B: Backend> {
         out: VocabVars,
         lse: Var,
         /// Those that each have a part of the head, where it is cut.
-        ranks: Option<Arc<dyn TensorRanks<B>>>,
+        ranks: Option<Arc<dyn PassRanks<B>>>,
     },
-    Sum {
+    ScatterSum {
         x: Var,
-        ranks: Arc<dyn TensorRanks<B>>,
+        residual: Option<Var>,
+        ranks: Arc<dyn PassRanks<B>>,
+        out: Var,
+    },
+    GatherRows {
+        x: Var,
+        ranks: Arc<dyn PassRanks<B>>,
+        out: Var,
+    },
+    Exchange {
+        x: Var,
+        moves: Moves,
+        ranks: Arc<dyn PassRanks<B>>,
+        out: Var,
+    },
+    /// Experts of which each rank has some.
+    Spread {
+        x: Var,
+        experts: OwnExperts,
+        list: usize,
+        ranks: Arc<dyn PassRanks<B>>,
+        out: Var,
     },
     Custom {
         op: Box<dyn CustomOp<B>>,
@@ -593,6 +618,7 @@ impl<B: Backend> Op<B> {
                 ..
             } => [*x, *weights].into_iter().chain(*residual).collect(),
             Self::Linear { x, extras, .. } => std::iter::once(*x).chain(extras.residual).collect(),
+            Self::ScatterSum { x, residual, .. } => std::iter::once(*x).chain(*residual).collect(),
             Self::Select { x, .. }
             | Self::Route { x, .. }
             | Self::Experts { x, .. }
@@ -602,7 +628,9 @@ impl<B: Backend> Op<B> {
             | Self::LayerNorm { x, .. }
             | Self::SwiGlu { x, .. }
             | Self::Gelu { x, .. }
-            | Self::Sum { x, .. }
+            | Self::GatherRows { x, .. }
+            | Self::Exchange { x, .. }
+            | Self::Spread { x, .. }
             | Self::Vocab { x, .. } => vec![*x],
             Self::Attention { qkv, .. } => vec![*qkv],
             Self::Custom { inputs, .. } => inputs.clone(),
@@ -624,9 +652,13 @@ impl<B: Backend> Op<B> {
             | Self::LayerNorm { out, .. }
             | Self::SwiGlu { out, .. }
             | Self::Gelu { out, .. }
+            | Self::Exchange { out, .. }
+            | Self::Spread { out, .. }
+            | Self::ScatterSum { out, .. }
+            | Self::GatherRows { out, .. }
             | Self::Custom { out, .. } => vec![*out],
             Self::Vocab { out, .. } => vec![out.logprob, out.entropy],
-            Self::Rope { .. } | Self::Sum { .. } => vec![],
+            Self::Rope { .. } => vec![],
         }
     }
 
@@ -643,9 +675,13 @@ impl<B: Backend> Op<B> {
     /// Values that the backward pass reads.
     fn backward_reads(&self) -> Vec<Var> {
         match self {
-            Self::Embed { .. } | Self::Select { .. } | Self::Rope { .. } | Self::Sum { .. } => {
-                vec![]
-            }
+            Self::Embed { .. }
+            | Self::Select { .. }
+            | Self::Rope { .. }
+            | Self::ScatterSum { .. }
+            | Self::GatherRows { .. }
+            | Self::Exchange { .. }
+            | Self::Spread { .. } => vec![],
             Self::Linear { x, .. }
             | Self::Experts { x, .. }
             | Self::SwiGlu { x, .. }
@@ -675,6 +711,7 @@ impl<B: Backend> Op<B> {
             | Self::Vocab { head: p, .. } => (Some(p.set), None),
             Self::LayerNorm { weight, bias, .. } => (Some(weight.set), Some(bias.set)),
             Self::Experts { weights, .. } => (weights.first().map(|w| w.set), None),
+            Self::Spread { experts, .. } => (experts.down.first().map(|w| w.set), None),
             Self::Linear { weight, extras, .. } => {
                 (Some(weight.set), extras.bias.as_ref().map(|b| b.set))
             }
@@ -683,3 +720,6 @@ impl<B: Backend> Op<B> {
         a.into_iter().chain(b)
     }
 }
+
+#[cfg(test)]
+mod tests;

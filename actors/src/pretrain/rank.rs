@@ -11,7 +11,7 @@ use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::TrainConfig;
+use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
@@ -25,9 +25,9 @@ use tokio::sync::oneshot;
 use super::checkpoint;
 use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
-use crate::engine::compute::peers::{Gang, TensorGang};
+use crate::engine::compute::peers::{Gang, PassGang};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
-use crate::engine::compute::step::{Learning, StepGangs, step};
+use crate::engine::compute::step::{Learning, PassGangs, StepGangs, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
 
@@ -37,10 +37,8 @@ use crate::engine::in_place;
 pub struct RankArgs {
     /// Which, from 0.
     pub rank: u32,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Ranks that share each copy of the model: neighbours, each with a part.
-    pub tensor: u32,
+    /// The way in which the ranks train the model together.
+    pub sharing: Sharing,
     /// The first weights.
     pub source: ModelSource,
     /// The seed of new weights.
@@ -57,8 +55,6 @@ pub struct RankArgs {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
-    /// Set where ranks share the optimiser, each with a part.
-    pub shares_optimizer: bool,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
@@ -82,15 +78,20 @@ fn checkpointed(
 
 /// Take your seat: from now on the ranks train together.
 #[message(reply = Result<Joined, Failure>, name = "pretrain.Join")]
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Join {
-    /// The seat of the rank that is asked among those with other samples and the same parameters, unless it is the
-    /// only one.
+    /// The seat of the rank that is asked among those with other samples or rows, unless it is the only one.
     pub data: Option<Seat>,
-    /// The same among those that share its copy of the model, where several do.
-    pub tensor: Option<Seat>,
-    /// The same among all ranks, where copies are shared.
+    /// The same among all ranks, where matrices are shared.
     pub all: Option<Seat>,
+    /// The same among those of `data` that have the same experts, where these are shared.
+    pub same_experts: Option<Seat>,
+    /// The same among those that each have a part of every matrix.
+    pub tensor: Option<Seat>,
+    /// The same among those that each have some of the experts.
+    pub experts: Option<Seat>,
+    /// The same among those that each have some of the rows of a batch.
+    pub context: Option<Seat>,
 }
 
 /// Actors beside a rank, in its process.
@@ -200,7 +201,7 @@ pub struct Trained {
     pub wait_seconds: f64,
     /// Seconds of passes and of the update.
     pub compute_seconds: f64,
-    /// Seconds of adding up with the others: counts, features, rows, gradients and losses. On a card what is still
+    /// Seconds of adding up and exchanging with the others: counts, features, rows, gradients and losses. On a card what is still
     /// queued of the backward pass is waited for here.
     pub reduce_seconds: f64,
     /// A hash of what was trained on.
@@ -222,6 +223,21 @@ pub struct SourcePart {
     pub predicted: u64,
 }
 
+impl SourcePart {
+    /// Adds what another rank has.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.tokens += other.tokens;
+        self.nats += other.nats;
+        self.predicted += other.predicted;
+    }
+
+    /// Nats of a predicted token.
+    pub(super) fn mean_loss(&self) -> f64 {
+        self.nats / self.predicted.max(1) as f64
+    }
+}
+
 /// Rate a step without learning from it.
 #[message(reply = Result<Trained, Failure>, name = "pretrain.Rate")]
 #[derive(Clone, Debug)]
@@ -239,6 +255,37 @@ struct Coming {
     task: ActorTask,
 }
 
+/// The ranks that a rank trains with, see [`Join`].
+#[derive(Debug, Default)]
+struct Gangs {
+    data: Option<Gang>,
+    all: Option<Gang>,
+    same_experts: Option<Gang>,
+    passes: PassGangs,
+}
+
+impl Gangs {
+    /// Leaves all of them.
+    fn leave(&mut self) {
+        let others = self.data.iter_mut().chain(&mut self.all);
+        for gang in others.chain(&mut self.same_experts) {
+            gang.leave();
+        }
+        self.passes.leave();
+    }
+
+    /// Those that take part in a step.
+    fn of_step(&mut self, learns: bool) -> StepGangs<'_> {
+        StepGangs {
+            // One copy of the model rates, by itself.
+            data: self.data.as_mut().filter(|_| learns),
+            all: self.all.as_mut().filter(|_| learns),
+            same_experts: self.same_experts.as_mut().filter(|_| learns),
+            passes: self.passes.clone(),
+        }
+    }
+}
+
 /// The actor that computes its part of each step, and updates its copy of the weights.
 pub struct PretrainRank {
     args: RankArgs,
@@ -246,11 +293,7 @@ pub struct PretrainRank {
     optimizer: Arc<Trainee>,
     /// What the files of the model say of it.
     fields: ModelFields,
-    peers: Option<Gang>,
-    /// Those that share its copy of the model.
-    tensor: Option<Arc<TensorGang>>,
-    /// All ranks, where copies are shared.
-    all: Option<Gang>,
+    gangs: Gangs,
     /// There when the ranks know each other.
     checkpoints: Option<Checkpointer>,
     saving: Option<Saving>,
@@ -295,9 +338,7 @@ impl PretrainRank {
             place,
             copies: Copies::new(1),
             args,
-            peers: None,
-            tensor: None,
-            all: None,
+            gangs: Gangs::default(),
             checkpoints: None,
             saving: None,
             courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
@@ -312,10 +353,20 @@ impl PretrainRank {
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
         let take = |seat: Option<Seat>| seat.map(|seat| seat.take(cx)).transpose();
         let take = |seat| take(seat).map_err(Failure::error);
-        let Join { data, tensor, all } = join;
-        self.peers = take(data)?.map(Gang::new);
-        self.tensor = take(tensor)?.map(|seat| Arc::new(TensorGang::new(seat)));
-        self.all = take(all)?.map(Gang::new);
+        let pass = |seat| {
+            let seat = take(seat)?;
+            Ok::<_, Failure>(seat.map(|seat| Arc::new(PassGang::new(seat))))
+        };
+        self.gangs = Gangs {
+            data: take(join.data)?.map(Gang::new),
+            all: take(join.all)?.map(Gang::new),
+            same_experts: take(join.same_experts)?.map(Gang::new),
+            passes: PassGangs {
+                tensor: pass(join.tensor)?,
+                experts: pass(join.experts)?,
+                context: pass(join.context)?,
+            },
+        };
         Ok(Joined {
             courier: self.courier,
             client: self.client,
@@ -377,8 +428,8 @@ impl PretrainRank {
     #[handler(message = Present)]
     fn present(&mut self, _present: Present) {
         // Nothing of the life that is over is waited for any more.
-        self.leave();
-        (self.peers, self.tensor, self.all) = (None, None, None);
+        self.gangs.leave();
+        self.gangs = Gangs::default();
         if let Some(coming) = self.coming.take() {
             coming.task.cancel();
         }
@@ -446,12 +497,14 @@ impl PretrainRank {
 /// The optimiser as it is at first.
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
     let model = place.model(&args.source, args.seed, false);
-    let (rank, ranks) = ((args.rank % args.tensor) as usize, args.tensor as usize);
-    let model = model.map_err(Failure::fatal)?.into_part(rank, ranks);
+    let (rank, sharing) = (args.rank as usize, args.sharing);
+    let model = model
+        .map_err(Failure::fatal)?
+        .into_part(sharing.place(rank));
     let model = model.map_err(|error| Failure::error(error).fatal())?;
     let train = args.train.clone();
-    Ok(match args.shares_optimizer {
-        true => Optimizer::sharing(model, train, args.rank as usize, args.ranks as usize),
+    Ok(match sharing.optimizer {
+        true => Optimizer::sharing(model, train, rank, sharing.ranks()),
         false => Optimizer::new(model, train),
     })
 }
@@ -484,18 +537,9 @@ impl PretrainRank {
     /// Leaves the others where this rank does not compute with them: they would wait for it.
     fn unless_failed(&mut self, done: Result<Trained, Failure>) -> Result<Trained, Failure> {
         if done.is_err() {
-            self.leave();
+            self.gangs.leave();
         }
         done
-    }
-
-    fn leave(&mut self) {
-        for gang in self.peers.iter_mut().chain(&mut self.all) {
-            gang.leave();
-        }
-        if let Some(tensor) = &self.tensor {
-            tensor.leave();
-        }
     }
 
     /// Loads what there is, as all others do.
@@ -578,14 +622,8 @@ impl PretrainRank {
     fn step(&mut self, work: &Work, learning: Learning) -> Result<Trained, Failure> {
         let mut optimizer = self.optimizer.lock();
         let vision = optimizer.model().config().vision.as_ref();
-        let mut texts = Texts::of(work, vision, self.args.rank)?;
-        // One copy of the model rates, by itself.
-        let learns = learning == Learning::Yes;
-        let gangs = StepGangs {
-            data: self.peers.as_mut().filter(|_| learns),
-            tensor: self.tensor.clone(),
-            all: self.all.as_mut().filter(|_| learns),
-        };
+        let mut texts = Texts::of(work, vision, self.args.rank, self.args.sharing)?;
+        let gangs = self.gangs.of_step(learning == Learning::Yes);
         let stepped = step(&mut optimizer, &mut texts, gangs, learning)?;
         let outcome = stepped.outcome;
         Ok(Trained {

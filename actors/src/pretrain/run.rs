@@ -1,16 +1,14 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
-use odeon_mesh::{DP, Mesh, TP};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::group::Formation;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::TrainConfig;
+use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
@@ -20,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::{newest, storage};
+use super::formed::{Formed, data_mesh, mesh, of_ranks};
 use super::rank::{
     Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
     SourcePart, Train, Trained,
@@ -46,8 +45,8 @@ pub struct PretrainPlan {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
-    /// Set where ranks share the optimiser, each with a part.
-    pub shares_optimizer: bool,
+    /// The way in which the ranks train the model together, at first: there may be other copies later.
+    pub sharing: Sharing,
     /// Steps in all.
     pub steps: u64,
     /// Steps between two checkpoints.
@@ -59,10 +58,6 @@ pub struct PretrainPlan {
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
     pub keep: usize,
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Ranks that share each copy of the model. Each copy has batches of its own.
-    pub tensor: u32,
     /// Resources that each rank reserves on its node.
     pub needs: Needs,
     /// Plan of the data to train on. Its mesh is that of the ranks.
@@ -110,14 +105,14 @@ const LOSSES_MAX: u32 = 3;
 /// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
-    let wanted = desk.ranks.borrow_and_update().unwrap_or(plan.ranks);
-    let mut ranks = of_whole_copies(wanted, plan.tensor);
+    let wanted = *desk.ranks.borrow_and_update();
+    let mut sharing = wanted.map_or(plan.sharing, |ranks| of_ranks(plan.sharing, ranks));
     let storage = storage(&plan.checkpoint)?;
     let newest = newest(&storage, plan.train.optimizer).await?;
     let goes_on = newest.as_ref().map_or(0, |(steps, _)| *steps);
     let data = DataPlan {
         state: newest.map(|(_, state)| state),
-        mesh: mesh(ranks, plan.tensor)?,
+        mesh: data_mesh(sharing)?,
         ..plan.data.clone()
     };
     let mut plane = DataPlane::start(system, data)
@@ -143,7 +138,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let held_out = match &plan.held_out {
         Some(held_out) => {
             let data = DataPlan {
-                mesh: mesh(1, 1)?,
+                mesh: data_mesh(Sharing::ALONE)?,
                 // So that nothing is held out that was learnt from.
                 earlier: plane.earlier(),
                 ..held_out.data.clone()
@@ -170,7 +165,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             lives: tries.life - 1,
             ..std::mem::take(&mut before)
         };
-        let life = Life::start(run, ranks, last);
+        let life = Life::start(run, sharing, last);
         let mut life = match life.await {
             Ok(life) => life,
             Err(failure) => match tries.again(&failure, None) {
@@ -187,10 +182,10 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             }
             Ok(End::Resized(others)) => {
                 life.stop().await;
-                ranks = others;
+                sharing = others;
                 let others = async {
                     plane
-                        .remesh(mesh(others, plan.tensor)?, steps)
+                        .remesh(data_mesh(others)?, steps)
                         .await
                         .map_err(Failure::error)
                 };
@@ -233,8 +228,8 @@ struct Before {
 enum End {
     /// All steps are done, or it was asked to halt.
     Done,
-    /// There should be so many ranks from now on.
-    Resized(u32),
+    /// The ranks should be these from now on.
+    Resized(Sharing),
 }
 
 /// Losses of ranks in a row.
@@ -272,7 +267,7 @@ struct RunParts<'a> {
 /// The ranks, from their start to their end.
 struct Life<'a> {
     run: RunParts<'a>,
-    ranks: u32,
+    sharing: Sharing,
     group: Group<PretrainRank>,
     /// Ranks can talk to each other while this is there.
     formed: Formed,
@@ -285,11 +280,11 @@ struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    async fn start(run: RunParts<'a>, ranks: u32, before: Before) -> Result<Self, Failure> {
+    async fn start(run: RunParts<'a>, sharing: Sharing, before: Before) -> Result<Self, Failure> {
         let RunParts { system, plan, .. } = run;
         let args = RankArgs {
             rank: 0,
-            ranks,
+            sharing,
             source: plan.source.clone(),
             seed: plan.seed,
             device: plan.device,
@@ -298,8 +293,6 @@ impl<'a> Life<'a> {
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
-            tensor: plan.tensor,
-            shares_optimizer: plan.shares_optimizer,
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };
@@ -307,7 +300,7 @@ impl<'a> Life<'a> {
             rank: rank as u32,
             ..args.clone()
         };
-        let shape = mesh(ranks, plan.tensor)?;
+        let shape = mesh(sharing)?;
         // One that came back by itself would be asked as if it had the others' weights.
         let group = if before.members.is_empty() {
             let group = system.spawn_group::<PretrainRank>(shape, |rank| of(rank.index()));
@@ -315,7 +308,7 @@ impl<'a> Life<'a> {
             let group = group.needs(|_| plan.needs.clone()).await;
             group.map_err(Failure::error)?
         } else {
-            let seats = (0..ranks as usize).map(async |rank| match before.members.get(&rank) {
+            let seats = (0..sharing.ranks()).map(async |rank| match before.members.get(&rank) {
                 Some(member) => Ok(*member),
                 None => {
                     let member = system.spawn::<PretrainRank>(of(rank));
@@ -345,7 +338,7 @@ impl<'a> Life<'a> {
         let formed = Formed::of(&group).await?;
         let mut begun = Self {
             run,
-            ranks,
+            sharing,
             group,
             formed,
             steps: 0,
@@ -386,7 +379,7 @@ impl<'a> Life<'a> {
         self.report(Report::Resumed {
             life,
             steps,
-            ranks: self.ranks,
+            ranks: self.sharing.ranks() as u32,
             from,
             seconds: since.map(|since| Clock::now().since(since).as_secs_f64()),
         });
@@ -449,9 +442,9 @@ impl<'a> Life<'a> {
                 self.report(Report::Halted { steps: self.steps });
                 return Ok(End::Done);
             }
-            let wanted = ranks.borrow_and_update().unwrap_or(self.ranks);
-            let wanted = of_whole_copies(wanted, plan.tensor);
-            if wanted != self.ranks && self.steps < plan.steps {
+            let wanted = *ranks.borrow_and_update();
+            let wanted = wanted.map_or(self.sharing, |ranks| of_ranks(self.sharing, ranks));
+            if wanted != self.sharing && self.steps < plan.steps {
                 self.save().await?;
                 self.settle().await?;
                 return Ok(End::Resized(wanted));
@@ -488,7 +481,7 @@ impl<'a> Life<'a> {
         self.report(Report::Step(report(
             self.steps,
             &parts,
-            self.run.plan.tensor,
+            self.sharing,
             seconds,
             |source| names[usize::from(source)].name.clone(),
         )));
@@ -587,22 +580,32 @@ impl<'a> Life<'a> {
             constructor: plane.supply().constructor_of(0)?,
         };
         // Those that share the first copy, all at once.
-        let raters = &self.group.members()[..self.run.plan.tensor as usize];
+        let Sharing {
+            context, tensor, ..
+        } = self.sharing;
+        let raters = &self.group.members()[..self.sharing.of_copy()];
         let rated = join_all(
             raters
                 .iter()
                 .map(|rater| rater.ask(rate.clone()).timeout(LONG)),
         );
-        let mut rated: Vec<Trained> = answers(rated.await.into_iter().collect())?;
-        let rated = rated.swap_remove(0);
+        let rated: Vec<Trained> = answers(rated.await.into_iter().collect())?;
+        // Those with other rows of the samples: what tensor and expert ranks tell is the same.
+        let rated = rated.iter().step_by(tensor).take(context);
+        let mut parts: BTreeMap<u16, SourcePart> = BTreeMap::new();
+        for (source, part) in rated.flat_map(|rated| &rated.sources) {
+            parts.entry(*source).or_default().add(part);
+        }
+        let mut all = SourcePart::default();
+        parts.values().for_each(|part| all.add(part));
         let names = &held_out.data.sources;
-        let sources = rated.sources.iter().map(|(source, part)| {
+        let sources = parts.iter().map(|(source, part)| {
             let name = names[usize::from(*source)].name.clone();
-            (name, part.nats / part.predicted.max(1) as f64)
+            (name, part.mean_loss())
         });
         self.report(Report::Evaluated {
             steps: self.steps,
-            loss: rated.loss,
+            loss: all.mean_loss(),
             sources: sources.collect(),
         });
         Ok(())
@@ -656,81 +659,6 @@ async fn stop(group: &Group<PretrainRank>) {
 /// Time that ranks may take for one thing. One that is lost is noticed at once.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The mesh of so many ranks, of which neighbours share copies of the model: `tensor` each.
-pub(crate) fn mesh(ranks: u32, tensor: u32) -> Result<Mesh, Failure> {
-    let copies = (DP, (ranks / tensor) as usize);
-    let made = match tensor {
-        1 => Mesh::new([copies]),
-        _ => Mesh::new([copies, (TP, tensor as usize)]),
-    };
-    made.map_err(|error| Failure::error(error).fatal())
-}
-
-/// So many ranks or fewer, which have whole copies of the model: one at least.
-const fn of_whole_copies(ranks: u32, tensor: u32) -> u32 {
-    match ranks / tensor {
-        0 => tensor,
-        copies => copies * tensor,
-    }
-}
-
-/// Ranks that are formed for collectives.
-struct Formed {
-    /// Ranks can take their seats while these are there.
-    _formations: Vec<Formation>,
-    /// The seats of each rank.
-    joins: Vec<Join>,
-}
-
-impl Formed {
-    /// Ranks with the same parameters; where several share a copy of the model, also these, and all ranks.
-    async fn of(group: &Group<PretrainRank>) -> Result<Self, Failure> {
-        let formed = group.form().await.map_err(Failure::error)?;
-        let none = Join {
-            data: None,
-            tensor: None,
-            all: None,
-        };
-        let (mesh, seats) = (group.mesh(), formed.seats());
-        let (copies, tensor) = (mesh.size(DP), mesh.size(TP));
-        if tensor == 1 {
-            let joins = seats.map(|seat| Join {
-                data: Some(seat),
-                ..none.clone()
-            });
-            return Ok(Self {
-                joins: joins.collect(),
-                _formations: vec![formed],
-            });
-        }
-        let joins = seats.map(|seat| Join {
-            all: Some(seat),
-            ..none.clone()
-        });
-        let mut joins: Vec<Join> = joins.collect();
-        let mut formations = vec![formed];
-        let along = |dim| group.along(dim).map_err(Failure::error);
-        for (copy, ranks) in along(DP)?.into_iter().enumerate() {
-            let formed = ranks.form().await.map_err(Failure::error)?;
-            for (rank, seat) in formed.seats().enumerate() {
-                joins[copy * tensor + rank].tensor = Some(seat);
-            }
-            formations.push(formed);
-        }
-        for (rank, ranks) in along(TP)?.into_iter().enumerate().filter(|_| copies > 1) {
-            let formed = ranks.form().await.map_err(Failure::error)?;
-            for (copy, seat) in formed.seats().enumerate() {
-                joins[copy * tensor + rank].data = Some(seat);
-            }
-            formations.push(formed);
-        }
-        Ok(Self {
-            _formations: formations,
-            joins,
-        })
-    }
-}
-
 /// The answers of all ranks.
 fn answers<T, E: Error>(asked: Result<Vec<Result<T, Failure>>, E>) -> Result<Vec<T>, Failure> {
     asked
@@ -753,25 +681,21 @@ fn agreed<T: PartialEq>(answers: Vec<T>) -> Result<T, Failure> {
 fn report(
     step: u64,
     parts: &[Trained],
-    tensor: u32,
+    sharing: Sharing,
     seconds: f64,
     name: impl Fn(u16) -> String,
 ) -> StepReport {
-    // Ranks that share a copy have the same samples.
-    let copies = || parts.iter().step_by(tensor as usize);
+    // Tensor ranks have the same rows, and context ranks the same samples.
+    let apart = || parts.iter().step_by(sharing.tensor);
     let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
     let compute_seconds = largest(|part| part.compute_seconds);
     let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
     let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
-    for (source, part) in copies().flat_map(|part| &part.sources) {
-        let sum = sources.entry(name(*source)).or_default();
-        sum.samples += part.samples;
-        sum.tokens += part.tokens;
-        sum.nats += part.nats;
-        sum.predicted += part.predicted;
+    for (source, part) in apart().flat_map(|part| &part.sources) {
+        sources.entry(name(*source)).or_default().add(part);
     }
     let mut hasher = blake3::Hasher::new();
-    for part in copies() {
+    for part in apart().step_by(sharing.context) {
         hasher.update(&part.digest);
     }
     StepReport {
@@ -779,7 +703,7 @@ fn report(
         loss: parts[0].loss,
         grad_norm: parts[0].grad_norm,
         lr: parts[0].lr,
-        tokens: copies().map(|part| part.tokens).sum(),
+        tokens: apart().map(|part| part.tokens).sum(),
         samples: sources.values().map(|part| part.samples).sum(),
         flops: parts.iter().map(|part| part.flops).sum(),
         seconds,

@@ -1,8 +1,12 @@
 //! The part of a rank in a step of pretraining.
 
+use std::ops::Range;
+
 use odeon::Failure;
-use odeon_algorithms::model::{self, TokenScores, VisionConfig};
-use odeon_algorithms::train::{CrossEntropy, Objective, StepPictures, StepWork, TokenGradients};
+use odeon_algorithms::model::{self, RankOf, Sequence, TokenScores, VisionConfig};
+use odeon_algorithms::train::{
+    CrossEntropy, Objective, Sharing, StepPictures, StepWork, TokenGradients,
+};
 use odeon_data::constructor::Delivery;
 use odeon_data::pack::Packed;
 use odeon_data::sample::Image;
@@ -22,8 +26,15 @@ pub(super) struct Work {
 /// All tokens of them predicted, each with the same weight.
 pub(super) struct Texts<'a> {
     work: &'a Work,
-    /// The numbers of micro-batches with anything in them.
-    filled: Vec<usize>,
+    /// The numbers of micro-batches that are computed: those with anything in them, and of ranks that send each other
+    /// rows for their experts all, of which there are as many on each.
+    computed: Vec<usize>,
+    /// The rank whose rows these are, of those with rows of the same batches.
+    context: RankOf,
+    /// Ranks that share these again.
+    tensor: usize,
+    /// Response tokens of the micro-batch under way, sequence by sequence.
+    responses: Vec<Range<usize>>,
     /// Predicted tokens of this rank.
     predicted: u64,
     /// Nats of these, added up.
@@ -72,17 +83,27 @@ impl<'a> Texts<'a> {
     /// Of a model that reads pictures as `vision` says, or none.
     ///
     /// # Errors
-    /// There are pictures, and the model cannot read them.
+    /// There are pictures, and the model cannot read them, or a batch contradicts itself.
     pub(super) fn of(
         work: &'a Work,
         vision: Option<&VisionConfig>,
         rank: u32,
+        sharing: Sharing,
     ) -> Result<Self, Failure> {
         let ids = work.delivery.microbatches.iter().enumerate();
-        let filled = ids.filter(|(_, ids)| !ids.is_empty());
+        let computed = ids.filter(|(_, ids)| sharing.experts > 1 || !ids.is_empty());
+        let context = sharing.context_of(rank as usize);
+        let filled = work.batches.iter().filter(|it| !it.prompts.is_empty());
+        let predicted = filled.map(|packed| match context.ranks {
+            1 => Ok(packed.predicted()),
+            _ => Ok(rows_of(packed, context, sharing.tensor)?.predicted() as u64),
+        });
         Ok(Self {
-            filled: filled.map(|(number, _)| number).collect(),
-            predicted: work.batches.iter().map(Packed::predicted).sum(),
+            computed: computed.map(|(number, _)| number).collect(),
+            context,
+            tensor: sharing.tensor,
+            responses: vec![],
+            predicted: predicted.sum::<Result<u64, Failure>>()?,
             nats: 0.0,
             seen: Seen::of(work, vision, rank)?,
             told: Trained {
@@ -103,11 +124,24 @@ impl<'a> Texts<'a> {
     }
 }
 
+/// The rows of a batch that a rank computes. Where there is no sequence it is a token that predicts nothing, for ranks
+/// that wait for each other.
+fn rows_of(packed: &Packed, context: RankOf, tensor: usize) -> Result<model::Batch, Failure> {
+    let batch = match packed.prompts.is_empty() {
+        true => model::Batch::pack(&[Sequence {
+            tokens: &[0],
+            prompt: 1,
+        }]),
+        false => packed.batch(),
+    };
+    Ok(batch.map_err(Failure::error)?.of_ranks(context, tensor))
+}
+
 impl StepWork for Texts<'_> {
     type Error = Failure;
 
     fn micro_batches(&self) -> usize {
-        self.filled.len()
+        self.computed.len()
     }
 
     fn pictures(&self) -> Option<&StepPictures> {
@@ -123,9 +157,10 @@ impl StepWork for Texts<'_> {
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        let number = self.filled[micro];
+        let number = self.computed[micro];
         let packed = &self.work.batches[number];
-        let batch = packed.batch().map_err(Failure::error)?;
+        let batch = rows_of(packed, self.context, self.tensor)?;
+        self.responses = batch.responses().to_vec();
         let Some(seen) = &self.seen else {
             return Ok(batch);
         };
@@ -140,24 +175,25 @@ impl StepWork for Texts<'_> {
         scores: &TokenScores,
         gradients: &mut TokenGradients,
     ) -> Result<f64, Failure> {
-        let number = self.filled[micro];
+        let number = self.computed[micro];
         let ids = &self.work.delivery.microbatches[number];
-        let (mut begin, mut sum) = (0, 0.0);
+        let mut sum = 0.0;
         let packed = &self.work.batches[number];
-        let sequences = packed.sequences().zip(packed.predictions());
-        for (id, (sequence, predicted)) in ids.iter().zip(sequences) {
-            let response = begin..begin + predicted;
+        let sequences = packed.sequences().zip(&self.responses);
+        for (id, (sequence, response)) in ids.iter().zip(sequences) {
             let own: f64 = scores.logprobs[response.clone()]
                 .iter()
                 .map(|it| -f64::from(*it))
                 .sum();
             let part = self.told.sources.entry(id.source.0).or_default();
-            part.samples += 1;
-            part.tokens += sequence.tokens.len() as u64;
+            // Of ranks with rows of the same sequences the first counts these.
+            if self.context.rank == 0 {
+                part.samples += 1;
+                part.tokens += sequence.tokens.len() as u64;
+                self.told.tokens += sequence.tokens.len() as u64;
+            }
             part.nats += own;
             part.predicted += response.len() as u64;
-            self.told.tokens += sequence.tokens.len() as u64;
-            begin = response.end;
             self.nats += own;
             sum += own;
         }

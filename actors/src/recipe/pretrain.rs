@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{Failure, Needs};
-use odeon_algorithms::model::{ModelConfig, VisionConfig};
+use odeon_algorithms::model::{ModelConfig, PartError, RankKind, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
-use crate::pretrain::{HeldOut, PretrainPlan, mesh};
+use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
 /// A pretraining run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -216,14 +216,46 @@ impl Default for RanksSection {
 pub struct ParallelSection {
     /// The stage of ZeRO: 0 has all of the optimiser's state on each rank, 1 a part of it.
     pub zero: u8,
-    /// Ranks that share each copy of the model: each has some heads, inner columns and entries of the vocabulary
-    /// (tensor parallelism).
+    /// Ranks that each have some heads, inner columns and entries of the vocabulary (tensor parallelism).
     pub tp: u32,
+    /// Ranks that each have some of the rows of a batch (context parallelism).
+    pub cp: u32,
+    /// Ranks that each have some of the experts, and batches of their own (expert parallelism).
+    pub ep: u32,
 }
 
 impl Default for ParallelSection {
     fn default() -> Self {
-        Self { zero: 0, tp: 1 }
+        Self {
+            zero: 0,
+            tp: 1,
+            cp: 1,
+            ep: 1,
+        }
+    }
+}
+
+impl ParallelSection {
+    /// Ranks of a copy of the model, which has all of its parameters and rows between them.
+    fn of_copy(&self) -> u64 {
+        [self.tp, self.cp, self.ep].map(u64::from).iter().product()
+    }
+
+    /// The fields that say so, with their values.
+    fn spelled(&self) -> String {
+        let fields = [("tp", self.tp), ("cp", self.cp), ("ep", self.ep)];
+        let said = fields.iter().filter(|(_, ranks)| *ranks > 1);
+        let said = said.map(|(field, ranks)| format!("parallel.{field} = {ranks}"));
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The field of `[parallel]` that has ranks of a kind.
+const fn field_of(kind: RankKind) -> &'static str {
+    match kind {
+        RankKind::Tensor => "tp",
+        RankKind::Context => "cp",
+        RankKind::Expert => "ep",
     }
 }
 
@@ -321,6 +353,8 @@ impl PretrainRecipe {
             (self.data.loaders.unwrap_or(1).into(), "data", "loaders"),
             (self.data.constructors.into(), "data", "constructors"),
             (self.parallel.tp.into(), "parallel", "tp"),
+            (self.parallel.cp.into(), "parallel", "cp"),
+            (self.parallel.ep.into(), "parallel", "ep"),
         ] {
             if value == 0 {
                 return fault(table, field, "at least 1 is needed".to_owned());
@@ -342,7 +376,7 @@ impl PretrainRecipe {
 
     /// Checks that ranks can share what they are to share, as far as the file tells.
     fn check_parallel(&self) -> Result<(), Fault> {
-        let ParallelSection { zero, tp } = self.parallel;
+        let ParallelSection { zero, tp, cp, ep } = self.parallel;
         let fault = |field, what: String| {
             Err(Fault {
                 table: "parallel",
@@ -356,38 +390,49 @@ impl PretrainRecipe {
             );
             return fault("zero", what);
         }
-        if tp == 1 {
+        let of_copy = self.parallel.of_copy();
+        if of_copy == 1 {
             return Ok(());
         }
-        let ranks = self.processes.ranks;
-        if !ranks.is_multiple_of(tp) {
+        let fields = [("tp", tp), ("cp", cp), ("ep", ep)];
+        let first = fields.iter().find(|(_, ranks)| *ranks > 1);
+        let first = first.map_or("tp", |(field, _)| field);
+        let (ranks, said) = (self.processes.ranks, self.parallel.spelled());
+        if !u64::from(ranks).is_multiple_of(of_copy) {
             let what = format!(
-                "copies of the model on {tp} ranks each cannot be made of processes.ranks = {ranks}: let that be a \
-                 multiple of {tp}"
+                "copies of the model on {of_copy} ranks each ({said}) cannot be made of processes.ranks = {ranks}: let \
+                 that be a multiple of {of_copy}"
             );
-            return fault("tp", what);
+            return fault(first, what);
         }
-        if zero > 0 {
-            let what = "ranks that share copies of the model (parallel.tp) do not share the optimiser, too: leave \
-                        one of both out";
+        if zero > 0 && (tp > 1 || ep > 1) {
+            let what = "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser, too: \
+                        leave one of both out";
             return fault("zero", what.to_owned());
         }
-        if matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
-            let what = "\"muon\" moves matrices as a whole, and ranks that share copies of the model (parallel.tp) \
-                        have parts of them: \"adamw\" and \"lion\" move each number by itself";
+        if tp > 1 && matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+            let what = "\"muon\" moves matrices as a whole, and tensor ranks (parallel.tp) have parts of them: \
+                        \"adamw\" and \"lion\" move each number by itself";
             return Err(Fault {
                 table: "pretrain",
                 field: "optimizer",
                 what: what.to_owned(),
             });
         }
-        if self.plan.distribute.axis == Axis::World {
-            let what = "\"world\" gives each rank samples of its own, and ranks that share a copy of the model \
-                        (parallel.tp) train on the same: \"data\" gives them to each copy";
+        let axis = self.plan.distribute.axis;
+        if axis != Axis::Data && (tp > 1 || cp > 1) {
+            let what = format!(
+                "{} gives samples of their own to ranks that train on the same ({said}): \"data\" gives them to those \
+                 that do not",
+                match axis {
+                    Axis::World => "\"world\"",
+                    _ => "\"context\"",
+                }
+            );
             return Err(Fault {
                 table: "plan.distribute",
                 field: "axis",
-                what: what.to_owned(),
+                what,
             });
         }
         if self.model.load.is_none() {
@@ -396,15 +441,16 @@ impl PretrainRecipe {
                 vision: self.vision.as_ref().map(VisionSection::config),
                 ..self.model.config(tp as usize)
             })
-            .or_else(|what| fault("tp", what))?;
+            .or_else(|error| fault(field_of(error.kind()), error.to_string()))?;
         }
         Ok(())
     }
 
     /// Checks that the ranks of a copy can share this model.
-    fn shared_out(&self, config: &ModelConfig) -> Result<(), String> {
-        let part = config.part(0, self.parallel.tp as usize);
-        part.map(drop).map_err(|error| error.to_string())
+    fn shared_out(&self, config: &ModelConfig) -> Result<(), PartError> {
+        let sharing = self.sharing();
+        let part = config.part(sharing.place(0))?;
+        part.check_context(sharing.context)
     }
 
     /// Checks that pictures find an encoder that reads them. What a loaded model reads is known
@@ -473,7 +519,7 @@ impl PretrainRecipe {
         described.trains()?;
         let config = described.fields.model_config();
         self.shared_out(&config)
-            .map_err(|why| Failure::error(format!("parallel.tp = {}: {why}", self.parallel.tp)))?;
+            .map_err(|why| self.cannot_share(&why))?;
         let room = config.check_tokens(self.model.context);
         room.map_err(|error| {
             let (context, why) = (self.model.context, error.to_string());
@@ -508,11 +554,29 @@ impl PretrainRecipe {
     /// The way in which the ranks train the model together.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
+        let ParallelSection { zero, tp, cp, ep } = self.parallel;
+        let whole = Sharing {
+            experts: ep as usize,
+            context: cp as usize,
+            tensor: tp as usize,
+            optimizer: zero > 0,
+            ..Sharing::ALONE
+        };
         Sharing {
-            copies: (self.processes.ranks / self.parallel.tp) as usize,
-            tensor: self.parallel.tp as usize,
-            optimizer: self.parallel.zero > 0,
+            copies: self.processes.ranks as usize / whole.of_copy(),
+            ..whole
         }
+    }
+
+    fn cannot_share(&self, why: &PartError) -> Failure {
+        let field = field_of(why.kind());
+        let ParallelSection { tp, cp, ep, .. } = self.parallel;
+        let ranks = match why.kind() {
+            RankKind::Tensor => tp,
+            RankKind::Context => cp,
+            RankKind::Expert => ep,
+        };
+        Failure::error(format!("parallel.{field} = {ranks}: {why}"))
     }
 
     /// The memory of each rank and the sums of a step, but for the activations, which depend on the samples.
@@ -525,10 +589,7 @@ impl PretrainRecipe {
         let of = |rank| Footprint::of(&config, &train, sharing, rank);
         let all = (0..self.processes.ranks as usize).map(of);
         let all: Result<_, _> = all.collect();
-        all.map_err(|why| {
-            let tp = self.parallel.tp;
-            Failure::error(format!("parallel.tp = {tp}: {why}"))
-        })
+        all.map_err(|why| self.cannot_share(&why))
     }
 
     /// Settings of the optimiser.
@@ -610,15 +671,13 @@ impl PretrainRecipe {
             context: model.context,
             tokenizer,
             train: self.train(),
-            tensor: self.parallel.tp,
-            shares_optimizer: self.parallel.zero > 0,
+            sharing: self.sharing(),
             watch: Watch::new(steps),
             steps,
             checkpoint_every,
             memory_every,
             checkpoint,
             keep,
-            ranks: self.processes.ranks,
             needs: Needs::new(),
             data,
             held_out,
@@ -631,7 +690,7 @@ impl PretrainRecipe {
         spec: PlanSpec,
         part: Part,
     ) -> Result<DataPlan, Failure> {
-        let mesh = mesh(self.processes.ranks, self.parallel.tp)?;
+        let mesh = data_mesh(self.sharing())?;
         let section = &self.data;
         let sources = self.sources.iter().map(|source| SourceSpec {
             part,

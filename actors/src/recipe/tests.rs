@@ -672,8 +672,8 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             &[],
             "tp = 4",
             "tp = 4",
-            "copies of the model on 4 ranks each cannot be made of processes.ranks = 2: let that \
-             be a multiple of 4",
+            "copies of the model on 4 ranks each (parallel.tp = 4) cannot be made of processes.ranks \
+             = 2: let that be a multiple of 4",
         ),
         (
             &[four],
@@ -691,7 +691,7 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             &[],
             "tp = 2\nzero = 1",
             "zero = 1",
-            "ranks that share copies of the model (parallel.tp) do not share the optimiser",
+            "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser",
         ),
         (
             &[("[pretrain]", "[pretrain]\noptimizer = \"muon\"")],
@@ -706,7 +706,53 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             )],
             "tp = 2",
             "axis = \"world\"",
-            "\"world\" gives each rank samples of its own",
+            "\"world\" gives samples of their own to ranks that train on the same (parallel.tp = 2)",
+        ),
+        (&[], "ep = 0", "ep = 0", "at least 1 is needed"),
+        (
+            &[four],
+            "tp = 2\ncp = 4",
+            "tp = 2",
+            "copies of the model on 8 ranks each (parallel.tp = 2, parallel.cp = 4) cannot be made",
+        ),
+        (
+            &[("ranks = 2", "ranks = 8")],
+            "cp = 8",
+            "cp = 8",
+            "8 context ranks cannot share 4 query heads evenly",
+        ),
+        (
+            &[],
+            "ep = 2",
+            "ep = 2",
+            "2 expert ranks cannot share a model without experts",
+        ),
+        (
+            &[("ffn = 384", "ffn = 384\nblock = { moe = { experts = 3 } }")],
+            "ep = 2",
+            "ep = 2",
+            "2 expert ranks cannot share 3 experts evenly",
+        ),
+        (
+            &[("ffn = 384", "ffn = 384\nblock = { moe = { experts = 4 } }")],
+            "zero = 1\nep = 2",
+            "zero = 1",
+            "ranks that have parts of the model",
+        ),
+        (
+            &[(
+                "[plan.microbatch]",
+                "[plan.distribute]\naxis = \"context\"\n\n[plan.microbatch]",
+            )],
+            "cp = 2",
+            "axis = \"context\"",
+            "\"context\" gives samples of their own",
+        ),
+        (
+            &[("[processes]", "[vision]\npatch = 14\n\n[processes]")],
+            "cp = 2",
+            "cp = 2",
+            "a model that reads pictures cannot be shared by 2 context ranks",
         ),
         (
             &[("[processes]", "[vision]\npatch = 14\n\n[processes]")],

@@ -261,7 +261,7 @@ fn trained<B: Backend>(
         let plan = plan(&StepShape::of(&work, peers.is_some(), true));
         let peers = StepPeers {
             data: peers.as_deref_mut(),
-            all: None,
+            ..StepPeers::none()
         };
         let done = trainer.run(&plan, &mut work, peers, &mut |_| Ok(()));
         losses.push(done?.loss);

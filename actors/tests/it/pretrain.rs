@@ -1,7 +1,7 @@
 //! A pretraining run makes the same steps whoever is lost, and goes on with other ranks.
 
+mod parts;
 mod shared;
-mod tensor;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
 use odeon_algorithms::model::{Gelu, LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::setting::Chosen;
-use odeon_algorithms::train::Optimizer;
+use odeon_algorithms::train::{Optimizer, Sharing};
 use odeon_algorithms::weights::{Family, load_directory};
 use odeon_checkpoint::commit::find;
 use odeon_checkpoint::export::{Export, export};
@@ -32,6 +32,7 @@ use odeon_checkpoint::{Storage, Which};
 use odeon_data::client;
 use odeon_data::plane::DataPlane;
 use odeon_devices::fake::{Fake, Spec};
+use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 use odeon_topology::DeviceModel;
 use rustix::process::{Pid, Signal, kill_process};
@@ -533,7 +534,7 @@ async fn ranks_that_are_left_go_on_from_memory_and_when_neighbours_are_lost_from
     let folder = tempfile::tempdir().unwrap();
     let three = |folder: &Path, memory_every| {
         let mut plan = plan(folder);
-        plan.ranks = 3;
+        plan.sharing.copies = 3;
         plan.steps = 16;
         plan.checkpoint_every = 8;
         plan.memory_every = memory_every;
@@ -594,7 +595,7 @@ async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_aga
     let first = first.await;
     assert_eq!(first.steps, 6);
     let mut goes_on = plan(other.path());
-    goes_on.ranks = 1;
+    goes_on.sharing.copies = 1;
     let second = told(&goes_on, |_, _, _, _| {}).await;
     let resumed = |report: &Report| match report {
         Report::Resumed { ranks, steps, .. } => Some((*ranks, *steps)),

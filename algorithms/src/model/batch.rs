@@ -6,6 +6,8 @@ use std::sync::Arc;
 use odeon_gpu::RowSpans;
 use thiserror::Error;
 
+use super::rank::RankOf;
+
 /// One sequence to score: a prompt and the response whose tokens are predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence<'a> {
@@ -27,6 +29,8 @@ pub struct Batch {
     responses: Vec<Range<usize>>,
     temperature: f32,
     visual: Arc<[u32]>,
+    /// The rank whose rows these are, where ranks share them. Spans are those of all rows in any case.
+    context: RankOf,
 }
 
 /// Why sequences cannot be packed.
@@ -97,6 +101,7 @@ impl Batch {
             responses: packing.responses,
             temperature: 1.0,
             visual: Arc::default(),
+            context: RankOf::ALONE,
         })
     }
 
@@ -148,6 +153,55 @@ impl Batch {
         }
     }
 
+    /// The rows of a context rank, of those that share the rows of each batch: as many for each of them, in their
+    /// order, and each time a multiple of the `tensor` ranks that share these again. Where rows are too few, sequences
+    /// of one token are added, which predict nothing. Predicted are the response tokens that rows of this rank predict.
+    ///
+    /// # Panics
+    /// If it has pictures or shared prompts, or is a rank's already.
+    #[must_use]
+    pub fn of_ranks(self, context: RankOf, tensor: usize) -> Self {
+        if context.ranks * tensor == 1 {
+            return self;
+        }
+        assert_eq!(self.context.ranks, 1, "rows are shared once");
+        let alone = self.visual.is_empty() && !self.spans.share();
+        assert!(alone, "no pictures, and no prefixes");
+        let count = self.tokens.len().div_ceil(context.ranks);
+        let count = count.next_multiple_of(tensor);
+        let own = context.rank * count..(context.rank + 1) * count;
+        let rows_of = |all: &[u32]| {
+            let there = all.iter().copied().chain(std::iter::repeat(0));
+            there.skip(own.start).take(count).collect::<Arc<[u32]>>()
+        };
+        let read = self.tokens.len() as u32;
+        let added = read + 1..=(count * context.ranks) as u32;
+        let bounds = self.spans.bounds().iter().copied().chain(added);
+        let is_own = |sequence: usize, at: usize| {
+            let at = self.responses[sequence].start + at;
+            own.contains(&(self.rows[at] as usize))
+        };
+        let part = self.clone().predicting(is_own);
+        let rows = part.rows.iter().map(|row| row - own.start as u32);
+        Self {
+            tokens: rows_of(&self.tokens),
+            positions: rows_of(&self.positions),
+            spans: RowSpans::apart(bounds.collect::<Vec<u32>>()),
+            rows: rows.collect(),
+            context,
+            ..part
+        }
+    }
+
+    /// The same with one token predicted in place of none: for a pass whose numbers nobody asks for.
+    pub(crate) fn standing_in(&self) -> Self {
+        Self {
+            rows: [0].into(),
+            labels: [0].into(),
+            ..self.clone()
+        }
+    }
+
     /// Response tokens of each sequence, as a range of the per-token numbers.
     #[must_use]
     pub fn responses(&self) -> &[Range<usize>] {
@@ -189,6 +243,11 @@ impl Batch {
     /// Rows of each span, and of its prefix.
     pub(crate) fn spans(&self) -> &RowSpans {
         &self.spans
+    }
+
+    /// The rank whose rows these are.
+    pub(crate) fn context(&self) -> RankOf {
+        self.context
     }
 
     /// Which feature each token sees; nothing where the batch has no pictures.
@@ -307,6 +366,41 @@ mod tests {
         };
         assert_eq!(bad(0), BatchError::NoPrompt(0));
         assert_eq!(bad(3), BatchError::ShortSequence(0));
+    }
+
+    #[test]
+    fn ranks_have_the_rows_of_a_batch_between_them() {
+        let sequence = |tokens, prompt| Sequence { tokens, prompt };
+        let all = [sequence(&[5, 6, 7, 8][..], 2), sequence(&[1, 2, 3], 1)];
+        let batch = Batch::pack(&all).unwrap();
+        let of = |rank| batch.clone().of_ranks(RankOf::new(rank, 3), 1);
+        let tokens = [0, 1, 2].map(|rank| of(rank).tokens().to_vec());
+        assert_eq!(tokens, [[5, 6], [7, 1], [2, 0]]);
+        let positions = [0, 1, 2].map(|rank| of(rank).positions().to_vec());
+        assert_eq!(positions, [[0, 1], [2, 0], [1, 0]]);
+        let predicted =
+            [0, 1, 2].map(|rank| (of(rank).rows().to_vec(), of(rank).labels().to_vec()));
+        let expected = [
+            (vec![1], vec![7]),
+            (vec![0, 1], vec![8, 2]),
+            (vec![0], vec![3]),
+        ];
+        assert_eq!(predicted, expected);
+        assert_eq!(of(1).responses(), [0..1, 1..2]);
+        for rank in 0..3 {
+            assert_eq!(of(rank).spans().bounds(), [0, 3, 5, 6]);
+        }
+        let alone = batch.clone().of_ranks(RankOf::ALONE, 1);
+        assert_eq!(alone.tokens(), batch.tokens());
+        // Four rows, so that two tensor ranks have as many.
+        let of_tensor = batch.clone().of_ranks(RankOf::new(1, 2), 2);
+        assert_eq!(of_tensor.tokens()[..], [2, 0, 0, 0]);
+        assert_eq!(of_tensor.spans().bounds(), [0, 3, 5, 6, 7, 8]);
+        // More ranks than rows: the last have nothing but what is added.
+        let last = batch.of_ranks(RankOf::new(7, 8), 1);
+        assert_eq!((last.predicted(), last.processed()), (0, 1));
+        assert!(last.selects());
+        assert_eq!(last.standing_in().predicted(), 1);
     }
 
     #[test]

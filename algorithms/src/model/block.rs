@@ -9,9 +9,11 @@ mod gelu;
 mod mlp;
 mod moe;
 
+use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use odeon_gpu::{Backend, Param, Tape, Var};
+use odeon_gpu::{Backend, Param, PassRanks, RouteShape, Tape, Var};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,6 +23,23 @@ pub use gelu::Gelu;
 pub use mlp::Mlp;
 pub use moe::Moe;
 
+/// Some of the experts of each layer, which lie next to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertRange {
+    /// The first, from 0.
+    pub first: usize,
+    /// Number of them.
+    pub count: usize,
+}
+
+impl ExpertRange {
+    /// True where an expert is one of them.
+    #[must_use]
+    pub const fn contains(&self, expert: usize) -> bool {
+        self.first <= expert && expert < self.first + self.count
+    }
+}
+
 /// Elements of a row outside and inside of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Widths {
@@ -28,6 +47,19 @@ pub(crate) struct Widths {
     pub(crate) dim: usize,
     /// Between the products.
     pub(crate) ffn: usize,
+    /// Experts that are there, where it is not all of them.
+    pub(crate) experts: Option<ExpertRange>,
+}
+
+impl Widths {
+    /// Those of a block with all of its experts.
+    pub(crate) const fn new(dim: usize, ffn: usize) -> Self {
+        Self {
+            dim,
+            ffn,
+            experts: None,
+        }
+    }
 }
 
 /// The way in which ranks share a matrix `[outputs, inputs]` (Megatron-LM, arXiv 1909.08053).
@@ -52,6 +84,8 @@ pub(crate) struct Matrix {
     pub(crate) inputs: usize,
     /// The way in which ranks share each tensor.
     pub(crate) cutting: Cutting,
+    /// Set where it is an expert's: expert ranks have it whole or not at all.
+    pub(crate) is_expert: bool,
     /// Name of its low-rank adapter below `model.layers.N.`; without one it has none.
     pub(crate) adapter: Option<&'static str>,
 }
@@ -76,6 +110,9 @@ pub(crate) trait Products<B: Backend> {
     /// `x W^T + bias + residual` with the matrix of this number and its bias, if it has one, and what its
     /// adapter adds.
     fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var;
+
+    /// The ranks that each have some of the experts, where these are shared.
+    fn expert_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>>;
 }
 
 /// The memory of a step of generation.
@@ -113,6 +150,11 @@ trait Rule: Copy + Default {
 
     /// Elements of matrices that a token meets.
     fn met(&self, widths: Widths) -> usize;
+
+    /// Experts of a layer, and those that a token passes, where it has some.
+    fn experts(&self) -> Option<RouteShape> {
+        None
+    }
 
     /// Records what it makes of normed rows, plus the residual where this rank adds it.
     fn record<B: Backend>(
@@ -201,6 +243,14 @@ macro_rules! blocks {
                 }
             }
 
+            /// Experts of a layer, and those that a token passes, where it has some.
+            #[must_use]
+            pub fn experts(&self) -> Option<RouteShape> {
+                match self {
+                    $(Self::$block(block) => Rule::experts(block),)*
+                }
+            }
+
             /// Records what it makes of normed rows, plus the residual where this rank adds it.
             pub(crate) fn record<B: Backend>(
                 &self,
@@ -243,7 +293,7 @@ impl LayerBlock {
     /// elements.
     #[must_use]
     pub fn parameters(&self, dim: usize, ffn: usize) -> u64 {
-        let matrices = self.matrices(Widths { dim, ffn });
+        let matrices = self.matrices(Widths::new(dim, ffn));
         matrices.iter().map(|matrix| matrix.len() as u64).sum()
     }
 
@@ -256,6 +306,14 @@ impl LayerBlock {
             names.map(move |name| (format!("{name}.weight"), shape.clone(), cutting))
         });
         tensors.collect()
+    }
+
+    /// Names of the tensors of experts, below `model.layers.N.`; none where it has no experts.
+    pub(crate) fn expert_tensors(&self, widths: Widths) -> HashSet<String> {
+        let matrices = self.matrices(widths).into_iter();
+        let of_experts = matrices.filter(|matrix| matrix.is_expert);
+        let names = of_experts.flat_map(|matrix| matrix.tensors);
+        names.map(|name| format!("{name}.weight")).collect()
     }
 
     /// Where its matrices lie in a flat buffer, from `start` on.

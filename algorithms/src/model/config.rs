@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use odeon_gpu::{AttentionShape, HeadNormShape, RopeShape, RopeStyle};
 
-use super::block::{Gelu, LayerBlock, Widths};
+use super::block::{ExpertRange, Gelu, LayerBlock, Widths};
 use super::rope::{Rope, RopeScaling};
 use super::vision::VisionConfig;
 use crate::setting::{Chosen, SettingError};
@@ -61,6 +61,10 @@ pub struct ModelConfig {
     pub value_head: bool,
     /// The encoder that reads pictures, where the model has one.
     pub vision: Option<VisionConfig>,
+    /// Experts of each layer that are there, in the settings of a rank's [part](ModelConfig::part) of a model whose
+    /// experts are shared; `None`: all.
+    #[serde(skip)]
+    pub own_experts: Option<ExpertRange>,
 }
 
 /// The layers whose rows see the last tokens alone.
@@ -98,6 +102,7 @@ impl Default for ModelConfig {
             head_norms: false,
             value_head: false,
             vision: None,
+            own_experts: None,
         }
     }
 }
@@ -261,6 +266,7 @@ impl ModelConfig {
         Widths {
             dim: self.dim,
             ffn: self.ffn,
+            experts: self.own_experts,
         }
     }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-use odeon_gpu::{Backend, Layout, LinearExtras, Param, Tape, Var, VocabVars};
+use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, Tape, Var, VocabVars};
 
 use super::block::{Cutting, Matrix, Products};
+use super::context;
 use super::lora::Adapters;
+use super::rank::RankOf;
 use super::vision::{self, VisionPlaces};
 use super::{Batch, Model, ModelConfig};
 
@@ -269,9 +271,11 @@ pub(crate) struct Seen {
 
 /// Records the forward pass over a packed batch.
 ///
-/// Ranks that share the model add up what they have made where it reaches the residual stream, which they all
-/// have. What is of no part, the residual and biases behind a sum, is the first rank's to add; so each rank has
-/// an addend of the gradient of the stream, and of every tensor that it has whole.
+/// Tensor ranks have a share of the rows of the residual stream each. They gather normed rows before products, and add
+/// up what they have made of all rows behind them (sequence parallelism, arXiv
+/// [2205.05198](https://arxiv.org/abs/2205.05198)). Biases behind a sum are the first rank's to add; so each rank has an
+/// addend of the gradient of every tensor that it has whole. Ranks that have some of the experts send each other rows
+/// for these, and ranks that have some of the rows of a batch exchange them for heads around attention.
 pub(super) fn record<B: Backend>(
     tape: &mut Tape<B>,
     model: &Model<B>,
@@ -280,12 +284,10 @@ pub(super) fn record<B: Backend>(
     wanted: Wanted,
 ) -> Outputs {
     let (config, places, adapters) = (&model.config, &model.places, model.adapters());
-    let (shared, adds_whole) = (model.shared(), model.adds_whole());
-    let add_up = |tape: &mut Tape<B>, x| {
-        if let Some((_, ranks)) = shared {
-            tape.sum(x, Arc::clone(ranks));
-        }
-    };
+    let ranks = model.shared().map(|(_, ranks)| ranks);
+    let adds_whole = model.adds_whole();
+    let context = model.context_ranks();
+    check_rows(batch, context, ranks);
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let dim = config.dim;
     let attention = config.attention();
@@ -294,12 +296,15 @@ pub(super) fn record<B: Backend>(
         adapted(tape, adapters, layer, which, [x, y])
     };
     let x = embedded(tape, model, batch);
-    add_up(tape, x);
+    let x = share_of(tape, ranks, x, None);
     let mut x = with_pictures(tape, config, places, batch, seen, x);
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
     for (i, layer) in places.layers.iter().enumerate() {
         let h = layer.attention_norm.record(tape, x, config.norm_eps);
+        let h = all_rows(tape, ranks, h);
+        // Of rows that are added up the residual comes behind the sum.
+        let own = ranks.is_none().then_some(x);
         let extras = LinearExtras {
             bias: layer.qkv_bias.as_ref().map(base),
             ..Default::default()
@@ -311,34 +316,75 @@ pub(super) fn record<B: Backend>(
         if let Some(rope) = &rope {
             tape.rope(qkv, rope.clone(), batch.positions().clone());
         }
-        let a = tape.attention(qkv, config.attention_of(i), batch.spans().clone());
+        let (shape, spans) = (config.attention_of(i), batch.spans());
+        let a = match context {
+            None => tape.attention(qkv, shape, spans.clone()),
+            Some(ranks) => context::attention(tape, qkv, shape, spans, ranks),
+        };
         let extras = LinearExtras {
-            residual: adds_whole.then_some(x),
+            residual: own,
             bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
             ..Default::default()
         };
-        x = linear(tape, i, OUT, a, &layer.out, dim, extras);
-        add_up(tape, x);
+        let y = linear(tape, i, OUT, a, &layer.out, dim, extras);
+        x = share_of(tape, ranks, y, Some(x));
         let h = layer.ffn_norm.record(tape, x, config.norm_eps);
+        let h = all_rows(tape, ranks, h);
         let products = LayerProducts {
             layer: i,
             matrices: &matrices,
             places: &layer.block,
             biases: &layer.block_biases,
             adds_whole,
+            expert_ranks: model.expert_ranks(),
             adapters,
         };
-        let residual = adds_whole.then_some(x);
-        x = config
-            .block
-            .record(tape, config.widths(), &products, h, residual);
-        add_up(tape, x);
+        let (block, own) = (&config.block, ranks.is_none().then_some(x));
+        let y = block.record(tape, config.widths(), &products, h, own);
+        x = share_of(tape, ranks, y, Some(x));
     }
+    x = all_rows(tape, ranks, x);
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
     let h = places.norm.record(tape, x, config.norm_eps);
     scored(tape, model, batch, h, wanted)
+}
+
+/// # Panics
+/// If these are not the rows of this context rank, or cannot be shared by tensor ranks: see [`Batch::of_ranks`].
+fn check_rows<B: Backend>(
+    batch: &Batch,
+    context: Option<&Arc<dyn PassRanks<B>>>,
+    tensor: Option<&Arc<dyn PassRanks<B>>>,
+) {
+    let own = context.map_or(RankOf::ALONE, |it| RankOf::new(it.rank(), it.count()));
+    assert_eq!(batch.context(), own, "the rows of this rank");
+    let ranks = tensor.map_or(1, |ranks| ranks.count());
+    let even = batch.processed().is_multiple_of(ranks);
+    assert!(even, "as many rows on each tensor rank");
+}
+
+/// The share of a tensor rank in the sum of what all of them have made, and the residual of these rows. One that has
+/// all has added that already.
+fn share_of<B: Backend>(
+    tape: &mut Tape<B>,
+    ranks: Option<&Arc<dyn PassRanks<B>>>,
+    x: Var,
+    residual: Option<Var>,
+) -> Var {
+    match ranks {
+        None => x,
+        Some(ranks) => tape.scatter_sum(x, residual, Arc::clone(ranks)),
+    }
+}
+
+/// The rows of all tensor ranks, of which this one has its share.
+fn all_rows<B: Backend>(tape: &mut Tape<B>, ranks: Option<&Arc<dyn PassRanks<B>>>, x: Var) -> Var {
+    match ranks {
+        None => x,
+        Some(ranks) => tape.gather_rows(x, Arc::clone(ranks)),
+    }
 }
 
 /// The scores of normed rows: by the head, and by the value head where there is one.
@@ -380,9 +426,9 @@ fn embedded<B: Backend>(tape: &mut Tape<B>, model: &Model<B>, batch: &Batch) -> 
     let (places, dim, tokens) = (&model.places, model.config.dim, batch.tokens());
     let base = |range: &Range<usize>| Param::new(BASE, range.clone());
     let table = base(&places.embed);
-    let x = match model.part() {
+    let x = match model.shared() {
         None => tape.embed(table, dim, tokens.clone()),
-        Some(part) => {
+        Some((part, _)) => {
             let known = tokens.iter().all(|it| (*it as usize) < part.whole().vocab);
             assert!(known, "tokens of the vocabulary");
             tape.embed_part(table, dim, tokens, part.first_entry() as u32)
@@ -439,6 +485,7 @@ struct LayerProducts<'a, B: Backend> {
     biases: &'a [Range<usize>],
     /// Set where this rank adds biases that are no part of a cut.
     adds_whole: bool,
+    expert_ranks: Option<&'a Arc<dyn PassRanks<B>>>,
     adapters: Option<&'a Adapters<B>>,
 }
 
@@ -458,6 +505,10 @@ impl<B: Backend> Products<B> for LayerProducts<'_, B> {
         let outputs = self.matrices[matrix].outputs();
         let y = tape.linear_with(x, self.param(matrix), outputs, extras);
         adapted(tape, self.adapters, self.layer, BLOCK + matrix, [x, y])
+    }
+
+    fn expert_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        self.expert_ranks
     }
 }
 

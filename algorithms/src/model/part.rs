@@ -1,20 +1,25 @@
 //! A rank's part of a model whose passes several ranks compute together.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{Backend, Layout, TensorRanks};
+use odeon_gpu::{Backend, Layout, PassRanks};
 use thiserror::Error;
 
-use super::{Model, ModelConfig};
+use super::rank::{PartPlace, RankKind, RankOf};
+use super::{ExpertRange, Model, ModelConfig};
 
-/// Why the matrices of a model cannot be shared by so many tensor ranks.
+/// Why a model cannot be shared by so many ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PartError {
     /// Each rank has as many of them as any other.
-    #[error("{ranks} tensor ranks cannot share {count} {what} evenly")]
+    #[error("{ranks} {kind} ranks cannot share {count} {what} evenly")]
     Uneven {
+        /// The kind of these ranks.
+        kind: RankKind,
         /// Number of ranks.
         ranks: usize,
         /// Number of what is shared.
@@ -30,71 +35,160 @@ pub enum PartError {
         /// Number of entries.
         vocab: usize,
     },
+    /// There are no experts to share.
+    #[error("{ranks} expert ranks cannot share a model without experts")]
+    NoExperts {
+        /// Number of ranks.
+        ranks: usize,
+    },
     /// The encoder of pictures is computed by one rank alone.
-    #[error("a model that reads pictures cannot be shared by {ranks} tensor ranks")]
+    #[error("a model that reads pictures cannot be shared by {ranks} {kind} ranks")]
     Pictures {
+        /// The kind of these ranks.
+        kind: RankKind,
         /// Number of ranks.
         ranks: usize,
     },
     /// Adapters are on whole matrices.
-    #[error("a model with adapters cannot be shared by {ranks} tensor ranks")]
+    #[error("a model with adapters cannot be shared by {ranks} {kind} ranks")]
     Adapters {
+        /// The kind of these ranks.
+        kind: RankKind,
         /// Number of ranks.
         ranks: usize,
     },
 }
 
+impl PartError {
+    /// The kind of ranks that cannot share it.
+    #[must_use]
+    pub const fn kind(&self) -> RankKind {
+        match self {
+            Self::Uneven { kind, .. }
+            | Self::Pictures { kind, .. }
+            | Self::Adapters { kind, .. } => *kind,
+            Self::Vocabulary { .. } => RankKind::Tensor,
+            Self::NoExperts { .. } => RankKind::Expert,
+        }
+    }
+}
+
 impl ModelConfig {
-    /// The settings of the part that tensor rank `rank` of `ranks` has: some of the heads, of the inner columns
-    /// of each feed-forward part, and of the vocabulary.
+    /// The settings of the part that a rank has: of tensor ranks some of the heads, of the inner columns of each
+    /// feed-forward part, and of the vocabulary; of expert ranks some of the experts.
     ///
     /// # Errors
     /// They cannot be shared out.
-    ///
-    /// # Panics
-    /// If there is no such rank.
-    pub fn part(&self, rank: usize, ranks: usize) -> Result<Self, PartError> {
-        assert!(rank < ranks, "rank {rank} of {ranks}");
-        if ranks == 1 {
-            return Ok(self.clone());
+    pub fn part(&self, place: PartPlace) -> Result<Self, PartError> {
+        let mut own = self.clone();
+        if place.tensor.ranks > 1 {
+            own = own.tensor_part(place.tensor)?;
         }
-        if self.vision.is_some() {
-            return Err(PartError::Pictures { ranks });
+        if place.experts.ranks > 1 {
+            let ranks = place.experts.ranks;
+            self.sees_no_pictures(RankKind::Expert, ranks)?;
+            let all = self.block.experts();
+            let all = all.ok_or(PartError::NoExperts { ranks })?.experts;
+            let count = even(RankKind::Expert, ranks, all, "experts")?;
+            own.own_experts = Some(ExpertRange {
+                first: place.experts.rank * count,
+                count,
+            });
         }
-        let even = |count: usize, what| match count.is_multiple_of(ranks) {
-            true => Ok(count / ranks),
-            false => Err(PartError::Uneven { ranks, count, what }),
-        };
-        if self.vocab < ranks {
-            let vocab = self.vocab;
+        Ok(own)
+    }
+
+    fn tensor_part(self, place: RankOf) -> Result<Self, PartError> {
+        let ranks = place.ranks;
+        self.sees_no_pictures(RankKind::Tensor, ranks)?;
+        let even = |count, what| even(RankKind::Tensor, ranks, count, what);
+        let vocab = self.vocab;
+        if vocab < ranks {
             return Err(PartError::Vocabulary { ranks, vocab });
         }
         Ok(Self {
             heads: even(self.heads, "query heads")?,
             kv_heads: even(self.kv_heads, "key heads")?,
             ffn: even(self.ffn, "inner columns of a feed-forward part")?,
-            vocab: piece(self.vocab, rank, ranks).len(),
-            ..self.clone()
+            vocab: place.piece(vocab).len(),
+            ..self
         })
+    }
+
+    /// Checks that ranks with some of the rows of each sequence can share the heads of attention: each computes some
+    /// query heads, and the key heads that these read.
+    ///
+    /// # Errors
+    /// They cannot be shared out. Heads are those of this rank, where it has a [part](Self::part).
+    pub fn check_context(&self, ranks: usize) -> Result<(), PartError> {
+        if ranks == 1 {
+            return Ok(());
+        }
+        self.sees_no_pictures(RankKind::Context, ranks)?;
+        even(RankKind::Context, ranks, self.heads, "query heads")?;
+        // A key head that several ranks read goes to all of them.
+        match ranks.is_multiple_of(self.kv_heads) {
+            true => Ok(()),
+            false => even(RankKind::Context, ranks, self.kv_heads, "key heads").map(|_| ()),
+        }
+    }
+
+    fn sees_no_pictures(&self, kind: RankKind, ranks: usize) -> Result<(), PartError> {
+        match self.vision {
+            Some(_) => Err(PartError::Pictures { kind, ranks }),
+            None => Ok(()),
+        }
     }
 }
 
-/// The piece of a rank: pieces differ by one at most, and larger ones come first.
-fn piece(count: usize, rank: usize, ranks: usize) -> Range<usize> {
-    let begin = |rank: usize| rank * (count / ranks) + rank.min(count % ranks);
-    begin(rank)..begin(rank + 1)
+/// So many for each rank.
+fn even(
+    kind: RankKind,
+    ranks: usize,
+    count: usize,
+    what: &'static str,
+) -> Result<usize, PartError> {
+    match count.is_multiple_of(ranks) {
+        true => Ok(count / ranks),
+        false => Err(PartError::Uneven {
+            kind,
+            ranks,
+            count,
+            what,
+        }),
+    }
 }
 
-/// The part of a model that a tensor rank has.
+/// The part of a model that a rank has.
 #[derive(Clone, Debug)]
 pub struct ModelPart {
-    rank: usize,
-    ranks: usize,
+    place: PartPlace,
     whole: ModelConfig,
     /// In the order of the layout.
     tensors: Vec<PartTensor>,
-    /// Where the flat parameters are those of every rank.
-    whole_ranges: Vec<Range<usize>>,
+    ranges: PartRanges,
+}
+
+/// The flat parameters of a part, by the ranks that have the same: those add up their gradients. Neighbours are one
+/// range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartRanges {
+    /// All ranks have them, and tensor ranks each an addend of their gradient; none where these are not shared.
+    pub(crate) everywhere: Vec<Range<usize>>,
+    /// Those that have other samples or rows have them.
+    pub(crate) data: Vec<Range<usize>>,
+    /// Those of these that have the same experts have them.
+    pub(crate) experts: Vec<Range<usize>>,
+}
+
+impl PartRanges {
+    /// Those of a whole model of so many parameters.
+    pub(crate) fn whole(len: usize) -> Self {
+        Self {
+            data: vec![0..len],
+            ..Self::default()
+        }
+    }
 }
 
 /// A tensor of which a rank has a part.
@@ -113,8 +207,7 @@ impl ModelPart {
         whole: ModelConfig,
         of_whole: &Layout,
         own: &Layout,
-        rank: usize,
-        ranks: usize,
+        place: PartPlace,
     ) -> Self {
         let pairs = of_whole.entries().iter().zip(own.entries());
         let tensors: Vec<PartTensor> = pairs
@@ -122,8 +215,12 @@ impl ModelPart {
                 assert_eq!(whole.name, own.name, "the same tensors in the same order");
                 let lengths = whole.shape.iter().zip(&own.shape);
                 let spans = lengths.map(|(&of_whole, &length)| {
-                    let cut = piece(of_whole, rank, ranks);
-                    let offset = if length == of_whole { 0 } else { cut.start };
+                    let is_cut = length != 0 && length != of_whole;
+                    let offset = if is_cut {
+                        place.tensor.piece(of_whole).start
+                    } else {
+                        0
+                    };
                     offset..offset + length
                 });
                 PartTensor {
@@ -132,34 +229,40 @@ impl ModelPart {
                 }
             })
             .collect();
-        let pairs = tensors.iter().zip(own.entries());
-        let uncut = pairs.filter(|(tensor, own)| tensor.shape == own.shape);
-        let mut whole_ranges: Vec<Range<usize>> = vec![];
-        for (_, own) in uncut {
-            match whole_ranges.last_mut() {
+        let experts = match place.experts.ranks {
+            1 => HashSet::new(),
+            _ => whole.block.expert_tensors(whole.widths()),
+        };
+        let mut ranges = PartRanges::default();
+        for (tensor, own) in tensors.iter().zip(own.entries()) {
+            let of_layer = own.name.strip_prefix("model.layers.");
+            let below = of_layer.and_then(|name| name.split_once('.'));
+            let is_expert = below.is_some_and(|(_, name)| experts.contains(name));
+            let list = if is_expert {
+                &mut ranges.experts
+            } else if place.tensor.ranks > 1 && tensor.shape == own.shape {
+                &mut ranges.everywhere
+            } else {
+                &mut ranges.data
+            };
+            match list.last_mut() {
+                _ if own.range.is_empty() => {}
                 Some(last) if last.end == own.range.start => last.end = own.range.end,
-                _ => whole_ranges.push(own.range.clone()),
+                _ => list.push(own.range.clone()),
             }
         }
         Self {
-            rank,
-            ranks,
+            place,
             whole,
             tensors,
-            whole_ranges,
+            ranges,
         }
     }
 
-    /// The number of the rank that has it, from 0.
+    /// The place of the rank that has it.
     #[must_use]
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// Number of ranks that share the model.
-    #[must_use]
-    pub fn ranks(&self) -> usize {
-        self.ranks
+    pub fn place(&self) -> PartPlace {
+        self.place
     }
 
     /// The settings of the whole model.
@@ -176,48 +279,92 @@ impl ModelPart {
 
     /// The first entry of the vocabulary that it has.
     pub(crate) fn first_entry(&self) -> usize {
-        piece(self.whole.vocab, self.rank, self.ranks).start
+        self.place.tensor.piece(self.whole.vocab).start
     }
 
-    /// Where the flat parameters are tensors that every rank has whole, in order. Of their gradients each rank
-    /// has an addend.
-    pub(crate) fn whole_ranges(&self) -> &[Range<usize>] {
-        &self.whole_ranges
+    /// Its flat parameters, by who has the same.
+    pub(crate) fn ranges(&self) -> &PartRanges {
+        &self.ranges
     }
 
-    /// The ranges that no two ranks have alike, of `len` flat parameters.
-    pub(crate) fn cut_ranges(&self, len: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-        let ends = self.whole_ranges.iter().map(|it| it.end);
-        let starts = self.whole_ranges.iter().map(|it| it.start);
-        let pairs = std::iter::once(0).chain(ends).zip(starts.chain([len]));
-        pairs.map(|(start, end)| start..end)
+    /// Flat parameters of which this rank tells the others, of those that have a part of the model each: over all of
+    /// them each parameter is told once.
+    pub(crate) fn told_ranges(&self) -> Vec<Range<usize>> {
+        let PartPlace { tensor, experts } = self.place;
+        let PartRanges {
+            everywhere,
+            data,
+            experts: of_experts,
+        } = &self.ranges;
+        let first = experts.rank == 0;
+        let lists = [
+            (everywhere, first && tensor.rank == 0),
+            (data, first),
+            (of_experts, true),
+        ];
+        let told = lists.into_iter().filter(|(_, tells)| *tells);
+        told.flat_map(|(ranges, _)| ranges.clone()).collect()
+    }
+}
+
+/// The ranks that a model computes passes with.
+pub struct PassGroups<B: Backend> {
+    /// Those that each have a part of every matrix.
+    pub tensor: Option<Arc<dyn PassRanks<B>>>,
+    /// Those that each have some of the experts.
+    pub experts: Option<Arc<dyn PassRanks<B>>>,
+    /// Those that each have some of the rows of a sequence.
+    pub context: Option<Arc<dyn PassRanks<B>>>,
+}
+
+impl<B: Backend> fmt::Debug for PassGroups<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassGroups")
+            .field("tensor", &self.tensor)
+            .field("experts", &self.experts)
+            .field("context", &self.context)
+            .finish()
+    }
+}
+
+impl<B: Backend> Default for PassGroups<B> {
+    fn default() -> Self {
+        Self {
+            tensor: None,
+            experts: None,
+            context: None,
+        }
     }
 }
 
 impl<B: Backend> Model<B> {
-    /// The part of this model that tensor rank `rank` of `ranks` has, which computes with the others from
-    /// [`meet`](Self::meet) on. Of one rank that is all.
+    /// The part of this model that a rank has, which computes with the others from [`meet`](Self::meet) on. Of one rank
+    /// that is all.
     ///
     /// # Errors
     /// It cannot be shared out.
     ///
     /// # Panics
-    /// If there is no such rank, or this is a part already.
-    pub fn into_part(self, rank: usize, ranks: usize) -> Result<Self, PartError> {
+    /// If this is a part already.
+    pub fn into_part(self, place: PartPlace) -> Result<Self, PartError> {
         assert!(self.part.is_none(), "a part is not cut again");
-        if ranks == 1 {
+        if place == PartPlace::WHOLE {
             return Ok(self);
         }
         if self.has_adapters() {
-            return Err(PartError::Adapters { ranks });
+            let (kind, ranks) = match place.tensor.ranks {
+                1 => (RankKind::Expert, place.experts.ranks),
+                ranks => (RankKind::Tensor, ranks),
+            };
+            return Err(PartError::Adapters { kind, ranks });
         }
-        let config = self.config.part(rank, ranks)?;
+        let config = self.config.part(place)?;
         let (flat, backend) = (self.to_flat(), self.backend.clone());
         let (whole, of_whole) = (self.config, self.layout);
         // Never both on the device at once.
         drop(self.params);
         let mut own = Self::of_parts(backend, config);
-        let part = ModelPart::new(whole, &of_whole, &own.layout, rank, ranks);
+        let part = ModelPart::new(whole, &of_whole, &own.layout, place);
         let mut values = Vec::with_capacity(own.layout.len());
         for (entry, tensor) in of_whole.entries().iter().zip(&part.tensors) {
             cut(&flat[entry.range.clone()], tensor, &mut values);
@@ -235,27 +382,62 @@ impl<B: Backend> Model<B> {
         self.part.as_ref()
     }
 
-    /// Has a part compute with these ranks from now on. Whatever one that has met nobody computes is wrong, so it
+    /// Has it compute passes with these ranks from now on. Whatever a part that has met nobody computes is wrong, so it
     /// panics.
     ///
     /// # Panics
     /// If this is no part of so many ranks, or another one's.
-    pub fn meet(&mut self, ranks: Arc<dyn TensorRanks<B>>) {
-        let own = self.part.as_ref().map(|part| (part.rank, part.ranks));
-        assert_eq!(own, Some((ranks.rank(), ranks.count())), "this rank's part");
-        self.ranks = Some(ranks);
+    pub fn meet(&mut self, groups: PassGroups<B>) {
+        let place = self
+            .part
+            .as_ref()
+            .map_or(PartPlace::WHOLE, |part| part.place);
+        for (group, own) in [
+            (&groups.tensor, place.tensor),
+            (&groups.experts, place.experts),
+        ] {
+            let met = group.as_ref().map_or(RankOf::ALONE, |group| {
+                RankOf::new(group.rank(), group.count())
+            });
+            assert_eq!(met, own, "this rank's part");
+        }
+        self.groups = groups;
     }
 
-    /// The part and the ranks that it computes with, where it is one.
-    pub(crate) fn shared(&self) -> Option<(&ModelPart, &Arc<dyn TensorRanks<B>>)> {
-        let part = self.part.as_ref()?;
-        let ranks = self.ranks.as_ref();
+    /// The part and the tensor ranks that it computes with, where matrices are shared.
+    pub(crate) fn shared(&self) -> Option<(&ModelPart, &Arc<dyn PassRanks<B>>)> {
+        let part = self
+            .part
+            .as_ref()
+            .filter(|part| part.place.tensor.ranks > 1)?;
+        let ranks = self.groups.tensor.as_ref();
         Some((part, ranks.expect("a part has met the other ranks")))
     }
 
-    /// True where what every rank would add is this one's to add: of all but the first it would count again.
+    /// The ranks that it computes experts with, where these are shared.
+    pub(crate) fn expert_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        self.part
+            .as_ref()
+            .filter(|part| part.place.experts.ranks > 1)?;
+        let ranks = self.groups.experts.as_ref();
+        Some(ranks.expect("a part has met the other ranks"))
+    }
+
+    /// The ranks that have the other rows of each sequence, where these are shared.
+    pub(crate) fn context_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        let ranks = self.groups.context.as_ref();
+        ranks.filter(|ranks| ranks.count() > 1)
+    }
+
+    /// Set where its passes wait for ranks that have other rows: these need it even if it has nothing to learn from.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.expert_ranks().is_some() || self.context_ranks().is_some()
+    }
+
+    /// True where what every tensor rank would add is this one's to add: of all but the first it would count again.
     pub(crate) fn adds_whole(&self) -> bool {
-        self.part.as_ref().is_none_or(|part| part.rank == 0)
+        let part = self.part.as_ref();
+        part.is_none_or(|part| part.place.tensor.rank == 0)
     }
 }
 
@@ -297,7 +479,7 @@ mod tests {
         let whole = Model::init(Cpu::new(1), config(), 3).unwrap();
         let parts = (0..2).map(|rank| {
             let model = Model::init(Cpu::new(1), config(), 3).unwrap();
-            model.into_part(rank, 2).unwrap()
+            model.into_part(PartPlace::of_tensor(rank, 2)).unwrap()
         });
         let parts: Vec<Model> = parts.collect();
         for (number, (_, shape, values)) in whole.tensors().enumerate() {
@@ -317,14 +499,21 @@ mod tests {
         let part = parts[1].part().unwrap();
         assert_eq!((part.first_entry(), parts[1].config().vocab), (6, 5));
         // The three norms: the others have no number that another rank has, too.
-        let len = parts[1].parameters();
-        let cut: usize = part.cut_ranges(len).map(|it| it.len()).sum();
-        assert_eq!(cut, len - 3 * 8);
+        let len = |ranges: &[Range<usize>]| ranges.iter().map(|it| it.len()).sum::<usize>();
+        let (ranges, all) = (part.ranges(), parts[1].parameters());
+        assert_eq!(len(&ranges.everywhere), 3 * 8);
+        assert_eq!(len(&ranges.data), all - 3 * 8);
+        assert_eq!(part.told_ranges(), ranges.data);
     }
 
     #[test]
     fn models_that_cannot_be_shared_are_refused_with_the_numbers() {
-        let refused = |config: &ModelConfig, ranks| config.part(0, ranks).unwrap_err().to_string();
+        let refused = |config: &ModelConfig, ranks| {
+            config
+                .part(PartPlace::of_tensor(0, ranks))
+                .unwrap_err()
+                .to_string()
+        };
         let six = ModelConfig {
             heads: 6,
             kv_heads: 6,

@@ -120,7 +120,12 @@ impl<B: Backend> Scorer<B> {
     }
 
     fn score(&mut self, batch: &Batch, features: &[f32], wanted: Wanted) -> TokenScores {
-        if batch.predicted() == 0 {
+        let nothing = batch.predicted() == 0;
+        if nothing && !self.model.is_waited_for() {
+            return TokenScores::default();
+        }
+        if nothing {
+            self.score(&batch.standing_in(), features, wanted);
             return TokenScores::default();
         }
         let (model, arena) = (&self.model, &mut self.arena);

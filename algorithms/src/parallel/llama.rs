@@ -109,10 +109,7 @@ impl Llama {
             ),
             ("post_attention_layernorm.weight", vec![hidden], Cut::Whole),
         ];
-        let widths = Widths {
-            dim: hidden,
-            ffn: intermediate,
-        };
+        let widths = Widths::new(hidden, intermediate);
         let block = self.block.tensors(widths);
         layer.extend(block.iter().map(|(name, shape, cutting)| {
             let cut = match cutting {

@@ -10,13 +10,14 @@
 //! ranks:                                                                      x                        x
 //! shared:                   scatter gradients ─> apply its part ─> gather parameters ─> sum losses
 //! ranks:                            x                                      x                x
-//! parts:             sum partial gradients ─> sum gradients ─> sum squares ─> apply ─> sum losses
-//! ranks:                        x                   x               x                      x
+//! parts:      sum partial gradients ─> sum gradients ─> sum expert gradients ─> sum squares ─> apply ─> sum losses
+//! ranks:                 x                   x                    x                  x                       x
 //! ```
 //!
 //! Ranks that have [a part](crate::model::Model::into_part) of the model each compute every pass together, and have
-//! the last line. Of the tensors that all of them have whole each has an addend of the gradient, in each copy of
-//! the model: these are added up over all ranks at once, and only then the rest over the copies.
+//! the last line. Gradients are added up over those ranks that have the same parameters, each once: what tensor ranks
+//! have whole over all ranks, since each has an addend of it; the matrices of which these have parts over those that
+//! have other samples or rows; and experts of which ranks have some over those with the same ones.
 //!
 //! Ranks that [share](Trainer::sharing) the optimiser have the last line in place of the one before: each gets
 //! the summed gradient of its part, moves that, and gives it to all others. That are as many bytes as the sum
@@ -29,7 +30,7 @@ use std::ops::Range;
 
 use super::{Objective, TokenGradients, Trainer, Update};
 use crate::model::{Batch, Pictures, TokenScores};
-use odeon_gpu::Backend;
+use odeon_gpu::{Backend, PassRanks};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
 pub trait Peers<B: Backend>: Send + Sync {
@@ -109,14 +110,16 @@ pub fn on_host<B: Backend, E>(
     Ok(())
 }
 
-/// The ranks that a rank trains with.
+/// The ranks that a rank trains with. Those that compute passes together [meet](crate::model::Model::meet) each other
+/// by themselves.
 #[derive(Debug)]
 pub struct StepPeers<'a, P: ?Sized> {
-    /// Those that have other samples and the same parameters.
+    /// Those that have other samples, or other rows of these, and the same parameters but for experts.
     pub data: Option<&'a mut P>,
-    /// All ranks, where each pass is computed by several: their parts [meet](crate::model::Model::meet) each
-    /// other by themselves.
+    /// All ranks, where several have parts of each matrix.
     pub all: Option<&'a mut P>,
+    /// Those of `data` that have the same experts, where ranks have some of these each.
+    pub same_experts: Option<&'a mut P>,
 }
 
 impl<P: ?Sized> StepPeers<'_, P> {
@@ -126,6 +129,7 @@ impl<P: ?Sized> StepPeers<'_, P> {
         Self {
             data: None,
             all: None,
+            same_experts: None,
         }
     }
 }
@@ -137,6 +141,7 @@ impl<'a, P: ?Sized> StepPeers<'a, P> {
         Self {
             data: Some(peers),
             all: None,
+            same_experts: None,
         }
     }
 }
@@ -150,8 +155,12 @@ pub struct StepShape {
     pub pictures: Option<PictureShape>,
     /// Set where a rank trains with others that have other samples.
     pub has_peers: bool,
-    /// Set where it has a part of the model.
-    pub has_part: bool,
+    /// Set where it has a part of each matrix.
+    pub has_tensor_part: bool,
+    /// Set where it has some of the experts.
+    pub has_expert_part: bool,
+    /// Set where others have the same of these.
+    pub has_same_experts: bool,
     /// Set where it learns; else it rates only.
     pub learns: bool,
     /// Set where the loss is told of all ranks, and not of this rank's part.
@@ -172,7 +181,9 @@ impl StepShape {
                 is_shared: pictures.is_shared,
             }),
             has_peers,
-            has_part: false,
+            has_tensor_part: false,
+            has_expert_part: false,
+            has_same_experts: false,
             learns,
             sums_loss: work.sums_loss(),
             shares_optimizer: false,
@@ -210,6 +221,8 @@ pub enum StepOperation {
     SumPartialGradients,
     /// Adds up the gradients of parameters over the ranks that have the same.
     SumGradients,
+    /// The same of experts of which ranks have some each.
+    SumExpertGradients,
     /// The same, but each rank has the sums of its part alone, and the norm of all.
     ScatterGradients,
     /// Adds up the squares of the gradient over the ranks that share the model.
@@ -233,6 +246,7 @@ impl StepOperation {
                 | Self::SumFeatureGradients
                 | Self::SumPartialGradients
                 | Self::SumGradients
+                | Self::SumExpertGradients
                 | Self::SumSquares
                 | Self::ScatterGradients
                 | Self::GatherParameters
@@ -248,7 +262,9 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         micro_batches,
         pictures,
         has_peers,
-        has_part,
+        has_tensor_part,
+        has_expert_part,
+        has_same_experts,
         learns,
         sums_loss,
         shares_optimizer,
@@ -275,9 +291,19 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
                 .filter(|_| learns)
                 .map(StepOperation::AccumulateEncoder),
         )
-        .chain(one(has_part && learns, StepOperation::SumPartialGradients))
+        .chain(one(
+            has_tensor_part && learns,
+            StepOperation::SumPartialGradients,
+        ))
         .chain(one(has_peers && learns, gradients))
-        .chain(one(has_part && learns, StepOperation::SumSquares))
+        .chain(one(
+            has_same_experts && learns,
+            StepOperation::SumExpertGradients,
+        ))
+        .chain(one(
+            (has_tensor_part || has_expert_part) && learns,
+            StepOperation::SumSquares,
+        ))
         .chain(one(learns, StepOperation::Apply))
         .chain(one(
             has_peers && learns && shares_optimizer,
@@ -405,9 +431,17 @@ impl<B: Backend> Trainer<B> {
         let has_data = peers.data.is_some();
         assert_eq!(with_others, has_data, "the plan is of these ranks");
         if plan.contains(&StepOperation::Apply) {
-            let in_parts = plan.contains(&StepOperation::SumPartialGradients);
-            let part = self.model().part().is_some() && peers.all.is_some();
-            assert_eq!(in_parts, part, "the plan is of this part");
+            let has = |operation| plan.contains(&operation);
+            let in_parts = has(StepOperation::SumSquares);
+            let is_part = self.model().part().is_some();
+            assert_eq!(in_parts, is_part, "the plan is of this part");
+            let partial = has(StepOperation::SumPartialGradients);
+            let is_tensor_part = self.model().shared().is_some();
+            let all = [peers.all.is_some(), is_tensor_part];
+            assert_eq!(all, [partial; 2], "the plan is of these tensor ranks");
+            let of_experts = has(StepOperation::SumExpertGradients);
+            let others = peers.same_experts.is_some();
+            assert_eq!(of_experts, others, "the plan is of these expert ranks");
             let shares = plan.contains(&StepOperation::ScatterGradients);
             assert_eq!(shares, self.is_shared(), "the plan is of this optimiser");
         }
@@ -439,15 +473,14 @@ impl<B: Backend> Trainer<B> {
             return Ok(outcome);
         }
         for operation in plan.iter().copied() {
-            match (&mut peers.data, &mut peers.all) {
-                (data, Some(all)) if operation == StepOperation::SumPartialGradients => {
-                    // One of those that have the same parameters tells the sum: added to zeros it is the same
-                    // to the bit on all.
-                    let tells = data.as_ref().is_none_or(|data| data.rank() == 0);
-                    self.sum_partial(&mut **all, tells)?;
-                }
-                (Some(data), _) if operation.is_collective() => {
-                    self.collect(operation, &mut **data, &mut carried, &mut outcome)?;
+            let with = match operation {
+                StepOperation::SumPartialGradients => &mut peers.all,
+                StepOperation::SumExpertGradients => &mut peers.same_experts,
+                _ => &mut peers.data,
+            };
+            match with {
+                Some(with) if operation.is_collective() => {
+                    self.collect(operation, &mut **with, &mut carried, &mut outcome)?;
                 }
                 _ => self.compute(operation, work, &mut carried, &mut outcome)?,
             }
@@ -488,12 +521,9 @@ impl<B: Backend> Trainer<B> {
             StepOperation::Count => peers.count(&mut outcome.counts),
             StepOperation::SumFeatures => peers.sum(&mut carried.features),
             StepOperation::SumFeatureGradients => peers.sum(&mut carried.gradient),
-            StepOperation::SumGradients => {
-                let backend = self.model().backend().clone();
-                let gradient = self.trained_gradient_mut();
-                let all = 0..B::len(gradient);
-                peers.sum_buffer(&backend, gradient, all)
-            }
+            StepOperation::SumPartialGradients => self.sum_ranges(peers, self.ranges().everywhere),
+            StepOperation::SumGradients => self.sum_ranges(peers, self.ranges().data),
+            StepOperation::SumExpertGradients => self.sum_ranges(peers, self.ranges().experts),
             StepOperation::ScatterGradients => {
                 let backend = self.model().backend().clone();
                 let counts = self.part_counts();
@@ -514,8 +544,7 @@ impl<B: Backend> Trainer<B> {
                 outcome.loss = f64::from(sum[0]);
                 Ok(())
             }
-            StepOperation::SumPartialGradients
-            | StepOperation::SumSquares
+            StepOperation::SumSquares
             | StepOperation::Encode(_)
             | StepOperation::Forward(_)
             | StepOperation::Accumulate(_)
@@ -584,6 +613,7 @@ impl<B: Backend> Trainer<B> {
             | StepOperation::SumFeatureGradients
             | StepOperation::SumPartialGradients
             | StepOperation::SumGradients
+            | StepOperation::SumExpertGradients
             | StepOperation::SumSquares
             | StepOperation::ScatterGradients
             | StepOperation::GatherParameters
@@ -592,37 +622,46 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// Adds up the gradient of what every rank has whole, which stays with a rank that tells it.
-    fn sum_partial<P: Peers<B> + ?Sized>(
+    /// Adds up ranges of the gradient at once: where they lie if it is one, else together in a copy.
+    fn sum_ranges<P: Peers<B> + ?Sized>(
         &mut self,
-        all: &mut P,
-        tells: bool,
+        peers: &mut P,
+        ranges: Vec<Range<usize>>,
     ) -> Result<(), P::Error> {
-        let mut numbers = self.whole_gradient();
-        all.sum(&mut numbers)?;
-        if !tells {
-            numbers.fill(0.0);
+        let backend = self.model().backend().clone();
+        let gradient = self.trained_gradient_mut();
+        if let [range] = ranges.as_slice() {
+            return peers.sum_buffer(&backend, gradient, range.clone());
         }
-        self.put_whole_gradient(&numbers);
+        let len = ranges.iter().map(ExactSizeIterator::len).sum();
+        let mut together = backend.alloc(len);
+        let mut begin = 0;
+        let placed = ranges.into_iter().map(|range| {
+            let at = begin..begin + range.len();
+            begin = at.end;
+            (range, at)
+        });
+        let placed: Vec<_> = placed.collect();
+        for (range, at) in &placed {
+            let own = B::view(gradient, range.clone());
+            backend.copy(own, B::view_mut(&mut together, at.clone()));
+        }
+        peers.sum_buffer(&backend, &mut together, 0..len)?;
+        for (range, at) in placed {
+            backend.copy(B::view(&together, at), B::view_mut(gradient, range));
+        }
         Ok(())
     }
 
-    /// The sum of the squares of the gradient over all parts, the same to the bit on all. A norm travels in two
-    /// numbers, which have its digits.
+    /// The sum of the squares of the gradient over all parts, the same to the bit on all.
     fn squares_of_all(&mut self) -> f64 {
-        let own = self.told_squares().sqrt();
-        let (backend, shared) = (self.model().backend(), self.model().shared());
-        let (_, ranks) = shared.expect("the plan is of a part");
-        let mut norms = vec![0.0; 2 * ranks.count()];
-        let digits = &mut norms[2 * ranks.rank()..][..2];
-        digits[0] = own as f32;
-        digits[1] = (own - f64::from(digits[0])) as f32;
-        let mut all = backend.buffer(&norms);
-        ranks.sum(backend, &mut all, 0..norms.len());
-        let norms = backend.to_vec(&all);
-        let norms = norms.as_chunks::<2>().0.iter();
-        let norms = norms.map(|[high, low]| f64::from(*high) + f64::from(*low));
-        norms.map(|norm| norm * norm).sum()
+        let own = self.told_squares();
+        let model = self.model();
+        let tensor = model.shared().map(|(_, ranks)| ranks);
+        let groups = tensor.into_iter().chain(model.expert_ranks());
+        groups.fold(own, |own, ranks| {
+            squares_of(ranks.as_ref(), model.backend(), own)
+        })
     }
 
     /// Trained parameters of each rank's part.
@@ -635,6 +674,21 @@ impl<B: Backend> Trainer<B> {
         let vision = self.model().config().vision.as_ref();
         vision.map_or(0.0, |vision| vision.forward_flops(pictures.sizes()))
     }
+}
+
+/// The sum of the squares that each rank has. Its root travels in two numbers, which have its digits.
+fn squares_of<B: Backend>(ranks: &dyn PassRanks<B>, backend: &B, own: f64) -> f64 {
+    let own = own.sqrt();
+    let mut norms = vec![0.0; 2 * ranks.count()];
+    let digits = &mut norms[2 * ranks.rank()..][..2];
+    digits[0] = own as f32;
+    digits[1] = (own - f64::from(digits[0])) as f32;
+    let mut all = backend.buffer(&norms);
+    ranks.sum(backend, &mut all, 0..norms.len());
+    let norms = backend.to_vec(&all);
+    let norms = norms.as_chunks::<2>().0.iter();
+    let norms = norms.map(|[high, low]| f64::from(*high) + f64::from(*low));
+    norms.map(|norm| norm * norm).sum()
 }
 
 /// The sum of a number of each rank, in the order of ranks: the same to the bit on all. The bits of each travel

@@ -123,10 +123,7 @@ impl ModelFields {
     #[must_use]
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
         let hidden = self.hidden;
-        let widths = Widths {
-            dim: hidden,
-            ffn: self.feed_forward,
-        };
+        let widths = Widths::new(hidden, self.feed_forward);
         let queries = self.heads * self.head_width;
         let keys = self.kv_heads * self.head_width;
         let layer_norms = self.family == Family::Gpt2;
@@ -390,10 +387,7 @@ impl ModelFields {
             ));
         }
         self.block.check().map_err(|error| error.to_string())?;
-        let widths = Widths {
-            dim: self.hidden,
-            ffn: self.feed_forward,
-        };
+        let widths = Widths::new(self.hidden, self.feed_forward);
         let matrices = self.layers * self.block.matrices(widths).len();
         if matrices > MATRICES_MAX {
             return Err(format!(

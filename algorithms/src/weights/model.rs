@@ -114,6 +114,7 @@ impl ModelFields {
             head_norms: self.head_norms(),
             value_head: self.value_head,
             vision: self.vision.clone(),
+            own_experts: None,
         }
     }
 }

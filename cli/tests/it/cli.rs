@@ -363,7 +363,7 @@ fn the_memory_and_the_sums_of_ranks_are_told_before_a_run() {
     let told = place.out(&[&plan[..], &["--json"]].concat());
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(
-        (&told["copies"], &told["ranks_a_copy"]),
+        (&told["copies"], &told["tensor_ranks"]),
         (&2.into(), &2.into())
     );
     let ranks = told["ranks"].as_array().unwrap();
@@ -400,6 +400,29 @@ fn the_memory_and_the_sums_of_ranks_are_told_before_a_run() {
         "16 x 16",
         "over 2 copies of the model.",
         "5 times forward and as often backward, 64 B a token;",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let apart = [
+        "--set",
+        "parallel.cp=2",
+        "--set",
+        "parallel.ep=2",
+        "--set",
+        "model.block={ moe = { experts = 4, experts_per_token = 2 } }",
+    ];
+    let apart = [&["plan", "p.toml"], &apart[..]].concat();
+    let told = place.out(&[&apart[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&told).unwrap();
+    // Of two layers: heads there and back, and two rows there and back.
+    let row = 4 * 2 * 2 * (4 + 2) * 4 / 2;
+    assert_eq!(told["ranks"][3]["context_row_bytes"], row);
+    assert_eq!(told["ranks"][3]["expert_row_bytes"], 4 * 2 * 2 * 2 * 16);
+    let shown = place.out(&apart);
+    for words in [
+        "over 4 ranks with samples or rows of their own.",
+        "of gradients of experts over the 2 ranks that have the same.",
+        "to the others of 2 context ranks",
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }

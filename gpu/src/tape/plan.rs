@@ -1,5 +1,6 @@
 //! Gives activations and gradients places in memory before anything runs.
 
+use super::spread::Arrived;
 use super::{Op, Tape, Var};
 use crate::backend::Backend;
 use crate::dispatch::Dispatch;
@@ -28,6 +29,8 @@ pub struct Arena<B: Backend> {
     pub(super) live: Vec<bool>,
     /// What routers have chosen, of the pass that runs.
     pub(super) lists: Vec<Dispatch>,
+    /// Rows that have come from other ranks to experts, by the number of the list that sent them.
+    pub(super) arrived: Vec<Arrived<B>>,
 }
 
 impl<B: Backend> Default for Arena<B> {
@@ -36,6 +39,7 @@ impl<B: Backend> Default for Arena<B> {
             slots: Vec::new(),
             live: Vec::new(),
             lists: Vec::new(),
+            arrived: Vec::new(),
         }
     }
 }
@@ -119,7 +123,7 @@ impl<B: Backend> Tape<B> {
         for (i, op) in self.ops.iter().enumerate().rev() {
             let t = backward_time(i);
             let reached = op.outputs().iter().any(|v| grads[v.0].is_some())
-                || matches!(op, Op::Rope { x, .. } | Op::Sum { x, .. } if grads[x.0].is_some());
+                || matches!(op, Op::Rope { x, .. } if grads[x.0].is_some());
             if !reached {
                 continue;
             }
@@ -198,7 +202,9 @@ impl<B: Backend> Tape<B> {
                 Op::Combine {
                     x, residual, out, ..
                 } => (Some(*x), *residual, out),
-                Op::Embed { residual, out, .. } => (None, *residual, out),
+                Op::Embed { residual, out, .. } | Op::ScatterSum { residual, out, .. } => {
+                    (None, *residual, out)
+                }
                 _ => continue,
             };
             let (Some(residual), Some(_)) = (residual, grads[out.0]) else {

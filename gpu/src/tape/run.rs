@@ -77,33 +77,33 @@ impl<B: Backend> Tape<B> {
 pub(super) struct Run<'a, B: Backend> {
     pub(super) tape: &'a Tape<B>,
     pub(super) backend: &'a B,
-    arena: &'a mut Arena<B>,
+    pub(super) arena: &'a mut Arena<B>,
     plan: &'a Plan,
     params: &'a [&'a B::Buffer],
 }
 
 /// A gradient taken out of the arena to be written.
-struct Taken<B: Backend> {
+pub(super) struct Taken<B: Backend> {
     slot: usize,
-    len: usize,
-    buffer: B::Buffer,
+    pub(super) len: usize,
+    pub(super) buffer: B::Buffer,
     store: Store,
 }
 
 impl<B: Backend> Taken<B> {
-    fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
+    pub(super) fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
         (B::view_mut(&mut self.buffer, 0..self.len), self.store)
     }
 }
 
 /// Where the gradient of rows goes, which nobody may want.
-enum RowsGrad<B: Backend> {
+pub(super) enum RowsGrad<B: Backend> {
     Wanted(Taken<B>),
     Spare(B::Buffer, usize),
 }
 
 impl<B: Backend> RowsGrad<B> {
-    fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
+    pub(super) fn dst(&mut self) -> (B::ViewMut<'_>, Store) {
         match self {
             Self::Wanted(taken) => taken.dst(),
             Self::Spare(buffer, len) => (B::view_mut(buffer, 0..*len), Store::Set),
@@ -263,12 +263,26 @@ impl<B: Backend> Run<'_, B> {
                     self.vocab_of_all([*logprob, *entropy, *lse], labels, entries, &**ranks);
                 }
             }
-            Op::Sum { x, ranks } => {
-                let slot = self.plan.values[x.0].expect("rows that are added up have a place");
-                let mut rows = mem::take(&mut self.arena.slots[slot]);
-                ranks.sum(backend, &mut rows, 0..self.tape.len(*x));
-                self.arena.slots[slot] = rows;
-            }
+            Op::ScatterSum {
+                x,
+                residual,
+                ranks,
+                out,
+            } => self.scatter_sum(*x, *residual, &**ranks, *out),
+            Op::GatherRows { x, ranks, out } => self.gather_rows(*x, &**ranks, *out),
+            Op::Exchange {
+                x,
+                moves,
+                ranks,
+                out,
+            } => self.exchange(*x, moves, &**ranks, *out),
+            Op::Spread {
+                x,
+                experts,
+                list,
+                ranks,
+                out,
+            } => self.spread(*x, experts, *list, &**ranks, *out),
             Op::Custom { op, inputs, out } => {
                 self.produce([*out], |run, [out]| {
                     let inputs: Vec<_> = inputs.iter().map(|&x| run.value(x)).collect();
@@ -322,17 +336,16 @@ impl<B: Backend> Run<'_, B> {
 
     fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
         let backend = self.backend;
-        // Those that change rows in place have the gradient of these, too.
-        if let Op::Rope { x, .. } | Op::Sum { x, .. } = op {
+        // It changes rows in place, and so the gradient of these.
+        if let Op::Rope {
+            x,
+            shape,
+            positions,
+        } = op
+        {
             if self.arena.live[x.0] {
                 let mut dx = self.take_grad(*x).expect("a live gradient has a place");
-                match op {
-                    Op::Rope {
-                        shape, positions, ..
-                    } => backend.rope_backward(shape, positions, dx.dst().0),
-                    Op::Sum { ranks, .. } => ranks.sum(backend, &mut dx.buffer, 0..dx.len),
-                    _ => {}
-                }
+                backend.rope_backward(shape, positions, dx.dst().0);
                 self.put(Some(dx));
             }
             return;
@@ -515,8 +528,28 @@ impl<B: Backend> Run<'_, B> {
                 backend.vocab_backward(*scale, x, head, labels, saved, grad);
                 self.put(dx);
             }
+            Op::Exchange {
+                x,
+                moves,
+                ranks,
+                out,
+            } => self.exchange_backward(*x, moves, &**ranks, *out),
+            Op::Spread {
+                x,
+                experts,
+                list,
+                ranks,
+                out,
+            } => self.spread_backward(*x, experts, *list, &**ranks, (*out, gradients)),
             Op::Custom { op, inputs, out } => self.custom_backward(op.as_ref(), inputs, *out),
-            Op::Rope { .. } | Op::Sum { .. } => unreachable!("handled above"),
+            Op::ScatterSum {
+                x,
+                residual,
+                ranks,
+                out,
+            } => self.scatter_sum_backward(*x, *residual, &**ranks, *out),
+            Op::GatherRows { x, ranks, out } => self.gather_rows_backward(*x, &**ranks, *out),
+            Op::Rope { .. } => unreachable!("handled above"),
         }
     }
 
@@ -552,7 +585,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// The gradient of a sum is that of its residual, too.
-    fn residual_backward(&mut self, residual: Option<Var>, out: Var) {
+    pub(super) fn residual_backward(&mut self, residual: Option<Var>, out: Var) {
         let backend = self.backend;
         let Some(residual) = residual else {
             return;
@@ -639,6 +672,32 @@ impl<B: Backend> Run<'_, B> {
         B::view(&self.arena.slots[slot], 0..self.tape.len(v))
     }
 
+    /// The buffer that a value is in, from its begin on.
+    pub(super) fn value_buffer(&self, v: Var) -> &B::Buffer {
+        &self.arena.slots[self.plan.values[v.0].expect("a value that is read has a place")]
+    }
+
+    /// Takes the buffer of an output out of the arena, and says where it was.
+    pub(super) fn take_value(&mut self, v: Var) -> (usize, B::Buffer) {
+        let slot = self.plan.values[v.0].expect("an output has a place");
+        (slot, mem::take(&mut self.arena.slots[slot]))
+    }
+
+    pub(super) fn put_value(&mut self, slot: usize, buffer: B::Buffer) {
+        self.arena.slots[slot] = buffer;
+    }
+
+    /// Takes the buffer of a gradient that is there out of the arena, and says where it was.
+    pub(super) fn take_grad_buffer(&mut self, v: Var) -> (usize, B::Buffer) {
+        let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
+        (slot, mem::take(&mut self.arena.slots[slot]))
+    }
+
+    /// The buffer that the gradient of a value is in, from its begin on.
+    pub(super) fn grad_buffer(&self, v: Var) -> &B::Buffer {
+        &self.arena.slots[self.plan.grads[v.0].expect("a gradient that is read has a place")]
+    }
+
     /// Some rows of a value of so many columns.
     fn value_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
         let slot = self.plan.values[v.0].expect("a value that is read has a place");
@@ -653,17 +712,17 @@ impl<B: Backend> Run<'_, B> {
         }
     }
 
-    fn grad(&self, v: Var) -> B::View<'_> {
+    pub(super) fn grad(&self, v: Var) -> B::View<'_> {
         let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
         B::view(&self.arena.slots[slot], 0..self.tape.len(v))
     }
 
-    fn param(&self, p: &Param) -> B::View<'_> {
+    pub(super) fn param(&self, p: &Param) -> B::View<'_> {
         B::view(self.params[p.set], p.range.clone())
     }
 
     /// Part of the gradient buffer, if the parameter is trained.
-    fn param_grad<'g>(
+    pub(super) fn param_grad<'g>(
         &self,
         gradients: &'g mut [Option<B::Buffer>],
         p: &Param,
@@ -677,7 +736,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Takes a wanted gradient out of the arena; it is live from now on.
-    fn take_grad(&mut self, v: Var) -> Option<Taken<B>> {
+    pub(super) fn take_grad(&mut self, v: Var) -> Option<Taken<B>> {
         let slot = self.plan.grads[v.0]?;
         let store = if mem::replace(&mut self.arena.live[v.0], true) {
             Store::Add
@@ -694,7 +753,7 @@ impl<B: Backend> Run<'_, B> {
 
     /// The same for an operation that writes the gradient of its rows in any case: that of a weight
     /// alone still passes through their memory.
-    fn rows_grad(&mut self, v: Var) -> RowsGrad<B> {
+    pub(super) fn rows_grad(&mut self, v: Var) -> RowsGrad<B> {
         let taken = self.take_grad(v);
         let len = self.tape.len(v);
         match taken {
@@ -703,13 +762,13 @@ impl<B: Backend> Run<'_, B> {
         }
     }
 
-    fn put_rows(&mut self, rows: RowsGrad<B>) {
+    pub(super) fn put_rows(&mut self, rows: RowsGrad<B>) {
         if let RowsGrad::Wanted(taken) = rows {
             self.put(Some(taken));
         }
     }
 
-    fn put(&mut self, taken: Option<Taken<B>>) {
+    pub(super) fn put(&mut self, taken: Option<Taken<B>>) {
         if let Some(Taken { slot, buffer, .. }) = taken {
             self.arena.slots[slot] = buffer;
         }

@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +110,7 @@ pub struct OpenSpan {
     /// Where it is kept until then, if anywhere.
     kept: Option<(Arc<Engine>, Span)>,
     failed: bool,
+    shortest: Duration,
 }
 
 /// Runs a future below a span of somebody else, such as the one that a request has brought: what it
@@ -166,6 +168,7 @@ pub(crate) fn covering(
     OpenSpan {
         kept,
         failed: false,
+        shortest: Duration::ZERO,
     }
 }
 
@@ -182,6 +185,13 @@ impl OpenSpan {
             span.labels.push((name.into(), label.into()));
             engine.tracer.open(span.clone());
         }
+    }
+
+    /// Forgets it at its end if it was shorter than this and has not failed. While it is open it is shown.
+    #[must_use]
+    pub fn kept_from(mut self, shortest: Duration) -> Self {
+        self.shortest = shortest;
+        self
     }
 
     /// The context that others need to have their spans below it; empty when nothing is traced.
@@ -213,6 +223,9 @@ impl Drop for OpenSpan {
             span.outcome = Outcome::Failed;
         }
         let lasted = span.ended.since(span.started);
+        if lasted < self.shortest && !self.failed {
+            return;
+        }
         if engine.tracer.keeps(span.context, span.outcome, lasted) {
             engine.tracer.record(span);
         }

@@ -344,7 +344,10 @@ impl Seat {
         let member = Member::join(&self.memory, membership)?;
         let processes: Vec<ProcessId> = self.places.iter().map(|place| place.process).collect();
         let ends = Ends::new(cx.engine(), member, &processes);
-        Ok(Communicator(odeon_collective::Communicator::new(ends)))
+        Ok(Communicator {
+            ranks: odeon_collective::Communicator::new(ends),
+            spans_from: Duration::ZERO,
+        })
     }
 }
 
@@ -423,19 +426,36 @@ pub enum SeatError {
 /// for each other.
 ///
 /// When it is dropped, the others lose this rank.
-pub struct Communicator(odeon_collective::Communicator<Ends>);
+pub struct Communicator {
+    ranks: odeon_collective::Communicator<Ends>,
+    /// Spans of shorter calls are not kept.
+    spans_from: Duration,
+}
 
 impl Communicator {
     /// The first failure, after which every call fails.
     #[must_use]
     pub fn broken(&self) -> Option<&Failed> {
-        self.0.broken()
+        self.ranks.broken()
     }
 
     /// Always this algorithm, over messages. The same on every rank.
     #[must_use]
     pub fn with_algorithm(self, algorithm: Algorithm) -> Self {
-        Self(self.0.with_algorithm(algorithm))
+        Self {
+            ranks: self.ranks.with_algorithm(algorithm),
+            ..self
+        }
+    }
+
+    /// Keeps spans of calls that last as long as this, or fail. For those that are called many times a step, whose
+    /// spans would take the place of all others.
+    #[must_use]
+    pub fn with_spans_from(self, shortest: Duration) -> Self {
+        Self {
+            spans_from: shortest,
+            ..self
+        }
     }
 
     /// The communicator below, for back-ends of one's own that are formed over one, such as that of
@@ -443,7 +463,7 @@ impl Communicator {
     /// block their thread, and no other is given the tasks of that.
     #[must_use]
     pub fn into_inner(self) -> odeon_collective::Communicator<impl Transport + use<>> {
-        self.0
+        self.ranks
     }
 
     fn blocking(
@@ -465,7 +485,8 @@ impl Communicator {
             labels.into(),
             SpanContext::current(),
         );
-        let outcome = blocking(|| call(&mut self.0));
+        let span = span.kept_from(self.spans_from);
+        let outcome = blocking(|| call(&mut self.ranks));
         match &outcome {
             Ok(()) => span.end(),
             Err(_) => span.fail(),
@@ -495,11 +516,11 @@ impl Collective for Communicator {
     type Buffer<T: Element> = [T];
 
     fn membership(&self) -> &Membership {
-        self.0.membership()
+        self.ranks.membership()
     }
 
     fn set_deadline(&mut self, deadline: Duration) {
-        self.0.set_deadline(deadline);
+        self.ranks.set_deadline(deadline);
     }
 
     fn all_reduce<T: Element>(

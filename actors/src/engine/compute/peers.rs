@@ -1,6 +1,7 @@
-//! The ranks that train one model together: sums of gradients and counts over the collectives of their
-//! group, in memory of the host, or between cards by NCCL.
+//! The ranks that train one model together: sums and exchanges over the collectives of their group, in memory of the
+//! host, or between cards by NCCL.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use odeon_gpu::any::AnyBuffer;
 use odeon_gpu::cuda::card::Card;
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, CudaError, Gpu};
-use odeon_gpu::{Any, Backend, TensorRanks};
+use odeon_gpu::{Any, Backend, PassRanks};
 
 /// A rank, with that over which it adds up numbers.
 pub(crate) struct Gang {
@@ -21,32 +22,35 @@ pub(crate) struct Gang {
     way: Way,
 }
 
-/// The ranks that share one copy of a model, as recordings ask for them.
-pub(crate) struct TensorGang {
+/// Spans of collectives within passes are kept where they last as long as this: a pass has several a layer.
+const SPANS_FROM: Duration = Duration::from_millis(20);
+
+/// Ranks that compute passes of a model together, as recordings ask for them.
+pub(crate) struct PassGang {
     rank: usize,
     ranks: usize,
     gang: Mutex<Gang>,
     /// The reason why the pass that runs is worth nothing.
     failure: Mutex<Option<Failure>>,
-    /// Time in sums, since that was asked for.
+    /// Time in collectives, since that was asked for.
     spent: Mutex<Duration>,
 }
 
-impl std::fmt::Debug for TensorGang {
+impl std::fmt::Debug for PassGang {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TensorGang")
+        f.debug_struct("PassGang")
             .field("rank", &self.rank)
             .field("ranks", &self.ranks)
             .finish_non_exhaustive()
     }
 }
 
-impl TensorGang {
+impl PassGang {
     pub(crate) fn new(comm: Communicator) -> Self {
         Self {
             rank: comm.membership().rank,
             ranks: comm.membership().world(),
-            gang: Mutex::new(Gang::new(comm)),
+            gang: Mutex::new(Gang::new(comm.with_spans_from(SPANS_FROM))),
             failure: Mutex::default(),
             spent: Mutex::default(),
         }
@@ -58,13 +62,13 @@ impl TensorGang {
         gang.leave();
     }
 
-    /// The seconds in sums since this was asked last.
+    /// The seconds in collectives since this was asked last.
     pub(crate) fn take_seconds(&self) -> f64 {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *spent).as_secs_f64()
     }
 
-    /// Checks that all sums so far are those of all ranks.
+    /// Checks that all ranks have had their part in each collective so far.
     ///
     /// # Errors
     /// The first that is not; this rank has left the others then.
@@ -72,9 +76,37 @@ impl TensorGang {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().map_or(Ok(()), Err)
     }
+
+    /// A collective, unless one has failed; `None` where it has, or this one fails.
+    fn together<T>(
+        &self,
+        backend: &Any,
+        collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
+    ) -> Option<T> {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_some() {
+            return None;
+        }
+        let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Clock::now();
+        let done = gang
+            .on(backend)
+            .map(drop)
+            .and_then(|()| collective(&mut gang));
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent += Clock::now().since(begun);
+        match done {
+            Ok(done) => Some(done),
+            Err(error) => {
+                gang.leave();
+                *failure = Some(error);
+                None
+            }
+        }
+    }
 }
 
-impl TensorRanks<Any> for TensorGang {
+impl PassRanks<Any> for PassGang {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -84,21 +116,39 @@ impl TensorRanks<Any> for TensorGang {
     }
 
     fn sum(&self, backend: &Any, numbers: &mut AnyBuffer, range: Range<usize>) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if failure.is_some() {
-            return;
-        }
-        let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun = Clock::now();
-        let summed = gang
-            .on(backend)
-            .and_then(|ranks| ranks.sum_buffer(backend, numbers, range));
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        *spent += Clock::now().since(begun);
-        if let Err(error) = summed {
-            gang.leave();
-            *failure = Some(error);
-        }
+        self.together(backend, |gang| gang.sum_buffer(backend, numbers, range));
+    }
+
+    fn scatter(&self, backend: &Any, numbers: &mut AnyBuffer, len: usize) {
+        let counts = vec![len / self.ranks; self.ranks];
+        self.together(backend, |gang| {
+            gang.scatter_buffer(backend, numbers, &counts)
+        });
+    }
+
+    fn gather(&self, backend: &Any, numbers: &mut AnyBuffer, len: usize) {
+        let counts = vec![len / self.ranks; self.ranks];
+        self.together(backend, |gang| {
+            gang.gather_buffer(backend, numbers, &counts)
+        });
+    }
+
+    fn exchange(
+        &self,
+        backend: &Any,
+        from: &AnyBuffer,
+        sends: &[usize],
+        to: &mut AnyBuffer,
+        receives: &[usize],
+    ) {
+        self.together(backend, |gang| {
+            gang.exchange(backend, (from, sends), (to, receives))
+        });
+    }
+
+    fn tell(&self, backend: &Any, counts: &[u32]) -> Vec<u32> {
+        let told = self.together(backend, |gang| gang.tell(counts));
+        told.unwrap_or_else(|| vec![0; counts.len()])
     }
 }
 
@@ -165,6 +215,46 @@ impl Gang {
             self.way = joined(comm, backend)?;
         }
         Ok(self)
+    }
+
+    /// Sends runs of numbers, so many to each rank, and receives so many from each.
+    fn exchange(
+        &mut self,
+        backend: &Any,
+        (from, sends): (&AnyBuffer, &[usize]),
+        (to, receives): (&mut AnyBuffer, &[usize]),
+    ) -> Result<(), Failure> {
+        if let Way::Cards(cards) = &mut self.way
+            && let (AnyBuffer::Cuda(from), AnyBuffer::Cuda(to)) = (from, &mut *to)
+        {
+            return cards.exchange((from, sends), (to, receives));
+        }
+        let len = sends.iter().sum();
+        let read = |len| {
+            let mut numbers = vec![0.0; len];
+            backend.read(Any::view(from, 0..len), &mut numbers);
+            Cow::Owned(numbers)
+        };
+        let own = Any::host(from).map_or_else(|| read(len), |own| Cow::Borrowed(&own[..len]));
+        on_host(backend, to, 0..receives.iter().sum(), |numbers| {
+            let comm = self.on_the_host()?;
+            comm.all_to_all_v(&own, sends, numbers, receives)
+                .map_err(Failure::error)
+        })
+    }
+
+    /// Tells each rank as many counts, and hears as many from each. They travel as numbers that are whole up to 2^24.
+    fn tell(&mut self, counts: &[u32]) -> Result<Vec<u32>, Failure> {
+        let own: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
+        let mut heard = vec![0.0; own.len()];
+        match &mut self.way {
+            Way::Cards(cards) => cards.tell(&own, &mut heard)?,
+            _ => {
+                let comm = self.on_the_host()?;
+                comm.all_to_all(&own, &mut heard).map_err(Failure::error)?;
+            }
+        }
+        Ok(heard.into_iter().map(|count| count as u32).collect())
     }
 }
 
@@ -325,7 +415,7 @@ impl<C: Card> Cards<C> {
         let (own, cuda) = (part_of(self.rank(), counts), self.cuda.clone());
         let mut sums = cuda.alloc(own.len());
         {
-            let all = Cuda::view_mut(numbers, 0..Cuda::len(numbers)).elements();
+            let all = Cuda::view_mut(numbers, 0..counts.iter().sum()).elements();
             let mut sums = Cuda::view_mut(&mut sums, 0..own.len()).elements();
             self.spanned("reduce_scatter", |nccl| {
                 nccl.reduce_scatter_v(&all, counts, &mut sums, Reduce::Sum)
@@ -345,11 +435,38 @@ impl<C: Card> Cards<C> {
             Cuda::view_mut(&mut copied, 0..len),
         );
         let own = Cuda::view_mut(&mut copied, 0..len).elements();
-        let all = 0..Cuda::len(numbers);
+        let all = 0..counts.iter().sum();
         let mut all = Cuda::view_mut(numbers, all).elements();
         self.spanned("all_gather", |nccl| {
             nccl.all_gather_v(&own, counts, &mut all)
         })
+    }
+
+    fn exchange(
+        &mut self,
+        (from, sends): (&CudaBuffer<C>, &[usize]),
+        (to, receives): (&mut CudaBuffer<C>, &[usize]),
+    ) -> Result<(), Failure> {
+        let cuda = self.cuda.clone();
+        let len = sends.iter().sum();
+        // The elements of a buffer that is lent can only be read where it is lent to be written.
+        let mut own = cuda.alloc(len);
+        cuda.copy(Cuda::view(from, 0..len), Cuda::view_mut(&mut own, 0..len));
+        let own = Cuda::view_mut(&mut own, 0..len).elements();
+        let mut to = Cuda::view_mut(to, 0..receives.iter().sum()).elements();
+        self.spanned("all_to_all", |nccl| {
+            nccl.all_to_all_v(&own, sends, &mut to, receives)
+        })
+    }
+
+    /// Numbers of the host pass through the card.
+    fn tell(&mut self, numbers: &[f32], heard: &mut [f32]) -> Result<(), Failure> {
+        let mut own = CudaArray::zeros(&self.cuda, numbers.len());
+        own.write(numbers);
+        let mut received = CudaArray::zeros(&self.cuda, heard.len());
+        self.spanned("all_to_all", |nccl| nccl.all_to_all(&own, &mut received))?;
+        heard.copy_from_slice(&received.to_vec());
+        Ok(())
     }
 
     /// A collective between cards, waited for, as a span of this name.

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use odeon::{Clock, Failure};
+use odeon_algorithms::model::PassGroups;
 use odeon_algorithms::train::{
     Peers, StepOperation, StepOutcome, StepPeers, StepShape, StepWork, plan,
 };
-use odeon_gpu::Any;
+use odeon_gpu::{Any, PassRanks};
 
 use super::Optimizer;
-use super::peers::{Gang, TensorGang};
+use super::peers::{Gang, PassGang};
 
 /// A choice between a step that changes the weights and one that rates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +35,67 @@ pub(crate) struct Stepped {
 /// The ranks that a rank trains with.
 #[derive(Debug, Default)]
 pub(crate) struct StepGangs<'a> {
-    /// Those that have other samples and the same parameters.
+    /// Those that have other samples or rows.
     pub(crate) data: Option<&'a mut Gang>,
-    /// Those that compute each pass together with this one.
-    pub(crate) tensor: Option<Arc<TensorGang>>,
-    /// All ranks, where passes are computed together and learnt from.
+    /// All ranks, where matrices are shared and learnt from.
     pub(crate) all: Option<&'a mut Gang>,
+    /// Those of `data` with the same experts, where these are shared and learnt from.
+    pub(crate) same_experts: Option<&'a mut Gang>,
+    /// Those that compute each pass together with this one.
+    pub(crate) passes: PassGangs,
+}
+
+/// Ranks that compute passes together, by what they share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PassGangs {
+    /// Every matrix.
+    pub(crate) tensor: Option<Arc<PassGang>>,
+    /// The experts.
+    pub(crate) experts: Option<Arc<PassGang>>,
+    /// The rows of a batch.
+    pub(crate) context: Option<Arc<PassGang>>,
+}
+
+impl PassGangs {
+    fn all(&self) -> impl Iterator<Item = &Arc<PassGang>> {
+        let Self {
+            tensor,
+            experts,
+            context,
+        } = self;
+        [tensor, experts, context].into_iter().flatten()
+    }
+
+    /// Leaves all of them.
+    pub(crate) fn leave(&self) {
+        self.all().for_each(|gang| gang.leave());
+    }
+
+    /// The seconds in their collectives since this was asked last.
+    fn take_seconds(&self) -> f64 {
+        self.all().map(|gang| gang.take_seconds()).sum()
+    }
+
+    /// Checks that all ranks have had their part in each collective so far.
+    ///
+    /// # Errors
+    /// The first that has failed.
+    fn check(&self) -> Result<(), Failure> {
+        self.all().try_for_each(|gang| gang.check())
+    }
+
+    /// As a model takes them.
+    fn groups(&self) -> PassGroups<Any> {
+        let group = |gang: &Option<Arc<PassGang>>| {
+            let gang = gang.clone();
+            gang.map(|gang| gang as Arc<dyn PassRanks<Any>>)
+        };
+        PassGroups {
+            tensor: group(&self.tensor),
+            experts: group(&self.experts),
+            context: group(&self.context),
+        }
+    }
 }
 
 impl<'a> StepGangs<'a> {
@@ -53,10 +109,9 @@ impl<'a> StepGangs<'a> {
 
     /// Leaves all of them.
     fn leave(self) {
-        if let Some(tensor) = self.tensor {
-            tensor.leave();
-        }
-        for gang in self.all.into_iter().chain(self.data) {
+        self.passes.leave();
+        let others = self.all.into_iter().chain(self.data);
+        for gang in others.chain(self.same_experts) {
             gang.leave();
         }
     }
@@ -76,25 +131,27 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
 ) -> Result<Stepped, Failure> {
     let plan = plan(&StepShape {
         shares_optimizer: optimizer.is_shared(),
-        has_part: gangs.tensor.is_some(),
+        has_tensor_part: gangs.passes.tensor.is_some(),
+        has_expert_part: gangs.passes.experts.is_some(),
+        has_same_experts: gangs.same_experts.is_some(),
         ..StepShape::of(work, gangs.data.is_some(), learning == Learning::Yes)
     });
-    let tensor = gangs.tensor.clone();
+    let passes = gangs.passes.clone();
     let (mut compute_seconds, mut reduce_seconds, mut last) = (0.0, 0.0, Clock::now());
     let mut after = |operation: StepOperation| {
         let now = Clock::now();
         let seconds = now.since(last).as_secs_f64();
-        // Passes of a part add up rows in between.
-        let sums = tensor.as_ref().map_or(0.0, |tensor| tensor.take_seconds());
+        // Passes that are computed together have collectives in between.
+        let between = passes.take_seconds();
         let reducing = if operation.is_collective() {
             seconds
         } else {
-            sums
+            between
         };
         reduce_seconds += reducing;
         compute_seconds += seconds - reducing;
         last = now;
-        tensor.as_ref().map_or(Ok(()), |tensor| tensor.check())
+        passes.check()
     };
     let done =
         met(optimizer, &mut gangs).and_then(|peers| optimizer.run(&plan, work, peers, &mut after));
@@ -112,19 +169,19 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
     })
 }
 
-/// The ranks, joined where they compute; a part of a model computes with its own from now on.
+/// The ranks, joined where they compute; the model computes passes with its own from now on.
 fn met<'a>(
     optimizer: &mut Optimizer,
     gangs: &'a mut StepGangs<'_>,
 ) -> Result<StepPeers<'a, dyn Peers<Any, Error = Failure> + 'a>, Failure> {
     let backend = optimizer.model().backend().clone();
-    if let Some(tensor) = gangs.tensor.clone() {
-        optimizer.model_mut().meet(tensor);
-    }
-    let data = gangs.data.as_mut().map(|data| data.on(&backend));
-    let all = gangs.all.as_mut().map(|all| all.on(&backend));
+    optimizer.model_mut().meet(gangs.passes.groups());
+    let data = gangs.data.as_mut().map(|gang| gang.on(&backend));
+    let all = gangs.all.as_mut().map(|gang| gang.on(&backend));
+    let same_experts = gangs.same_experts.as_mut().map(|gang| gang.on(&backend));
     Ok(StepPeers {
         data: data.transpose()?,
         all: all.transpose()?,
+        same_experts: same_experts.transpose()?,
     })
 }

@@ -4,13 +4,13 @@ use super::*;
 
 /// A run of so many ranks, which share the optimiser or not. Gradients are not clipped, so that nothing
 /// hangs on how their squares are added up.
-fn of(folder: &Path, ranks: u32, optimizer: &str, shares: bool) -> PretrainPlan {
+fn of(folder: &Path, ranks: usize, optimizer: &str, shares: bool) -> PretrainPlan {
     let mut plan = plan(folder);
-    plan.ranks = ranks;
+    plan.sharing.copies = ranks;
+    plan.sharing.optimizer = shares;
     plan.train.optimizer = Optimizer::named(optimizer).unwrap();
     plan.train.lr = 1e-3;
     plan.train.clip = Some(1e9);
-    plan.shares_optimizer = shares;
     plan
 }
 

@@ -33,13 +33,14 @@ impl Rule for Gelu {
 
     fn write(&self, _: &mut Value) {}
 
-    fn matrices(&self, Widths { dim, ffn }: Widths) -> Vec<Matrix> {
+    fn matrices(&self, Widths { dim, ffn, .. }: Widths) -> Vec<Matrix> {
         vec![
             Matrix {
                 tensors: vec!["mlp.up_proj".to_owned()],
                 rows: ffn,
                 inputs: dim,
                 cutting: Cutting::Outputs,
+                is_expert: false,
                 adapter: Some("mlp.up_proj"),
             },
             Matrix {
@@ -47,12 +48,13 @@ impl Rule for Gelu {
                 rows: dim,
                 inputs: ffn,
                 cutting: Cutting::Inputs,
+                is_expert: false,
                 adapter: Some("mlp.down_proj"),
             },
         ]
     }
 
-    fn met(&self, Widths { dim, ffn }: Widths) -> usize {
+    fn met(&self, Widths { dim, ffn, .. }: Widths) -> usize {
         2 * dim * ffn
     }
 
@@ -76,7 +78,7 @@ impl Rule for Gelu {
     fn step<B: Backend>(
         &self,
         backend: &B,
-        Widths { dim, ffn }: Widths,
+        Widths { dim, ffn, .. }: Widths,
         packed: &[B::Packed],
         memory: StepMemory<'_, B>,
     ) {

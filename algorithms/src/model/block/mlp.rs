@@ -30,13 +30,14 @@ impl Rule for Mlp {
 
     fn write(&self, _: &mut Value) {}
 
-    fn matrices(&self, Widths { dim, ffn }: Widths) -> Vec<Matrix> {
+    fn matrices(&self, Widths { dim, ffn, .. }: Widths) -> Vec<Matrix> {
         vec![
             Matrix {
                 tensors: ["mlp.gate_proj", "mlp.up_proj"].map(str::to_owned).into(),
                 rows: ffn,
                 inputs: dim,
                 cutting: Cutting::Outputs,
+                is_expert: false,
                 adapter: Some("mlp.gate_up_proj"),
             },
             Matrix {
@@ -44,12 +45,13 @@ impl Rule for Mlp {
                 rows: dim,
                 inputs: ffn,
                 cutting: Cutting::Inputs,
+                is_expert: false,
                 adapter: Some("mlp.down_proj"),
             },
         ]
     }
 
-    fn met(&self, Widths { dim, ffn }: Widths) -> usize {
+    fn met(&self, Widths { dim, ffn, .. }: Widths) -> usize {
         3 * dim * ffn
     }
 
@@ -73,7 +75,7 @@ impl Rule for Mlp {
     fn step<B: Backend>(
         &self,
         backend: &B,
-        Widths { dim, ffn }: Widths,
+        Widths { dim, ffn, .. }: Widths,
         packed: &[B::Packed],
         memory: StepMemory<'_, B>,
     ) {

@@ -1,6 +1,8 @@
-//! A mixture of experts on one device.
+//! A mixture of experts, on one device or with some experts on each rank.
 
-use odeon_gpu::{Backend, Dispatch, RouteShape, Store, Tape, Var};
+use std::sync::Arc;
+
+use odeon_gpu::{Backend, Dispatch, OwnExperts, RouteShape, Store, Tape, Var};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -115,29 +117,37 @@ impl Rule for Moe {
         config["output_router_logits"] = json!(false);
     }
 
-    fn matrices(&self, Widths { dim, ffn }: Widths) -> Vec<Matrix> {
+    fn matrices(&self, Widths { dim, ffn, experts }: Widths) -> Vec<Matrix> {
         let router = Matrix {
             tensors: vec!["block_sparse_moe.gate".to_owned()],
             rows: self.experts,
             inputs: dim,
             cutting: Cutting::Whole,
+            is_expert: false,
             adapter: None,
+        };
+        // An expert of another rank has tensors without rows, so that names and numbers are those of the whole.
+        let rows = |expert, rows| match experts {
+            Some(own) if !own.contains(expert) => 0,
+            _ => rows,
         };
         let experts = (0..self.experts).flat_map(|expert| {
             let name = |part| format!("block_sparse_moe.experts.{expert}.{part}");
             [
                 Matrix {
                     tensors: vec![name("w1"), name("w3")],
-                    rows: ffn,
+                    rows: rows(expert, ffn),
                     inputs: dim,
                     cutting: Cutting::Outputs,
+                    is_expert: true,
                     adapter: None,
                 },
                 Matrix {
                     tensors: vec![name("w2")],
-                    rows: dim,
+                    rows: rows(expert, dim),
                     inputs: ffn,
                     cutting: Cutting::Inputs,
+                    is_expert: true,
                     adapter: None,
                 },
             ]
@@ -145,20 +155,28 @@ impl Rule for Moe {
         std::iter::once(router).chain(experts).collect()
     }
 
-    fn met(&self, Widths { dim, ffn }: Widths) -> usize {
+    fn met(&self, Widths { dim, ffn, .. }: Widths) -> usize {
         self.experts * dim + self.experts_per_token * 3 * dim * ffn
+    }
+
+    fn experts(&self) -> Option<RouteShape> {
+        Some(self.shape())
     }
 
     fn record<B: Backend>(
         &self,
         tape: &mut Tape<B>,
-        Widths { dim, ffn }: Widths,
+        Widths { dim, ffn, experts }: Widths,
         products: &impl Products<B>,
         h: Var,
         residual: Option<Var>,
     ) -> Var {
+        let (first, count) = match experts {
+            Some(own) => (own.first, own.count),
+            None => (0, self.experts),
+        };
         let of_all = |number: fn(usize) -> usize| {
-            let experts = 0..self.experts;
+            let experts = first..first + count;
             experts
                 .map(|expert| products.param(number(expert)))
                 .collect()
@@ -166,13 +184,22 @@ impl Rule for Moe {
         let logits = products.linear(tape, ROUTER, h, None);
         let routed = tape.route(logits, self.experts_per_token);
         let taken = tape.dispatch(h, &routed);
+        if let Some(ranks) = products.expert_ranks() {
+            let own = OwnExperts {
+                gate_up: of_all(gate_up),
+                down: of_all(down),
+                inner: ffn,
+            };
+            let made = tape.experts_of_ranks(taken, &routed, own, Arc::clone(ranks));
+            return tape.collect(made, &routed, residual);
+        }
         let both = tape.experts(taken, &routed, of_all(gate_up), 2 * ffn);
         let gated = tape.swiglu(both);
         let made = tape.experts(gated, &routed, of_all(down), dim);
         tape.collect(made, &routed, residual)
     }
 
-    fn scratch(&self, Widths { dim, ffn }: Widths) -> Vec<usize> {
+    fn scratch(&self, Widths { dim, ffn, .. }: Widths) -> Vec<usize> {
         let top = self.experts_per_token;
         // The rows that experts take are no longer needed when theirs are made.
         vec![self.experts, top, top, top * dim, top * 2 * ffn, top * ffn]
@@ -181,7 +208,7 @@ impl Rule for Moe {
     fn step<B: Backend>(
         &self,
         backend: &B,
-        Widths { dim, ffn }: Widths,
+        Widths { dim, ffn, .. }: Widths,
         packed: &[B::Packed],
         memory: StepMemory<'_, B>,
     ) {

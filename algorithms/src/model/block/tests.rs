@@ -47,6 +47,10 @@ impl<B: Backend> Products<B> for Plain {
         let weight = Param::new(0, self.places[matrix].clone());
         tape.linear_with(x, weight, outputs, extras)
     }
+
+    fn expert_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        None
+    }
 }
 
 /// A block with its parameters, and rows that it reads and adds to.
@@ -205,7 +209,7 @@ proptest! {
         ffn in 1usize..9,
         seed in 0u64..10_000,
     ) {
-        let case = Case::new(moe(experts, top), Widths { dim, ffn }, rows, seed);
+        let case = Case::new(moe(experts, top), Widths::new(dim, ffn), rows, seed);
         let (want, near) = case.naive(experts, top);
         prop_assume!(near > 1e-5);
         prop_assert!(distance(&case.recorded(), &want) < 1e-5);
@@ -217,7 +221,7 @@ proptest! {
 
     #[test]
     fn a_dense_block_is_its_formula(rows in 1usize..9, dim in 1usize..20, ffn in 1usize..20) {
-        let case = Case::new(LayerBlock::default(), Widths { dim, ffn }, rows, 7);
+        let case = Case::new(LayerBlock::default(), Widths::new(dim, ffn), rows, 7);
         let mut want = vec![];
         for (h, x) in case.h.chunks_exact(dim).zip(case.x.chunks_exact(dim)) {
             let h: Vec<f64> = h.iter().map(|h| f64::from(*h)).collect();
@@ -250,7 +254,7 @@ proptest! {
     #[test]
     fn the_block_of_gpt2_is_its_formula(rows in 1usize..9, dim in 1usize..20, ffn in 1usize..20) {
         let gelu = LayerBlock::Gelu(Gelu::default());
-        let case = Case::new(gelu, Widths { dim, ffn }, rows, 9);
+        let case = Case::new(gelu, Widths::new(dim, ffn), rows, 9);
         let want = gelu_of(&case);
         prop_assert!(distance(&case.recorded(), &want) < 1e-5);
         let together = case.stepped(0..rows);
@@ -405,7 +409,7 @@ fn adapters_of_a_mixture_are_on_attention_alone() {
 /// itself, to the bit.
 #[test]
 fn blocks_on_the_emulated_card_are_their_formulas() {
-    let widths = Widths { dim: 20, ffn: 12 };
+    let widths = Widths::new(20, 12);
     let blocks = [
         LayerBlock::default(),
         moe(5, 2),

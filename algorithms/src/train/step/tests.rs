@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::StepOperation::*;
 use super::*;
-use crate::model::{Model, ModelConfig, Sequence, VisionConfig};
+use crate::model::{Model, ModelConfig, RankOf, Sequence, VisionConfig};
 use crate::setting::Chosen;
 use crate::train::{Optimizer, StatePart, TrainConfig};
 
@@ -82,11 +82,17 @@ impl Rank {
     /// What all ranks say, in their order: as many numbers, else they are in different operations.
     fn all_say(&self, own: Vec<u64>) -> Vec<Vec<u64>> {
         let len = own.len();
+        let all = self.each_says(own);
+        let alike = all.iter().all(|numbers| numbers.len() == len);
+        assert!(alike, "ranks are in one collective");
+        all
+    }
+
+    /// The same of ranks that have more or less to say.
+    fn each_says(&self, own: Vec<u64>) -> Vec<Vec<u64>> {
         self.meeting.table.lock().unwrap()[self.rank] = own;
         self.meeting.barrier.wait();
         let all = self.meeting.table.lock().unwrap().clone();
-        let alike = all.iter().all(|numbers| numbers.len() == len);
-        assert!(alike, "ranks are in one collective");
         self.meeting.barrier.wait();
         all
     }
@@ -173,6 +179,12 @@ struct Texts {
     /// Weights of log-probabilities and entropies in the loss.
     policy: f32,
     entropy: f32,
+    /// The rank whose rows are computed, of those with rows of the same sequences.
+    context: RankOf,
+    /// Tensor ranks.
+    tensor: usize,
+    /// Micro-batches at least: behind its own are empty ones.
+    at_least: usize,
 }
 
 impl Texts {
@@ -185,7 +197,23 @@ impl Texts {
             wanted: true,
             policy: 1.0,
             entropy: 0.0,
+            context: RankOf::ALONE,
+            tensor: 1,
+            at_least: 0,
         }
+    }
+
+    /// A sequence as a batch; behind all of them is a token that predicts nothing.
+    fn packed(&self, number: usize) -> Batch {
+        let length = self.lengths.get(number).map_or(1, |length| *length as u32);
+        let tokens: Vec<u32> = (0..length)
+            .map(|at| (at * at + 5 * number as u32) % 23)
+            .collect();
+        let batch = Batch::pack(&[Sequence {
+            tokens: &tokens,
+            prompt: 1,
+        }]);
+        batch.unwrap().of_ranks(self.context, self.tensor)
     }
 
     /// Each sequence sees a picture of one visual token. This rank encodes those of its own sequences
@@ -211,7 +239,7 @@ impl StepWork for Texts {
     type Error = &'static str;
 
     fn micro_batches(&self) -> usize {
-        self.own.len()
+        self.own.len().max(self.at_least)
     }
 
     fn pictures(&self) -> Option<&StepPictures> {
@@ -219,8 +247,9 @@ impl StepWork for Texts {
     }
 
     fn counts(&self) -> Vec<u64> {
-        let own = &self.lengths[self.own.clone()];
-        vec![own.iter().map(|length| *length as u64 - 1).sum()]
+        let own = self.own.clone();
+        let predicted = own.map(|number| self.packed(number).predicted() as u64);
+        vec![predicted.sum()]
     }
 
     fn sums_loss(&self) -> bool {
@@ -233,16 +262,9 @@ impl StepWork for Texts {
     }
 
     fn batch(&mut self, micro: usize) -> Result<Batch, Self::Error> {
-        let number = self.own.start + micro;
-        let length = self.lengths[number] as u32;
-        let tokens: Vec<u32> = (0..length)
-            .map(|at| (at * at + 5 * number as u32) % 23)
-            .collect();
-        let batch = Batch::pack(&[Sequence {
-            tokens: &tokens,
-            prompt: 1,
-        }]);
-        let batch = batch.unwrap();
+        let own = self.own.clone().nth(micro);
+        let number = own.unwrap_or(self.lengths.len());
+        let batch = self.packed(number);
         Ok(match self.pictures {
             None => batch,
             Some(_) => {
@@ -291,7 +313,7 @@ fn stepped(mut work: Texts, learns: bool, mut rank: Option<Rank>) -> Result<Told
     };
     let peers = StepPeers {
         data: rank.as_mut(),
-        all: None,
+        ..StepPeers::none()
     };
     let outcome = trainer.run(&plan, &mut work, peers, &mut after)?;
     Ok((outcome, trainer.model().to_flat(), done))
@@ -377,7 +399,7 @@ fn a_plan_has_what_its_shape_asks_for_in_one_order() {
         ]
     );
     let part = StepShape {
-        has_part: true,
+        has_tensor_part: true,
         ..among
     };
     assert_eq!(
@@ -402,6 +424,24 @@ fn a_plan_has_what_its_shape_asks_for_in_one_order() {
     assert_eq!(
         plan(&only),
         [Accumulate(0), SumPartialGradients, SumSquares, Apply]
+    );
+    let of_experts = StepShape {
+        has_expert_part: true,
+        has_same_experts: true,
+        ..among
+    };
+    assert_eq!(
+        plan(&of_experts),
+        [
+            Count,
+            Accumulate(0),
+            Accumulate(1),
+            SumGradients,
+            SumExpertGradients,
+            SumSquares,
+            Apply,
+            SumLoss
+        ]
     );
     // A rank with nothing of its own encodes nothing, learns from nothing, and takes part in all sums.
     let idle = StepShape {
@@ -436,7 +476,8 @@ proptest! {
         sums_loss in any::<bool>(),
         has_pictures in any::<bool>(),
         shares_optimizer in any::<bool>(),
-        has_part in any::<bool>(),
+        has_tensor_part in any::<bool>(),
+        has_expert_part in any::<bool>(),
     ) {
         let collectives = |rank: usize| -> Vec<StepOperation> {
             let shape = StepShape {
@@ -444,7 +485,9 @@ proptest! {
                 // Pictures are shared on all or on none; a rank may have none of its own.
                 pictures: has_pictures.then_some(PictureShape { passes: passes[rank], is_shared }),
                 has_peers: true,
-                has_part,
+                has_tensor_part,
+                has_expert_part,
+                has_same_experts: has_expert_part,
                 learns,
                 sums_loss,
                 shares_optimizer,

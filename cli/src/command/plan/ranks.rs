@@ -16,7 +16,9 @@ use crate::print;
 #[derive(Serialize)]
 struct Told {
     copies: usize,
-    ranks_a_copy: usize,
+    expert_ranks: usize,
+    context_ranks: usize,
+    tensor_ranks: usize,
     ranks: Vec<RankTold>,
 }
 
@@ -27,12 +29,15 @@ struct RankTold {
     parameter_bytes: usize,
     gradient_bytes: usize,
     optimizer_bytes: usize,
-    summed_over_copies_bytes: usize,
+    summed_over_data_bytes: usize,
     summed_over_all_bytes: usize,
+    summed_over_experts_bytes: usize,
     row_sums_forward: usize,
     row_sums_backward: usize,
     row_bytes: usize,
     vocabulary_row_bytes: usize,
+    context_row_bytes: usize,
+    expert_row_bytes: usize,
     tensors: Vec<TensorTold>,
 }
 
@@ -56,12 +61,15 @@ impl RankTold {
             parameter_bytes: footprint.parameters,
             gradient_bytes: footprint.gradients,
             optimizer_bytes: footprint.optimizer,
-            summed_over_copies_bytes: footprint.summed_over_copies,
+            summed_over_data_bytes: footprint.summed_over_data,
             summed_over_all_bytes: footprint.summed_over_all,
+            summed_over_experts_bytes: footprint.summed_over_experts,
             row_sums_forward: footprint.row_sums,
             row_sums_backward: footprint.row_sums,
             row_bytes: footprint.row,
             vocabulary_row_bytes: footprint.vocabulary_row,
+            context_row_bytes: footprint.context_row,
+            expert_row_bytes: footprint.expert_row,
             tensors: tensors.collect(),
         }
     }
@@ -84,7 +92,9 @@ pub(super) fn run(source: &Source, args: &PlanArgs) -> Result<()> {
         let ranks = all.iter().enumerate();
         let told = Told {
             copies: sharing.copies,
-            ranks_a_copy: sharing.tensor,
+            expert_ranks: sharing.experts,
+            context_ranks: sharing.context,
+            tensor_ranks: sharing.tensor,
             ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
         };
         print::line(serde_json::to_string(&told)?)?;
@@ -118,39 +128,63 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
     Ok(())
 }
 
-/// The sums of a step, in sentences.
-fn sums(
-    of_rank: &Footprint,
-    Sharing {
+/// The sums and exchanges of a step, in sentences.
+fn sums(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let Sharing {
         copies,
+        experts,
+        context,
         tensor,
         optimizer,
-    }: Sharing,
-) -> Vec<String> {
-    let bytes = |number: usize| figures::bytes(number as f64);
+    } = sharing;
     let mut told = vec![];
-    if copies > 1 {
+    if sharing.data() > 1 {
         let way = match optimizer {
             true => ", each getting the sum of its part, and its moved part goes to all",
             false => "",
         };
+        let over = match sharing.data() == copies {
+            true => format!("{copies} copies of the model"),
+            false => format!("{} ranks with samples or rows of their own", sharing.data()),
+        };
         told.push(format!(
-            "Each step adds up {} of gradients over {copies} copies of the model{way}.",
-            bytes(of_rank.summed_over_copies),
+            "Each step adds up {} of gradients over {over}{way}.",
+            bytes(of_rank.summed_over_data),
         ));
     }
     if tensor > 1 {
         told.push(format!(
             "Each step adds up {} of gradients over all {} ranks: of tensors that all of them have whole.",
             bytes(of_rank.summed_over_all),
-            copies * tensor,
+            sharing.ranks(),
         ));
         told.push(format!(
-            "Each pass adds up rows over the {tensor} ranks of a copy: {} times forward and as often backward, {} a \
-             token; and forward once {} a predicted token, for the vocabulary.",
+            "Each pass adds up rows over {tensor} tensor ranks: {} times forward and as often backward, {} a token; \
+             and forward once {} a predicted token, for the vocabulary.",
             of_rank.row_sums,
             bytes(of_rank.row),
             bytes(of_rank.vocabulary_row),
+        ));
+    }
+    if experts > 1 {
+        if of_rank.summed_over_experts > 0 {
+            told.push(format!(
+                "Each step adds up {} of gradients of experts over the {} ranks that have the same.",
+                bytes(of_rank.summed_over_experts),
+                copies * context,
+            ));
+        }
+        told.push(format!(
+            "Each pass sends {} a token to experts on {experts} ranks and back, forward, and as much backward; those of \
+             the same rank are among them.",
+            bytes(of_rank.expert_row),
+        ));
+    }
+    if context > 1 {
+        told.push(format!(
+            "Each pass sends {} a token to the others of {context} context ranks, forward, and as much backward.",
+            bytes(of_rank.context_row),
         ));
     }
     told

@@ -52,7 +52,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
             recipe.run.name,
             plan.steps,
             recipe.sources.len(),
-            plan.ranks
+            plan.sharing.ranks()
         ))?;
         if let Some(memory) = plan::outline(&recipe) {
             print::line(memory)?;

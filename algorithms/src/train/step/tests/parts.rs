@@ -1,13 +1,24 @@
 //! Tests of ranks that have parts of one model.
 
-use odeon_gpu::TensorRanks;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use odeon_gpu::{Layout, PassRanks};
+use proptest::test_runner::TestCaseError;
 
 use super::*;
-use crate::model::{Gelu, LayerBlock, Moe};
+use crate::model::{AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups};
 use crate::train::{Footprint, Lion, Sharing};
 
-/// A rank among those that share its copy of the model, their number, and the sizes of sums so far.
+/// A rank among those that compute passes together, their number, and the numbers that were added up or sent so far,
+/// by collective.
 struct OfCopy(Rank, usize, Mutex<Vec<usize>>);
+
+impl OfCopy {
+    fn of(rank: Rank, ranks: usize) -> Arc<Self> {
+        Arc::new(Self(rank, ranks, Mutex::default()))
+    }
+}
 
 impl std::fmt::Debug for OfCopy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -15,7 +26,7 @@ impl std::fmt::Debug for OfCopy {
     }
 }
 
-impl TensorRanks<Cpu> for OfCopy {
+impl PassRanks<Cpu> for OfCopy {
     fn rank(&self) -> usize {
         self.0.rank
     }
@@ -29,6 +40,68 @@ impl TensorRanks<Cpu> for OfCopy {
         let own = &mut numbers.as_mut_slice()[range];
         let sums = self.0.total(own);
         own.copy_from_slice(&sums);
+    }
+
+    fn scatter(&self, cpu: &Cpu, numbers: &mut CpuBuffer, len: usize) {
+        self.sum(cpu, numbers, 0..len);
+        let share = len / self.1;
+        for (at, number) in numbers.as_mut_slice()[..len].iter_mut().enumerate() {
+            // Of the others' runs it has anything.
+            if at / share != self.0.rank {
+                *number = f32::NAN;
+            }
+        }
+    }
+
+    fn gather(&self, _: &Cpu, numbers: &mut CpuBuffer, len: usize) {
+        self.2.lock().unwrap().push(len);
+        let share = len / self.1;
+        let own = numbers.as_slice()[self.0.rank * share..][..share].iter();
+        let own = own.map(|number| u64::from(number.to_bits()));
+        let all = self.0.all_say(own.collect()).concat();
+        for (number, bits) in numbers.as_mut_slice()[..len].iter_mut().zip(all) {
+            *number = f32::from_bits(bits as u32);
+        }
+    }
+
+    fn exchange(
+        &self,
+        _: &Cpu,
+        from: &CpuBuffer,
+        sends: &[usize],
+        to: &mut CpuBuffer,
+        receives: &[usize],
+    ) {
+        let to_others = sends
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != self.0.rank);
+        let sent = to_others.map(|(_, count)| count).sum();
+        self.2.lock().unwrap().push(sent);
+        let own = from.as_slice()[..sends.iter().sum()].iter();
+        let words = sends.iter().map(|count| *count as u64);
+        let own = words.chain(own.map(|number| u64::from(number.to_bits())));
+        let mut received = vec![];
+        for (rank, said) in self.0.each_says(own.collect()).iter().enumerate() {
+            let (counts, numbers) = said.split_at(sends.len());
+            let begin: u64 = counts[..self.0.rank].iter().sum();
+            let count = counts[self.0.rank] as usize;
+            assert_eq!(count, receives[rank], "both ranks say the same");
+            received.extend_from_slice(&numbers[begin as usize..][..count]);
+        }
+        let received = received.into_iter().map(|bits| f32::from_bits(bits as u32));
+        for (place, number) in to.as_mut_slice().iter_mut().zip(received) {
+            *place = number;
+        }
+    }
+
+    fn tell(&self, _: &Cpu, counts: &[u32]) -> Vec<u32> {
+        let own = counts.iter().map(|count| u64::from(*count)).collect();
+        let to_each = counts.len() / self.1;
+        let all = self.0.all_say(own);
+        let of = |said: &Vec<u64>| said[self.0.rank * to_each..][..to_each].to_vec();
+        let heard = all.iter().flat_map(of);
+        heard.map(|count| count as u32).collect()
     }
 }
 
@@ -68,7 +141,7 @@ fn models() -> Vec<ModelConfig> {
             ..llama.clone()
         },
         ModelConfig {
-            block: experts(3, 2),
+            block: experts(4, 2),
             ..llama.clone()
         },
         ModelConfig {
@@ -110,7 +183,7 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
     mut trainer: Trainer,
     mut work: Texts,
     shape: StepShape,
-    mut peers: [Option<P>; 2],
+    mut peers: [Option<P>; 3],
 ) -> (Trained, Trainer) {
     let mut told = Trained {
         losses: vec![],
@@ -119,8 +192,12 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
         parameters: vec![],
     };
     for step in 0..STEPS {
-        let [data, all] = peers.each_mut().map(Option::as_mut);
-        let peers = StepPeers { data, all };
+        let [data, all, same_experts] = peers.each_mut().map(Option::as_mut);
+        let peers = StepPeers {
+            data,
+            all,
+            same_experts,
+        };
         let done = trainer.run(&plan(&shape), &mut work, peers, &mut |_| Ok(()));
         let done = done.unwrap();
         let update = done.update.unwrap();
@@ -135,6 +212,15 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
     (told, trainer)
 }
 
+fn whole_tensors(layout: &Layout) -> Vec<PartTensor> {
+    let entries = layout.entries().iter();
+    let tensors = entries.map(|entry| PartTensor {
+        shape: entry.shape.clone(),
+        part: entry.shape.iter().map(|length| 0..*length).collect(),
+    });
+    tensors.collect()
+}
+
 /// Numbers of the whole model, by those of the parts of one copy.
 fn together(
     config: &ModelConfig,
@@ -144,10 +230,14 @@ fn together(
     let whole = model(config);
     let mut all = vec![f32::NAN; whole.parameters()];
     for (told, trainer) in parts {
-        let part = trainer.model().part().unwrap();
+        let layout = trainer.model().layout();
+        let tensors = match trainer.model().part() {
+            Some(part) => part.tensors().to_vec(),
+            None => whole_tensors(layout),
+        };
         let entries = whole.layout().entries().iter();
-        let pairs = entries.zip(trainer.model().layout().entries());
-        for ((entry, own), tensor) in pairs.zip(part.tensors()) {
+        let pairs = entries.zip(layout.entries());
+        for ((entry, own), tensor) in pairs.zip(tensors) {
             let cols = entry.shape.get(1).copied().unwrap_or(1);
             let row = tensor.part.get(1).cloned().unwrap_or(0..1);
             for (at, value) in of(told)[own.range.clone()].iter().enumerate() {
@@ -165,48 +255,107 @@ fn together(
     all
 }
 
-/// Trains `copies` copies of a model, each of `ranks` ranks, as threads: copy by copy what each rank has.
+/// The coordinates of a rank: copy, expert, context and tensor rank.
+fn at(sharing: Sharing, rank: usize) -> [usize; 4] {
+    let Sharing {
+        experts,
+        context,
+        tensor,
+        ..
+    } = sharing;
+    let place = sharing.place(rank);
+    let copy = rank / (experts * context * tensor);
+    let context = sharing.context_of(rank).rank;
+    [copy, place.experts.rank, context, place.tensor.rank]
+}
+
+/// For each rank its place in its group along some coordinates, where that has others.
+fn along(sharing: Sharing, free: [bool; 4]) -> Vec<Option<Rank>> {
+    let mut groups: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
+    for rank in 0..sharing.ranks() {
+        let mut key = at(sharing, rank);
+        let pairs = key.iter_mut().zip(free);
+        pairs.filter(|(_, free)| *free).for_each(|(at, _)| *at = 0);
+        groups.entry(key).or_default().push(rank);
+    }
+    let mut all: Vec<Option<Rank>> = (0..sharing.ranks()).map(|_| None).collect();
+    for ranks in groups.into_values().filter(|ranks| ranks.len() > 1) {
+        for (own, rank) in Rank::all(ranks.len()).into_iter().zip(ranks) {
+            all[rank] = Some(own);
+        }
+    }
+    all
+}
+
+/// Trains a model on ranks, as threads: what each of them has. `dealt` are the numbers of sequences of those with
+/// samples of their own.
 fn in_parts(
     config: &ModelConfig,
     settings: &TrainConfig,
     work: &Texts,
     dealt: &[usize],
-    ranks: usize,
-) -> Vec<Vec<(Trained, Trainer)>> {
-    let copies = dealt.len();
-    let mut all = Rank::all(copies * ranks).into_iter();
-    let data: Vec<Vec<Rank>> = (0..ranks).map(|_| Rank::all(copies)).collect();
-    let mut data: Vec<_> = data.into_iter().map(Vec::into_iter).collect();
-    let mut threads = vec![];
-    for copy in 0..copies {
-        let own = Rank::all(ranks).into_iter().enumerate();
-        let first = dealt[..copy].iter().sum();
-        let mut of_copy = vec![];
-        for (rank, tensor) in own {
-            let peers = [data[rank].next(), all.next()];
-            let peers = match copies {
-                1 => [None, peers.into_iter().nth(1).flatten()],
-                _ => peers,
-            };
-            let mut work = work.clone();
-            work.own = first..first + dealt[copy];
-            let (config, settings) = (config.clone(), settings.clone());
-            of_copy.push(thread::spawn(move || {
-                let mut part = model(&config).into_part(rank, ranks).unwrap();
-                part.meet(Arc::new(OfCopy(tensor, ranks, Mutex::default())));
-                let shape = StepShape {
-                    has_part: true,
-                    sums_loss: true,
-                    ..StepShape::of(&work, copies > 1, true)
-                };
-                steps(Trainer::new(part, settings), work, shape, peers)
-            }));
+    sharing: Sharing,
+) -> Vec<(Trained, Trainer)> {
+    let Sharing {
+        experts,
+        context,
+        tensor,
+        ..
+    } = sharing;
+    let groups = [
+        ([true, true, true, false], true),
+        ([true; 4], tensor > 1),
+        ([true, false, true, false], experts > 1),
+        ([false, false, false, true], true),
+        ([false, true, false, false], true),
+        ([false, false, true, false], true),
+    ];
+    let mut groups = groups.map(|(free, there)| match there {
+        true => along(sharing, free),
+        false => (0..sharing.ranks()).map(|_| None).collect(),
+    });
+    let sizes = [tensor, experts, context];
+    let threads = (0..sharing.ranks()).map(|rank| {
+        let [data, all, same, of_tensor, of_experts, of_context] =
+            groups.each_mut().map(|group| group[rank].take());
+        let [copy, expert, ..] = at(sharing, rank);
+        let bucket = copy * experts + expert;
+        let mut work = work.clone();
+        let first = dealt[..bucket].iter().sum();
+        work.own = first..first + dealt[bucket];
+        work.context = sharing.context_of(rank);
+        work.tensor = tensor;
+        if experts > 1 {
+            work.at_least = dealt.iter().max().copied().unwrap_or(0);
         }
-        threads.push(of_copy);
-    }
-    let copies = threads.into_iter();
-    let joined = copies.map(|of_copy| of_copy.into_iter().map(|it| it.join().unwrap()).collect());
-    joined.collect()
+        let (config, settings) = (config.clone(), settings.clone());
+        thread::spawn(move || {
+            let mut model = model(&config).into_part(sharing.place(rank)).unwrap();
+            let group = |rank: Option<Rank>, ranks| {
+                rank.map(|rank| OfCopy::of(rank, ranks) as Arc<dyn PassRanks<Cpu>>)
+            };
+            model.meet(PassGroups {
+                tensor: group(of_tensor, sizes[0]),
+                experts: group(of_experts, sizes[1]),
+                context: group(of_context, sizes[2]),
+            });
+            let shape = StepShape {
+                has_tensor_part: tensor > 1,
+                has_expert_part: experts > 1,
+                has_same_experts: same.is_some(),
+                sums_loss: true,
+                ..StepShape::of(&work, data.is_some(), true)
+            };
+            steps(
+                Trainer::new(model, settings),
+                work,
+                shape,
+                [data, all, same],
+            )
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
 fn near(one: &[f32], other: &[f32], within: f32) -> bool {
@@ -214,77 +363,166 @@ fn near(one: &[f32], other: &[f32], within: f32) -> bool {
     one.len() == other.len() && apart(one, other) <= within * size
 }
 
+/// Checks that ranks train a model as one device does: the first gradient and 20 losses within 1e-5, and what several
+/// ranks have the same on all of them to the bit.
+fn are_as_one_device(
+    config: &ModelConfig,
+    settings: &TrainConfig,
+    work: &Texts,
+    dealt: &[usize],
+    sharing: Sharing,
+) -> Result<(), TestCaseError> {
+    let alone = StepShape {
+        sums_loss: true,
+        ..StepShape::of(work, false, true)
+    };
+    let trainer = Trainer::new(model(config), settings.clone());
+    let (one, _) = steps(trainer, work.clone(), alone, [None::<Rank>, None, None]);
+    let all = in_parts(config, settings, work, dealt, sharing);
+    let copies = || all.chunks(sharing.of_copy());
+    let first = &all[..sharing.of_copy()];
+    let mean = together(config, first, |told| &told.mean);
+    let largest = mean.iter().fold(0.0f32, |most, it| most.max(it.abs()));
+    for entry in model(config).layout().entries() {
+        let (ours, theirs) = (&one.mean[entry.range.clone()], &mean[entry.range.clone()]);
+        // What is nothing but for rounding, as the gradient of a bias of keys, is so on both.
+        let differs = apart(ours, theirs);
+        let is_near = near(ours, theirs, 1e-4) || differs < 1e-6 * largest;
+        prop_assert!(is_near, "{}: {differs} of {largest}", entry.name);
+    }
+    let differs = apart(&one.mean, &mean);
+    prop_assert!(
+        near(&one.mean, &mean, 1e-5),
+        "gradients differ by {differs} of {largest}"
+    );
+    let parameters = together(config, first, |told| &told.parameters);
+    // Where a gradient is nearly nothing its sign alone moves a parameter, and that may differ.
+    let pairs = one.parameters.iter().zip(&parameters);
+    let differ = pairs
+        .filter(|(a, b)| (*a - *b).abs() > 0.5 * settings.lr)
+        .count();
+    prop_assert!(
+        differ * 50 < parameters.len(),
+        "{differ} of {}",
+        parameters.len()
+    );
+    for copy in copies() {
+        let own = together(config, copy, |told| &told.parameters);
+        prop_assert!(own == parameters, "copies have the same weights to the bit");
+    }
+    for (told, _) in &all {
+        for (a, b) in told.losses.iter().zip(&one.losses) {
+            prop_assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} {b}");
+        }
+        for (a, b) in told.norms.iter().zip(&one.norms) {
+            prop_assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
+        }
+        prop_assert!((told.norms[0] / one.norms[0] - 1.0).abs() < 1e-5);
+    }
+    Ok(())
+}
+
+fn settings(lion: bool, clip: Option<f32>) -> TrainConfig {
+    TrainConfig {
+        // Rounding must not decide signs: where a gradient is nearly nothing both move by these alone.
+        lr: 1e-4,
+        clip,
+        optimizer: match lion {
+            true => Optimizer::Lion(Lion::default()),
+            false => Optimizer::default(),
+        },
+        ..TrainConfig::default()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 132. Gradients and 20 losses within 1e-5 of one device's, and what several ranks have is the
-    /// same on all of them to the bit.
+    /// SEMANTICS 132. Tensor ranks.
     #[test]
     fn ranks_with_parts_of_a_model_train_it_as_one_device_does(
         config in prop::sample::select(models()),
-        ranks in prop::sample::select(vec![2usize, 4]),
+        tensor in prop::sample::select(vec![2usize, 4]),
         dealt in prop::sample::select(vec![vec![8], vec![3, 5], vec![4, 0, 4]]),
         clip in prop::option::of(Just(0.05f32)),
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
         values_alone in any::<bool>(),
     ) {
-        let settings = TrainConfig {
-            // Rounding must not decide signs: where a gradient is nearly nothing both move by these alone.
-            lr: 1e-4,
-            clip,
-            optimizer: match lion {
-                true => Optimizer::Lion(Lion::default()),
-                false => Optimizer::default(),
-            },
-            ..TrainConfig::default()
-        };
         let mut work = Texts::of(&[5, 3, 8, 2, 7, 4, 6, 9], 0..8);
         work.entropy = entropy;
         // Values alone: nothing else goes backward.
         if config.value_head && values_alone {
             (work.policy, work.entropy) = (0.0, 0.0);
         }
-        let alone = StepShape { sums_loss: true, ..StepShape::of(&work, false, true) };
-        let trainer = Trainer::new(model(&config), settings.clone());
-        let (one, _) = steps(trainer, work.clone(), alone, [None::<Rank>, None]);
-        let copies = in_parts(&config, &settings, &work, &dealt, ranks);
-        let mean = together(&config, &copies[0], |told| &told.mean);
-        prop_assert!(near(&one.mean, &mean, 1e-5), "gradients differ by {}", apart(&one.mean, &mean));
-        let largest = mean.iter().fold(0.0f32, |most, it| most.max(it.abs()));
-        for entry in model(&config).layout().entries() {
-            let (ours, theirs) = (&one.mean[entry.range.clone()], &mean[entry.range.clone()]);
-            // What is nothing but for rounding, as the gradient of a bias of keys, is so on both.
-            let differs = apart(ours, theirs);
-            let is_near = near(ours, theirs, 1e-4) || differs < 1e-6 * largest;
-            prop_assert!(is_near, "{}: {differs} of {largest}", entry.name);
-        }
-        let parameters = together(&config, &copies[0], |told| &told.parameters);
-        // Where a gradient is nearly nothing its sign alone moves a parameter, and that may differ.
-        let pairs = one.parameters.iter().zip(&parameters);
-        let differ = pairs.filter(|(a, b)| (*a - *b).abs() > 0.5 * settings.lr).count();
-        prop_assert!(differ * 50 < parameters.len(), "{differ} of {}", parameters.len());
-        for copy in &copies {
-            let own = together(&config, copy, |told| &told.parameters);
-            prop_assert!(own == parameters, "copies have the same weights to the bit");
-            for (told, _) in copy {
-                for (a, b) in told.losses.iter().zip(&one.losses) {
-                    prop_assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} {b}");
-                }
-                for (a, b) in told.norms.iter().zip(&one.norms) {
-                    prop_assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
-                }
-                prop_assert!((told.norms[0] / one.norms[0] - 1.0).abs() < 1e-5);
-            }
-        }
+        let sharing = Sharing { copies: dealt.len(), tensor, ..Sharing::ALONE };
+        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
     }
+
+    /// SEMANTICS 135. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of all
+    /// of these, and every mixture of them; ranks without a sequence among them.
+    #[test]
+    fn ranks_of_every_mixture_train_a_model_as_one_device_does(
+        config in prop::sample::select(models_of_mixtures()),
+        [copies, experts, context, tensor] in prop::sample::select(mixtures()),
+        lengths in prop::collection::vec(2usize..10, 6),
+        clip in prop::option::of(Just(0.05f32)),
+        entropy in prop::sample::select(vec![0.0f32, 0.1]),
+        lion in any::<bool>(),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let of_experts = config.block.experts().map_or(1, |_| experts);
+        let sharing = Sharing { copies, experts: of_experts, context, tensor, optimizer: false };
+        let mut work = Texts::of(&lengths, 0..6);
+        work.entropy = entropy;
+        // One has what is left, and the others one each, as long as there are some.
+        let buckets = copies * of_experts;
+        let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
+        dealt[seed.index(buckets)] += 6 - buckets.min(4);
+        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
+    }
+}
+
+/// The same, and one with fewer key heads than there may be context ranks.
+fn models_of_mixtures() -> Vec<ModelConfig> {
+    let mut all = models();
+    all.push(ModelConfig {
+        kv_heads: 2,
+        window: Some(AttentionWindow {
+            tokens: NonZeroU32::new(3).unwrap(),
+            from_layer: 0,
+        }),
+        ..all[3].clone()
+    });
+    all
+}
+
+/// Copies, expert, context and tensor ranks, of eight ranks at most.
+fn mixtures() -> Vec<[usize; 4]> {
+    vec![
+        [1, 1, 2, 1],
+        [1, 2, 1, 1],
+        [2, 1, 4, 1],
+        [1, 4, 1, 1],
+        [2, 4, 1, 1],
+        [1, 2, 2, 1],
+        [2, 2, 2, 1],
+        [2, 2, 1, 2],
+        [1, 1, 2, 2],
+        [1, 2, 2, 2],
+        [1, 4, 2, 1],
+        [2, 1, 2, 2],
+    ]
 }
 
 #[test]
 fn a_part_holds_its_share_of_the_model_and_no_more() {
     for config in models() {
         let whole = model(&config).parameters();
-        let part = |rank| model(&config).into_part(rank, 4).unwrap().parameters();
+        let part = |rank| {
+            let place = PartPlace::of_tensor(rank, 4);
+            model(&config).into_part(place).unwrap().parameters()
+        };
         let own: Vec<usize> = (0..4).map(part).collect();
         // Norms, biases behind sums, routers and positions are on all; entries of the vocabulary differ by one.
         assert!(
@@ -311,15 +549,17 @@ fn a_footprint_is_what_a_rank_holds_and_adds_up() {
                 let (config, train) = (config.clone(), train.clone());
                 thread::spawn(move || {
                     let sharing = Sharing {
-                        copies: 1,
                         tensor,
-                        optimizer: false,
+                        ..Sharing::ALONE
                     };
                     let told = Footprint::of(&config, &train, sharing, rank).unwrap();
-                    let mut part = model(&config).into_part(rank, tensor).unwrap();
-                    let peers = Arc::new(OfCopy(peer, tensor, Mutex::default()));
+                    let mut part = model(&config).into_part(sharing.place(rank)).unwrap();
+                    let peers = OfCopy::of(peer, tensor);
                     if tensor > 1 {
-                        part.meet(peers.clone());
+                        part.meet(PassGroups {
+                            tensor: Some(peers.clone()),
+                            ..PassGroups::default()
+                        });
                     }
                     let mut trainer = Trainer::new(part, train);
                     let names = trainer.model().layout().entries().iter().map(|it| &it.name);
@@ -328,18 +568,23 @@ fn a_footprint_is_what_a_rank_holds_and_adds_up() {
                     assert_eq!(told.gradients, 4 * trainer.gradient().len());
                     let states = trainer.config().optimizer.state().len();
                     assert_eq!(told.optimizer, 4 * trainer.part().len() * states);
-                    assert_eq!(told.summed_over_copies, 0);
-                    assert_eq!(told.summed_over_all, 4 * trainer.whole_gradient().len());
-                    let batch = Texts::of(&[5], 0..1).batch(0).unwrap();
+                    assert_eq!(told.summed_over_data, 0);
+                    let in_all = trainer.ranges().everywhere.into_iter();
+                    let in_all: usize = in_all.map(|it| it.len()).sum();
+                    assert_eq!(told.summed_over_all, 4 * in_all);
+                    let mut work = Texts::of(&[5], 0..1);
+                    work.tensor = tensor;
+                    let batch = work.batch(0).unwrap();
                     let _ = trainer.logprobs(&batch);
                     let sums = peers.2.lock().unwrap().clone();
                     let rows = sums
                         .iter()
                         .filter(|len| 4 * **len == told.row * batch.processed());
-                    assert_eq!(rows.count(), told.row_sums);
+                    // Each time they are gathered as well.
+                    assert_eq!(rows.count(), 2 * told.row_sums);
                     let of_vocabulary = told.vocabulary_row * batch.predicted() / 4;
                     let others = sums.iter().filter(|len| **len == of_vocabulary).count();
-                    assert_eq!(sums.len(), told.row_sums + others);
+                    assert_eq!(sums.len(), 2 * told.row_sums + others);
                     assert_eq!(others, usize::from(tensor > 1));
                 })
             });
@@ -358,15 +603,15 @@ fn a_footprint_knows_parts_of_an_optimiser() {
             let train = TrainConfig::default();
             let sharing = Sharing {
                 copies,
-                tensor: 1,
                 optimizer: true,
+                ..Sharing::ALONE
             };
             let told = Footprint::of(config, &train, sharing, rank).unwrap();
             let trainer = Trainer::sharing(model(config), train, rank, copies);
             let kept = (0..2).map(|number| trainer.optimizer.kept(number).0.as_slice().len());
             assert_eq!(told.optimizer, 4 * kept.sum::<usize>());
             let all = 4 * trainer.model().parameters();
-            assert_eq!(told.summed_over_copies, if copies > 1 { all } else { 0 });
+            assert_eq!(told.summed_over_data, if copies > 1 { all } else { 0 });
             assert_eq!(told.bytes(), 2 * all + told.optimizer);
         }
     }

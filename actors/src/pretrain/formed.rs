@@ -1,0 +1,107 @@
+//! Ranks on their mesh, and the groups in which they add up and exchange numbers.
+
+use odeon::group::{Formation, Seat};
+use odeon::{Failure, Group, mesh};
+use odeon_algorithms::train::Sharing;
+use odeon_mesh::{CP, DP, EP, Mesh, TP};
+
+use super::rank::{Join, PretrainRank};
+
+/// The mesh of the ranks. A dimension that has one place is left out, unless it is that of copies.
+pub(super) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
+    let Sharing {
+        copies,
+        experts,
+        context,
+        tensor,
+        ..
+    } = sharing;
+    let within = [(EP, experts), (CP, context), (TP, tensor)];
+    let within = within.into_iter().filter(|(_, size)| *size > 1);
+    let made = Mesh::new(std::iter::once((DP, copies)).chain(within));
+    made.map_err(|error| Failure::error(error).fatal())
+}
+
+/// The ranks as the data plane sees them: those with samples of their own, and those beside each that have the same.
+pub(crate) fn data_mesh(sharing: Sharing) -> Result<Mesh, Failure> {
+    let Sharing {
+        copies,
+        experts,
+        context,
+        tensor,
+        ..
+    } = sharing;
+    let of_same = (TP, context * tensor);
+    let of_same = Some(of_same).filter(|(_, size)| *size > 1);
+    let made = Mesh::new(std::iter::once((DP, copies * experts)).chain(of_same));
+    made.map_err(|error| Failure::error(error).fatal())
+}
+
+/// The same with so many ranks or fewer, which have whole copies of the model: one at least.
+pub(super) fn of_ranks(sharing: Sharing, ranks: u32) -> Sharing {
+    Sharing {
+        copies: (ranks as usize / sharing.of_copy()).max(1),
+        ..sharing
+    }
+}
+
+/// Ranks that are formed for collectives.
+pub(super) struct Formed {
+    /// Ranks can take their seats while these are there.
+    _formations: Vec<Formation>,
+    /// The seats of each rank.
+    pub(super) joins: Vec<Join>,
+}
+
+impl Formed {
+    /// The groups that ranks train in, see [`Join`].
+    pub(super) async fn of(group: &Group<PretrainRank>) -> Result<Self, Failure> {
+        let mut formed = Self {
+            _formations: vec![],
+            joins: vec![Join::default(); group.members().len()],
+        };
+        let mesh = group.mesh();
+        let is_shared = |dim| mesh.size(dim) > 1;
+        let mut add = async |dims: &[&str], seat: fn(&mut Join) -> &mut Option<Seat>| {
+            formed.add(group, dims, seat).await
+        };
+        // The only rank there is has a seat, too.
+        add(&[DP, EP, CP], |join| &mut join.data).await?;
+        if is_shared(TP) {
+            add(&[DP, EP, CP, TP], |join| &mut join.all).await?;
+            add(&[TP], |join| &mut join.tensor).await?;
+        }
+        if is_shared(EP) {
+            add(&[DP, CP], |join| &mut join.same_experts).await?;
+            add(&[EP], |join| &mut join.experts).await?;
+        }
+        if is_shared(CP) {
+            add(&[CP], |join| &mut join.context).await?;
+        }
+        Ok(formed)
+    }
+
+    /// Forms the groups along these dimensions, unless each would be of one rank of several.
+    async fn add(
+        &mut self,
+        group: &Group<PretrainRank>,
+        dims: &[&str],
+        seat: fn(&mut Join) -> &mut Option<Seat>,
+    ) -> Result<(), Failure> {
+        let all = group.members();
+        for ranks in group.mesh().groups(dims) {
+            if ranks.len() == 1 && all.len() > 1 {
+                continue;
+            }
+            let members: Vec<_> = ranks.iter().map(|rank| all[*rank]).collect();
+            let group = Group::new(mesh! { rank: members.len() }, members);
+            let group = group.map_err(Failure::error)?;
+            let formation = group.form().await.map_err(Failure::error)?;
+            for (rank, own) in ranks.into_iter().zip(formation.seats()) {
+                *seat(&mut self.joins[rank]) = Some(own);
+            }
+            self._formations.push(formation);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! Ranks that share copies of a model make the steps of one rank that has it all: parts of its matrices, some of its
+//! experts, or some of the rows.
+
+use super::*;
+
+/// Copies of tensor ranks.
+const fn tensor(copies: usize, tensor: usize) -> Sharing {
+    Sharing {
+        copies,
+        tensor,
+        ..Sharing::ALONE
+    }
+}
+
+/// Copies of expert and context ranks.
+const fn sparse(copies: usize, experts: usize, context: usize) -> Sharing {
+    Sharing {
+        copies,
+        experts,
+        context,
+        ..Sharing::ALONE
+    }
+}
+
+/// A run of ranks that share copies so.
+fn of(folder: &Path, sharing: Sharing, block: LayerBlock) -> PretrainPlan {
+    let mut plan = plan(folder);
+    let ModelSource::Fresh(model) = &mut plan.source else {
+        unreachable!("the recipe loads none")
+    };
+    (model.heads, model.kv_heads, model.block) = (4, 4, block);
+    plan.sharing = sharing;
+    plan.train.lr = 1e-3;
+    plan.memory_every = 1;
+    // Sums in one order, on threads.
+    if block != LayerBlock::default() {
+        (plan.deterministic, plan.threads) = (true, 2);
+    }
+    plan
+}
+
+fn experts() -> LayerBlock {
+    LayerBlock::Moe(Moe {
+        experts: 4,
+        experts_per_token: 2,
+    })
+}
+
+/// Samples, tokens and losses of all steps are the same, these but for rounding; so is what held-out samples say.
+fn same(told: &Told, one: &Told) {
+    let (steps, of_one) = (told.steps(), one.steps());
+    assert_eq!(steps.len(), of_one.len());
+    for (made, step) in steps.values().zip(of_one.values()) {
+        assert_eq!(
+            (made.samples, made.tokens),
+            (step.samples, step.tokens),
+            "step {}",
+            step.step
+        );
+        let apart = (made.loss - step.loss).abs() / step.loss;
+        let (loss, expected) = (made.loss, step.loss);
+        assert!(apart < 1e-5, "{}: {loss} and {expected}", step.step);
+    }
+    let rated = |told: &Told| -> Vec<(u64, f64)> {
+        let reports = told.reports.iter().filter_map(|report| match report {
+            Report::Evaluated { steps, loss, .. } => Some((*steps, *loss)),
+            _ => None,
+        });
+        reports.collect()
+    };
+    let expected: BTreeMap<u64, f64> = rated(one).into_iter().collect();
+    let rated = rated(told);
+    assert!(rated.len() > 2 && rated.len() == expected.len());
+    for (steps, loss) in rated {
+        assert!((loss / expected[&steps] - 1.0).abs() < 1e-5, "step {steps}");
+    }
+}
+
+/// SEMANTICS 132.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_share_copies_make_the_steps_of_one_whoever_is_lost() {
+    for block in [LayerBlock::default(), experts()] {
+        // Of what both copies of the first part have there is nothing left then, but on their neighbours.
+        let victims = vec![(7, vec!["rank-0", "rank-2"]), (4, vec!["rank-3"])];
+        are_as_one(tensor(2, 2), block, victims).await;
+    }
+}
+
+/// SEMANTICS 135.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_with_some_of_the_experts_and_rows_make_the_steps_of_one_whoever_is_lost() {
+    let victims = || vec![(6, vec!["rank-1"])];
+    are_as_one(sparse(1, 1, 2), LayerBlock::default(), victims()).await;
+    are_as_one(sparse(2, 2, 1), experts(), victims()).await;
+    are_as_one(sparse(1, 2, 2), experts(), victims()).await;
+}
+
+/// Trains as one rank does, and so, and so again while ranks are killed at some steps.
+async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
+    let folder = tempfile::tempdir().unwrap();
+    let one = told(&of(folder.path(), Sharing::ALONE, block), |_, _, _, _| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let parts = told(&of(folder.path(), sharing, block), |_, _, _, _| {}).await;
+    same(&parts, &one);
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut victims = victims;
+    let plan = of(folder.path(), sharing, block);
+    let killed = told(&plan, |report, system, members, _| {
+        if let Report::Step(step) = report
+            && let Some((_, roles)) = victims.pop_if(|(at, _)| step.step >= *at)
+        {
+            roles.iter().for_each(|role| kill(system, members, role));
+        }
+    });
+    let killed = killed.await;
+    assert!(victims.is_empty());
+    assert_eq!(losses(&killed), losses(&parts));
+}
+
+/// SEMANTICS 132 and 135.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
+    let dense = [
+        tensor(1, 2),
+        Sharing::ALONE,
+        tensor(1, 4),
+        sparse(1, 1, 2),
+        tensor(2, 1),
+    ];
+    are_one_run(LayerBlock::default(), &dense).await;
+    let both = Sharing {
+        experts: 2,
+        ..tensor(1, 2)
+    };
+    let of_experts = [
+        sparse(1, 4, 1),
+        tensor(1, 2),
+        both,
+        sparse(1, 2, 2),
+        Sharing::ALONE,
+    ];
+    are_one_run(experts(), &of_experts).await;
+}
+
+/// Trains some steps with ranks that share the model so, then with others from their checkpoint.
+async fn are_one_run(block: LayerBlock, all: &[Sharing]) {
+    let of = |folder: &Path, sharing, steps: usize| PretrainPlan {
+        steps: steps as u64,
+        watch: Watch::new(steps as u64),
+        ..of(folder, sharing, block)
+    };
+    let (folder, every) = (tempfile::tempdir().unwrap(), 2);
+    let one = of(folder.path(), Sharing::ALONE, every * all.len());
+    let one = told(&one, |_, _, _, _| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut steps = BTreeMap::new();
+    for (part, sharing) in all.iter().enumerate() {
+        let plan = of(folder.path(), *sharing, every * (part + 1));
+        let told = told(&plan, |_, _, _, _| {}).await;
+        assert_eq!(told.steps, plan.steps, "{sharing:?}");
+        steps.extend(told.steps());
+    }
+    for (made, step) in steps.values().zip(one.steps().values()) {
+        let apart = (made.loss - step.loss).abs() / step.loss;
+        assert!(apart < 1e-5, "{}: {apart}", step.step);
+    }
+    assert_eq!(steps.len(), one.steps().len());
+}
+
+/// SEMANTICS 132.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_are_left_have_whole_copies() {
+    let dense = LayerBlock::default();
+    let folder = tempfile::tempdir().unwrap();
+    let one = told(&of(folder.path(), Sharing::ALONE, dense), |_, _, _, _| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let plan = of(folder.path(), tensor(2, 2), dense);
+    let resized = told(&plan, |report, _, _, ranks| {
+        if matches!(report, Report::Step(step) if step.step == 3) {
+            ranks.send_replace(Some(3));
+        }
+    });
+    let resized = resized.await;
+    let lives = resized.reports.iter().filter_map(|report| match report {
+        Report::Resumed { ranks, .. } => Some(*ranks),
+        _ => None,
+    });
+    assert_eq!(lives.collect::<Vec<_>>(), [4, 2]);
+    same(&resized, &one);
+}
