@@ -107,11 +107,13 @@
 //! ```
 
 mod card;
+mod flops;
 mod model_size;
 mod replica;
 mod sequences;
 mod shard;
 mod trainer;
+pub mod training;
 mod transfer;
 
 #[cfg(test)]
@@ -120,6 +122,7 @@ mod tests;
 use std::time::Duration;
 
 pub use card::{AllReduce, Card, DecodeAttention, Kernels, PrefillAttention, Product};
+pub use flops::{AttentionFlops, FlopsError, ModelFlops, Pairs, VisionFlops, utilisation};
 pub use model_size::ModelSize;
 pub use replica::Replica;
 pub use sequences::Sequences;

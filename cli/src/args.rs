@@ -3,6 +3,7 @@
 pub(crate) mod mistyped;
 mod ranks;
 mod resources;
+pub(crate) mod training;
 pub(crate) mod words;
 
 use std::net::SocketAddr;
@@ -647,9 +648,13 @@ pub(crate) struct PipelineArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimulateArgs {
+    #[command(subcommand)]
+    pub(crate) step: Option<SimulateCommand>,
     /// The scenario, a TOML file: see docs/simulation.md
-    pub(crate) scenario: PathBuf,
+    #[arg(required = true)]
+    pub(crate) scenario: Option<PathBuf>,
     /// Only this mode; several times for several
     #[arg(long, value_parser = simulated_mode)]
     pub(crate) mode: Vec<SimulatedMode>,
@@ -672,6 +677,13 @@ pub(crate) struct SimulateArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimulateCommand {
+    /// Tell how long a step of training takes on thousands of cards and what its time goes into; without a model,
+    /// beside what papers tell of theirs
+    Training(training::TrainingArgs),
 }
 
 /// The way in which rollouts and trainer of a simulated run work together.

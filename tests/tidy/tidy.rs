@@ -68,7 +68,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "algorithms",
         "odeon-algorithms",
-        &["odeon-gpu", "odeon-mesh", "odeon-topology"],
+        &["odeon-gpu", "odeon-mesh", "odeon-replay", "odeon-topology"],
     ),
     (
         "runtime",

@@ -2,7 +2,7 @@
 
 mod calibration;
 mod fit;
-mod measured;
+pub(super) mod measured;
 mod shapes;
 
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! `odeon simulate`: runs at the size of a cluster, under virtual time.
+//! `odeon simulate`: runs at the size of a cluster, under virtual time; steps of training, by their parts.
 
 mod paper;
 mod pictures;
 mod table;
+mod training;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +14,16 @@ use anyhow::{Context, Result, anyhow, bail};
 use odeon::Clock;
 use odeon_actors::simulate::{Mode, ModelSection, Outcome, Scenario, ScenarioError};
 
-use crate::args::SimulateArgs;
+use crate::args::{SimulateArgs, SimulateCommand};
 use crate::figures;
 use crate::print;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
-    let path = &args.scenario;
+    let path = match (&args.step, &args.scenario) {
+        (Some(SimulateCommand::Training(args)), _) => return training::run(args),
+        (None, Some(path)) => path,
+        (None, None) => bail!("give a scenario, or what to simulate: `training`"),
+    };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("{} cannot be read", path.display()))?;
     let wrong = |error| match error {
@@ -26,7 +31,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         _ => anyhow!("{}: {error}", path.display()),
     };
     let scenario = Scenario::parse(&text).map_err(wrong)?;
-    let runs = runs(&scenario, args)?;
+    let runs = runs(&scenario, path, args)?;
     let begun = Clock::now();
     let outcomes = simulate(&scenario, &runs, args)?;
     let took = Clock::now().since(begun).as_secs_f64();
@@ -84,7 +89,7 @@ fn keep(out: &Path, name: &str, outcomes: &[Outcome]) -> Result<()> {
 type One<'a> = (&'a ModelSection, u32, Mode);
 
 /// All combinations that the scenario names, less those that the command leaves out.
-fn runs<'a>(scenario: &'a Scenario, args: &SimulateArgs) -> Result<Vec<One<'a>>> {
+fn runs<'a>(scenario: &'a Scenario, path: &Path, args: &SimulateArgs) -> Result<Vec<One<'a>>> {
     let section = &scenario.simulation;
     let models = |model: &&ModelSection| {
         args.model.is_empty() || args.model.iter().any(|it| it.0 == model.size)
@@ -102,7 +107,7 @@ fn runs<'a>(scenario: &'a Scenario, args: &SimulateArgs) -> Result<Vec<One<'a>>>
     if runs.is_empty() {
         bail!(
             "nothing to simulate: {} has models {}, cards {:?} and modes {:?}",
-            args.scenario.display(),
+            path.display(),
             joined(scenario.model.iter().map(|it| said(&it.size))),
             scenario
                 .model

@@ -61,8 +61,8 @@
 //! | `pipeline/builders` | GPipe, 1F1B, interleaved 1F1B |
 //! | `pipeline/zero_bubble` | schedules that fill bubbles by weight gradients |
 //! | `pipeline/check` | each pass once, in an order in which all ranks can go on; activations in flight |
-//! | `pipeline/costs` | seconds and bytes of stages, seconds of messages |
-//! | `pipeline/events` | the event graph of a schedule, with its messages |
+//! | `pipeline/costs` | seconds and bytes of stages, seconds of messages and collectives |
+//! | `pipeline/events` | the event graph of a schedule, with its messages and collectives |
 //! | `pipeline/summary` | makespan, bubbles, activations in flight and memory of a schedule |
 //! | `pipeline/error` | schedules that cannot be, and costs that do not fit them |
 //! | `layers` | layers of uneven costs onto stages |

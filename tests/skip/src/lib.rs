@@ -88,6 +88,8 @@ needs! {
     Networks = "networks",
     /// NVIDIA's run-time compiler.
     Nvrtc = "nvrtc",
+    /// Measurements and published values of others, in a folder beside the project or in `ODEON_ORACLES`.
+    Oracles = "oracles",
     /// A program that another crate of the workspace builds.
     OtherBinary = "other-binary",
     /// The interpreter `python3`; under `/usr`, where programs are isolated.

@@ -582,7 +582,7 @@ pub(super) const SGLANG_QWEN3_32B: &[(u32, u64, u64, u64, f64)] = &[
 
 /// Products of Llama-2-70B on H100, as somebody else measured them: Microsoft's Vidur (MIT,
 /// microsoft/vidur, data/profiling), medians. Nothing was fitted to it.
-pub(super) const VIDUR_H100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
+pub(in crate::cost) const VIDUR_H100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
     (64, 10_240, 8_192, 61.5),
     (64, 8_192, 8_192, 50.0),
     (64, 57_344, 8_192, 319.0),
@@ -610,7 +610,7 @@ pub(super) const VIDUR_H100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
 ];
 
 /// Products of Llama-3-8B on A100, from there.
-pub(super) const VIDUR_A100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
+pub(in crate::cost) const VIDUR_A100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
     (64, 6_144, 4_096, 36.0),
     (64, 4_096, 4_096, 27.0),
     (64, 28_672, 4_096, 173.0),
@@ -638,7 +638,7 @@ pub(super) const VIDUR_A100_PRODUCTS: &[(u32, u32, u32, f64)] = &[
 ];
 
 /// All-reduces of NCCL on a DGX H100, from there: launched one by one and no kernel in a graph.
-pub(super) const VIDUR_H100_ALL_REDUCE: &[(u32, u32, f64)] = &[
+pub(in crate::cost) const VIDUR_H100_ALL_REDUCE: &[(u32, u32, f64)] = &[
     (2, 1_048_576, 43.0),
     (2, 2_097_152, 39.0),
     (2, 4_194_304, 43.0),
@@ -663,7 +663,7 @@ pub(super) const VIDUR_H100_ALL_REDUCE: &[(u32, u32, f64)] = &[
 ];
 
 /// The same on a DGX A100.
-pub(super) const VIDUR_A100_ALL_REDUCE: &[(u32, u32, f64)] = &[
+pub(in crate::cost) const VIDUR_A100_ALL_REDUCE: &[(u32, u32, f64)] = &[
     (2, 1_048_576, 47.0),
     (2, 2_097_152, 54.0),
     (2, 4_194_304, 63.0),

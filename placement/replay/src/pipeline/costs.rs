@@ -1,4 +1,4 @@
-//! The costs of stages: seconds of each pass, bytes of activations, seconds of a message.
+//! The costs of stages: seconds of each pass, bytes of activations, seconds of messages and collectives.
 
 use super::{PassKind, ScheduleError};
 
@@ -56,6 +56,10 @@ pub struct PipelineCosts {
     pub stages: Vec<StageCosts>,
     /// Seconds of a message between neighbours, from the begin of the sending until it can be used.
     pub transfer_s: f64,
+    /// Seconds in which the replicas of a rank gather the parameters of one chunk, before its first pass.
+    pub gather_s: f64,
+    /// Seconds in which they reduce and scatter the gradients of one chunk, behind its last pass.
+    pub scatter_s: f64,
 }
 
 impl PipelineCosts {
@@ -65,6 +69,8 @@ impl PipelineCosts {
         Self {
             stages: vec![stage; stages],
             transfer_s,
+            gather_s: 0.0,
+            scatter_s: 0.0,
         }
     }
 
@@ -82,6 +88,8 @@ impl PipelineCosts {
                 ("input gradient", costs.input_gradient_s),
                 ("weight gradient", costs.weight_gradient_s),
                 ("message", self.transfer_s),
+                ("gathering of parameters", self.gather_s),
+                ("scattering of gradients", self.scatter_s),
             ];
             for (of, seconds) in seconds {
                 if !seconds.is_finite() || seconds < 0.0 {

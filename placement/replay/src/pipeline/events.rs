@@ -1,9 +1,9 @@
-//! The event graph of a schedule: its passes, and the messages between neighbours.
+//! The event graph of a schedule: its passes, the messages between neighbours, and collectives of replicas.
 
 use std::fmt;
 
 use super::{Pass, PassKind, PipelineCosts, PipelineSchedule, ScheduleError};
-use crate::graph::{EventGraph, GraphOperation, Lane};
+use crate::graph::{EventGraph, GraphOperation, Lane, LaneStream};
 
 /// An operation of a pipeline's graph. Its lane says which rank's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub enum PipelineOperation {
     Send(Pass),
     /// The message from the neighbour with what this pass needs.
     Receive(Pass),
+    /// The gathering of the parameters of this chunk, among the replicas of its rank.
+    Gather(usize),
+    /// The reduction and scattering of its gradients among them.
+    Scatter(usize),
 }
 
 impl fmt::Display for PipelineOperation {
@@ -22,6 +26,8 @@ impl fmt::Display for PipelineOperation {
             Self::Pass(pass) => pass.fmt(f),
             Self::Send(pass) => write!(f, "send after the {pass}"),
             Self::Receive(pass) => write!(f, "receive for the {pass}"),
+            Self::Gather(chunk) => write!(f, "gathering of the parameters of chunk {chunk}"),
+            Self::Scatter(chunk) => write!(f, "scattering of the gradients of chunk {chunk}"),
         }
     }
 }
@@ -34,6 +40,10 @@ impl PipelineSchedule {
     /// message of that rank waits until it has left. A receive is posted before anything comes, so it takes
     /// no time of its own on [`Lane::receive`]. Receives lie in the order of the passes that need them, which
     /// therefore holds none of these up. Stages of one rank need no message.
+    ///
+    /// Where replicas share parameters or gradients, a rank gathers those of its chunks in the order of their first
+    /// passes, which wait, and scatters those in the order of their last ones, all on its lane for collectives: passes
+    /// of other chunks go on meanwhile.
     ///
     /// # Errors
     /// Those of [`check`](Self::check); costs that do not fit: see [`ScheduleError`].
@@ -52,6 +62,7 @@ impl PipelineSchedule {
                 graph.add(operation)?;
             }
         }
+        self.collectives(&mut graph, &numbers, costs)?;
         if self.ranks.len() == 1 {
             return Ok(graph);
         }
@@ -93,6 +104,43 @@ impl PipelineSchedule {
             }
         }
         Ok(graph)
+    }
+
+    /// The collectives of all ranks: before the first pass of each chunk, and behind its last one.
+    fn collectives(
+        &self,
+        graph: &mut EventGraph<PipelineOperation>,
+        numbers: &[usize],
+        costs: &PipelineCosts,
+    ) -> Result<(), ScheduleError> {
+        for (rank, passes) in self.ranks.iter().enumerate() {
+            let stream = LaneStream::Collective;
+            let lane = Lane { rank, stream };
+            let mut ends: Vec<(usize, usize)> = vec![(0, 0); self.chunks];
+            let mut firsts = vec![];
+            for (place, pass) in passes.iter().enumerate() {
+                if !firsts.iter().any(|(_, chunk)| *chunk == pass.chunk) {
+                    firsts.push((place, pass.chunk));
+                }
+                ends[pass.chunk] = (place, pass.chunk);
+            }
+            if costs.gather_s > 0.0 {
+                for (place, chunk) in firsts {
+                    let name = PipelineOperation::Gather(chunk);
+                    let gather = graph.add(GraphOperation::new(name, lane, costs.gather_s))?;
+                    graph.wait(numbers[rank] + place, gather)?;
+                }
+            }
+            if costs.scatter_s > 0.0 {
+                ends.sort_unstable();
+                for (place, chunk) in ends {
+                    let name = PipelineOperation::Scatter(chunk);
+                    let scatter = graph.add(GraphOperation::new(name, lane, costs.scatter_s))?;
+                    graph.wait(scatter, numbers[rank] + place)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A pass as an operation with its seconds and bytes.

@@ -23,7 +23,7 @@ pub struct RankSummary {
 /// The replay of a schedule in a few numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineSummary {
-    /// Seconds until the last pass is over.
+    /// Seconds until the last pass is over, and what is scattered behind it.
     pub makespan_s: f64,
     /// The part of all ranks' time in which they do not compute, from 0 to 1.
     pub bubble_share: f64,

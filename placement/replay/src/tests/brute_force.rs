@@ -216,7 +216,7 @@ fn uneven(stages: usize, seconds: &[f64]) -> impl Iterator<Item = PipelineCosts>
         let stage = |at| StageCosts::new(second(3 * at), second(3 * at + 1), second(3 * at + 2));
         PipelineCosts {
             stages: (0..stages).map(stage).collect(),
-            transfer_s: 0.0,
+            ..PipelineCosts::default()
         }
     })
 }

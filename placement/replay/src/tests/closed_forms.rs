@@ -1,6 +1,6 @@
 //! Makespans and activations in flight against closed forms, where all stages cost the same.
 
-use crate::{PipelineCosts, PipelineSchedule, PipelineSummary, StageCosts};
+use crate::{LaneStream, PipelineCosts, PipelineSchedule, PipelineSummary, StageCosts};
 
 /// Seconds of forward pass, input gradient and weight gradient.
 const SECONDS: [(f64, f64, f64); 5] = [
@@ -189,4 +189,29 @@ fn activations_are_held_until_their_gradients() {
     // Behind its input gradient a micro-batch keeps 4 bytes: one such on rank 1, 3 on rank 3.
     let h1 = PipelineSchedule::zero_bubble_h1(4, 8).unwrap();
     assert_eq!(most(h1), [40, 34, 28, 22]);
+}
+
+#[test]
+fn all_collectives_but_the_first_and_the_last_hide_behind_passes_of_other_chunks() {
+    let (p, m, v) = (4, 8, 3);
+    let schedule = PipelineSchedule::interleaved(p, m, v).unwrap();
+    let seconds = StageCosts::new(1.0, 1.0, 1.0);
+    let bare = PipelineCosts::uniform(p * v, seconds, 0.0);
+    let sharing = PipelineCosts {
+        gather_s: 0.5,
+        scatter_s: 0.25,
+        ..bare.clone()
+    };
+    let makespan = |costs| schedule.summary(costs).unwrap().makespan_s;
+    assert!(close(makespan(&sharing), makespan(&bare) + 0.75));
+    let graph = schedule.graph(&sharing).unwrap();
+    let collectives = graph.operations().iter();
+    let collectives = collectives.filter(|it| it.lane.stream == LaneStream::Collective);
+    assert_eq!(collectives.count(), 2 * p * v);
+    let names = graph.operations().iter().map(|it| it.name.to_string());
+    assert!(
+        names
+            .into_iter()
+            .any(|it| it == "gathering of the parameters of chunk 2")
+    );
 }

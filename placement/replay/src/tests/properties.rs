@@ -15,9 +15,15 @@ fn costs(stages: usize) -> impl Strategy<Value = PipelineCosts> {
         kept_bytes: kept.min(bytes),
         ..StageCosts::new(f64::from(f) / 8.0, f64::from(b) / 8.0, f64::from(w) / 8.0)
     });
-    (prop::collection::vec(stage, stages), 0..5_u8).prop_map(|(stages, eighths)| PipelineCosts {
-        stages,
-        transfer_s: f64::from(eighths) / 8.0,
+    let eighths = [0..5_u8, 0..5, 0..5];
+    (prop::collection::vec(stage, stages), eighths).prop_map(|(stages, eighths)| {
+        let [transfer_s, gather_s, scatter_s] = eighths.map(|it| f64::from(it) / 8.0);
+        PipelineCosts {
+            stages,
+            transfer_s,
+            gather_s,
+            scatter_s,
+        }
     })
 }
 

@@ -1,0 +1,336 @@
+//! Steps against what papers tell, against what was measured, and against sense.
+
+use proptest::prelude::*;
+
+use super::super::shard::product;
+use super::super::tests::measured::{
+    VIDUR_A100_ALL_REDUCE, VIDUR_A100_PRODUCTS, VIDUR_H100_ALL_REDUCE,
+};
+use super::super::{Card, CostError};
+use super::machine::A100_SUSTAINED;
+use super::published::{
+    Row, ladder, megascale, megascale_run, sharded_run, start_up, torchtitan, vescale_fsdp,
+};
+use super::*;
+
+/// Prints rows as the tables of docs/parallel.md have them.
+fn printed(rows: &[Row]) {
+    for Row {
+        run,
+        unit,
+        ours,
+        theirs,
+        origin,
+    } in rows
+    {
+        println!(
+            "| {run} | {unit} | {ours:.2} | {theirs:.2} | {:+.2} | {origin:?} |",
+            ours - theirs
+        );
+    }
+}
+
+#[test]
+fn utilisations_that_megascale_tells_are_met_within_three_points() {
+    let rows = megascale().unwrap();
+    printed(&rows);
+    assert_eq!(rows.len(), 16);
+    for row in rows {
+        assert!(row.difference().abs() <= 3.0, "{row:?}");
+    }
+}
+
+#[test]
+fn each_technique_of_megascale_gains_in_the_order_of_its_ladder() {
+    let rows = ladder().unwrap();
+    printed(&rows);
+    for pair in rows.windows(2) {
+        assert!(pair[0].ours < pair[1].ours, "{pair:?}");
+    }
+    for row in rows {
+        assert!(row.difference().abs() <= 3.0, "{row:?}");
+    }
+}
+
+#[test]
+fn rates_of_torchtitan_are_met_within_fifteen_percent() {
+    let rows = torchtitan().unwrap();
+    printed(&rows);
+    for row in rows {
+        assert!((row.ours / row.theirs - 1.0).abs() <= 0.15, "{row:?}");
+    }
+}
+
+/// The shape: copies are a tenth of what they follow, and cost some percent of a step; with few tokens a card gathering
+/// takes longer than computing.
+#[test]
+fn planned_buffers_gain_what_copies_cost_and_small_batches_do_not_scale() {
+    let rows = vescale_fsdp().unwrap();
+    printed(&rows);
+    let ours: Vec<f64> = rows.iter().map(|row| row.ours).collect();
+    for row in &rows[..4] {
+        assert!((0.6..1.1).contains(&(row.ours / row.theirs)), "{row:?}");
+    }
+    for copied in [ours[1] / ours[0], ours[3] / ours[2]] {
+        assert!((0.08..0.15).contains(&copied), "{copied}");
+    }
+    for row in &rows[4..7] {
+        assert!((row.difference()).abs() < 0.05 && row.ours > 1.0, "{row:?}");
+    }
+    assert!(ours[7] > 7.9 && ours[8] > 7.9, "{ours:?}");
+    assert!(ours[9] < 0.8 * ours[8], "{ours:?}");
+}
+
+#[test]
+fn groups_of_all_ranks_take_quadratic_time_and_those_of_members_linear() {
+    let rows = start_up().unwrap();
+    printed(&rows);
+    for row in &rows[2..] {
+        assert!(row.ours < row.theirs, "{row:?}");
+    }
+    let requests = |meeting: Meeting, cards| {
+        let plan = megascale_run(6_144, cards, Techniques::MEGASCALE).plan;
+        meeting.requests(&plan.mesh().unwrap()) as f64
+    };
+    for cards in [2_048, 4_096, 6_144] {
+        for meeting in Meeting::ALL {
+            let grown = requests(meeting, 2 * cards) / requests(meeting, cards);
+            match meeting {
+                Meeting::Members => assert_eq!(grown, 2.0),
+                _ => assert!((3.7..=4.0).contains(&grown), "{cards}: {grown}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn long_products_on_a100_are_slower_than_the_formula_by_what_was_measured() {
+    let card = Card::a100();
+    let long = VIDUR_A100_PRODUCTS.iter().filter(|(m, ..)| *m >= 2_048);
+    let ratios =
+        long.map(|&(m, n, k, micros)| micros * 1e-6 / product(&card, m.into(), n.into(), k.into()));
+    let mut ratios: Vec<f64> = ratios.collect();
+    ratios.sort_by(f64::total_cmp);
+    let median = f64::midpoint(ratios[ratios.len() / 2 - 1], ratios[ratios.len() / 2]);
+    assert!((median / A100_SUSTAINED - 1.0).abs() < 0.02, "{median}");
+}
+
+#[test]
+fn rings_and_messages_take_what_was_measured() {
+    for (machine, rows) in [
+        (Machine::a100(), VIDUR_A100_ALL_REDUCE),
+        (Machine::h100(), VIDUR_H100_ALL_REDUCE),
+    ] {
+        let of_eight = rows
+            .iter()
+            .filter(|(members, bytes, _)| *members == 8 && *bytes >= 1 << 23);
+        for &(members, bytes, micros) in of_eight {
+            let said = 2e6 * machine.gather(members, members, bytes.into());
+            assert!(
+                (said / micros - 1.0).abs() < 0.15,
+                "{bytes}: {said} {micros}"
+            );
+        }
+    }
+    let machine = Machine::h100();
+    for (bytes, micros) in VIDUR_H100_SEND {
+        let said = machine.between.seconds(bytes) * 1e6;
+        assert!(
+            (said / micros - 1.0).abs() < 0.15,
+            "{bytes}: {said} {micros}"
+        );
+    }
+}
+
+/// Bytes and microseconds of a message between two DGX H100 (microsoft/vidur, MIT, `data/profiling`), medians.
+const VIDUR_H100_SEND: [(f64, f64); 5] = [
+    (1_048_576.0, 54.0),
+    (4_194_304.0, 129.0),
+    (16_777_216.0, 478.0),
+    (33_554_432.0, 952.0),
+    (67_108_864.0, 1_871.0),
+];
+
+/// A plan of 175B without a head to speak of, messages or slow machines.
+fn even(pipeline: u32, chunks: u32, micro_batches: u64) -> Training {
+    let mut run = megascale_run(micro_batches, 8 * pipeline, Techniques::MEGASCALE);
+    run.plan.pipeline = pipeline;
+    run.plan.chunks = chunks;
+    run.model.size.vocabulary = 8;
+    run.machine.card.device.memory_bytes = 1 << 40;
+    run.machine.stragglers = Stragglers::NONE;
+    run.machine.between.latency_s = 0.0;
+    run.machine.between.bytes_per_second = 1e30;
+    run
+}
+
+#[test]
+fn bubbles_of_even_stages_without_messages_are_those_of_the_formula() {
+    for (p, v, m) in [(8, 6, 32), (8, 1, 32), (4, 2, 9), (2, 3, 5), (1, 4, 3)] {
+        let parts = even(p, v, m).step().unwrap().parts;
+        let ideal = parts.compute_s + parts.tensor_s;
+        let formula = f64::from(p - 1) / (f64::from(v) * m as f64);
+        let bubble = parts.bubble_s / ideal;
+        assert!(
+            (bubble - formula).abs() <= 0.001,
+            "{p} {v} {m}: {bubble} {formula}"
+        );
+    }
+}
+
+#[test]
+fn parts_add_up_and_the_same_plan_gives_the_same_step() {
+    for run in [
+        megascale_run(768, 1_024, Techniques::MEGATRON),
+        megascale_run(768, 1_024, Techniques::MEGASCALE),
+        sharded_run(
+            Machine::h100(),
+            TrainedModel::llama3_8b(),
+            8,
+            8_192,
+            Techniques::FSDP2,
+        ),
+    ] {
+        let step = run.step().unwrap();
+        let parts = step.parts;
+        assert_eq!(step.seconds, parts.sum());
+        let all = [
+            parts.compute_s,
+            parts.straggler_s,
+            parts.tensor_s,
+            parts.pipeline_s,
+            parts.bubble_s,
+            parts.data_s,
+            parts.rest_s,
+        ];
+        assert!(all.iter().all(|part| *part >= 0.0), "{parts:?}");
+        assert_eq!(run.step().unwrap(), step);
+    }
+}
+
+#[test]
+fn parameters_are_those_of_the_published_models() {
+    for (model, billions) in [
+        (TrainedModel::gpt_175b(), 174.7),
+        (TrainedModel::gpt_530b(), 529.8),
+        (TrainedModel::llama3_8b(), 8.03),
+        (TrainedModel::llama3_70b(), 70.55),
+        (TrainedModel::gpt_oss_120b(), 116.8),
+    ] {
+        let ours = model.parameters() as f64 / 1e9;
+        assert!(
+            (ours / billions - 1.0).abs() < 0.005,
+            "{}: {ours}",
+            model.size.name
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_be_is_refused_with_what_to_do() {
+    let run = || megascale_run(768, 1_024, Techniques::MEGASCALE);
+    let told = |change: &dyn Fn(&mut Training)| {
+        let mut run = run();
+        change(&mut run);
+        run.step().unwrap_err().to_string()
+    };
+    for (change, words) in [
+        (
+            Box::new(|it: &mut Training| it.plan.cards = 1_000) as Box<dyn Fn(&mut Training)>,
+            "1000 cards cannot be divided evenly among 64 ranks of a replica: give a multiple",
+        ),
+        (
+            Box::new(|it| it.plan.batch = 700),
+            "700 sequences of a batch cannot be divided evenly among 16 micro-batches of all replicas",
+        ),
+        (
+            Box::new(|it| it.plan.chunks = 5),
+            "96 layers cannot be divided evenly among 40 chunks of all stages",
+        ),
+        (
+            Box::new(|it| it.plan.tensor = 16),
+            "a tensor group of 16 cards does not fit into a machine of 8: give 8 at most",
+        ),
+        (
+            Box::new(|it| it.plan.chunks = 0),
+            "the number of chunks is 0: give 1 at least",
+        ),
+        (
+            Box::new(|it| it.plan.cards = 1 << 20),
+            "the number of cards is 1048576: at most 131072 are simulated",
+        ),
+        (
+            Box::new(|it| it.plan.shared = Shared::All),
+            "sharing all states in a pipeline of 8 stages is not simulated",
+        ),
+        (
+            Box::new(|it| it.plan.sequence = 16_384),
+            "GB on each A100, which has 85.9 GB: give more cards",
+        ),
+        (
+            Box::new(|it| it.model.size.heads = 132),
+            "132 heads cannot be divided evenly among 8 cards of a tensor group",
+        ),
+        (
+            Box::new(|it| it.host_s = f64::NAN),
+            "the step: host_s is NaN",
+        ),
+    ] {
+        let error = told(&change);
+        assert!(error.contains(words), "{error}\n{words}");
+    }
+    let mut nothing = run();
+    nothing.model.size.ffn = 0;
+    let error = nothing.step().unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            PlanError::Cost(CostError::NotPositive { field: "ffn", .. })
+        ),
+        "{error}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn faster_links_and_cards_are_never_slower(
+        faster in 1.0f64..4.0,
+        which in 0usize..4,
+        megascale in any::<bool>(),
+        sharded in any::<bool>(),
+    ) {
+        let slow = match (sharded, megascale) {
+            (true, _) => sharded_run(Machine::h100(), TrainedModel::llama3_8b(), 64, 4_096, Techniques::FSDP2),
+            (_, true) => megascale_run(768, 1_024, Techniques::MEGASCALE),
+            _ => megascale_run(768, 1_024, Techniques::MEGATRON),
+        };
+        let mut fast = slow.clone();
+        match which {
+            0 => fast.machine.inside.bytes_per_second *= faster,
+            1 => fast.machine.between.bytes_per_second *= faster,
+            2 => fast.machine.card.kernels = fast.machine.card.kernels.times(faster),
+            _ => fast.machine.stragglers.share /= faster,
+        }
+        let [slow, fast] = [slow, fast].map(|run| run.step().unwrap().seconds);
+        prop_assert!(fast <= slow * (1.0 + 1e-12), "{fast} {slow}");
+    }
+
+    #[test]
+    fn more_chunks_have_smaller_bubbles(p in 2u32..6, m in 6u64..24) {
+        let bubble = |chunks| even(p, chunks, m * u64::from(p)).step().unwrap().parts.bubble_s;
+        // 96 layers are divided by 12 stages at most.
+        prop_assume!(96 % (4 * p) == 0);
+        prop_assert!(bubble(1) > bubble(2) && bubble(2) > bubble(4));
+    }
+
+    #[test]
+    fn more_cards_take_less_time_for_the_same_batch_and_use_less_of_it(halvings in 0u32..4) {
+        let step = |cards| megascale_run(1_536, cards, Techniques::MEGASCALE).step().unwrap();
+        let cards = 192 << halvings;
+        let (few, many) = (step(cards), step(2 * cards));
+        prop_assert!(many.seconds < few.seconds);
+        prop_assert!(many.utilisation < few.utilisation);
+    }
+}

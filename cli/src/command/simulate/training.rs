@@ -1,0 +1,204 @@
+//! `odeon simulate training`: a step of a plan by its parts, and what papers tell of theirs beside the same simulated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use odeon_algorithms::cost::training::published::{
+    Origin, Row, ladder, megascale, start_up, torchtitan, vescale_fsdp,
+};
+use odeon_algorithms::cost::training::{
+    HostSeconds, Machine, StepTime, Techniques, TrainedModel, Training, TrainingPlan,
+};
+use odeon_algorithms::weights::directory_fields;
+
+use crate::args::training::{CardKind, PaperTable, System, TrainingArgs};
+use crate::figures;
+use crate::print;
+
+pub(super) fn run(args: &TrainingArgs) -> Result<()> {
+    match &args.model {
+        Some(model) => own(args, model),
+        None => papers(args),
+    }
+}
+
+/// The tables of papers.
+fn papers(args: &TrainingArgs) -> Result<()> {
+    let wanted = match args.table.is_empty() {
+        true => PaperTable::ALL.to_vec(),
+        false => args.table.clone(),
+    };
+    let mut all = BTreeMap::new();
+    for (number, table) in wanted.into_iter().enumerate() {
+        let rows = rows(table)?;
+        if args.json {
+            let name = table.to_possible_value();
+            let name = name.map_or_else(String::new, |it| it.get_name().to_owned());
+            all.insert(name, rows);
+            continue;
+        }
+        if number > 0 {
+            print::line("")?;
+        }
+        let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        print::table(&[heading(table), "ours", "theirs", "off", ""], &cells)?;
+    }
+    if args.json {
+        print::line(serde_json::to_string(&all)?)?;
+    }
+    Ok(())
+}
+
+fn rows(table: PaperTable) -> Result<Vec<Row>> {
+    Ok(match table {
+        PaperTable::Megascale => megascale(),
+        PaperTable::Ladder => ladder(),
+        PaperTable::Torchtitan => torchtitan(),
+        PaperTable::VescaleFsdp => vescale_fsdp(),
+        PaperTable::StartUp => start_up(),
+    }?)
+}
+
+const fn heading(table: PaperTable) -> &'static str {
+    match table {
+        PaperTable::Megascale => "MegaScale, 175B on A100: MFU in percent",
+        PaperTable::Ladder => "its techniques, 256 cards: MFU in percent",
+        PaperTable::Torchtitan => "Llama 3 8B, 8 H100: tokens/s of a card",
+        PaperTable::VescaleFsdp => "veScale-FSDP, H800: ms, and ratios",
+        PaperTable::StartUp => "groups at the start, 175B: seconds",
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let digits = match row.unit {
+        "tokens_per_second" => 0,
+        "ratio" => 2,
+        _ => 1,
+    };
+    let told = |number: f64| format!("{number:.digits$}");
+    let origin = match row.origin {
+        Origin::Calibrated => "fitted",
+        Origin::Predicted => "predicted",
+    };
+    vec![
+        row.run.clone(),
+        told(row.ours),
+        told(row.theirs),
+        format!("{:+.digits$}", row.difference()),
+        origin.to_owned(),
+    ]
+}
+
+/// A plan of one's own.
+fn own(args: &TrainingArgs, model: &str) -> Result<()> {
+    let run = training(args, model)?;
+    let step = run.step()?;
+    if args.json {
+        let told = serde_json::json!({
+            "model": run.model.size.name,
+            "card": run.machine.card.name,
+            "plan": run.plan,
+            "techniques": run.techniques,
+            "host_s": run.host_s,
+            "step": step,
+        });
+        return Ok(print::line(told)?);
+    }
+    print::table(&["part of a step", "seconds", "share"], &parts(&step))?;
+    let cards = figures::count(run.plan.cards.into());
+    print::say(format!(
+        "{} on {cards} {}: MFU {:.1} %, {} tokens/s, {} on each card, about {:.0} GB of its memory",
+        run.model.size.name,
+        run.machine.card.name,
+        100.0 * step.utilisation,
+        figures::short(step.tokens_per_second),
+        figures::short(step.tokens_per_second / f64::from(run.plan.cards)),
+        step.memory_gb,
+    ));
+    Ok(())
+}
+
+fn parts(step: &StepTime) -> Vec<Vec<String>> {
+    let parts = &step.parts;
+    let told = [
+        ("kernels", parts.compute_s),
+        ("the slowest machine", parts.straggler_s),
+        ("collectives of tensor groups", parts.tensor_s),
+        ("messages between stages", parts.pipeline_s),
+        ("bubbles", parts.bubble_s),
+        ("collectives of replicas", parts.data_s),
+        ("optimiser and host", parts.rest_s),
+        ("all", step.seconds),
+    ];
+    let row = |(part, seconds): (&str, f64)| {
+        let share = format!("{:.1} %", 100.0 * seconds / step.seconds);
+        vec![part.to_owned(), format!("{seconds:.3}"), share]
+    };
+    told.map(row).into()
+}
+
+fn training(args: &TrainingArgs, model: &str) -> Result<Training> {
+    let machine = match args.card {
+        CardKind::A100 => Machine::a100(),
+        CardKind::H100 => Machine::h100(),
+        CardKind::H800 => Machine::h800(),
+    };
+    let techniques = match args.system {
+        System::Megatron => Techniques::MEGATRON,
+        // Whose block and window are another network, which is the user's to choose.
+        System::Megascale => Techniques {
+            parallel_block: false,
+            window: None,
+            ..Techniques::MEGASCALE
+        },
+        System::Fsdp2 => Techniques::FSDP2,
+        System::Fsdp2Compiled => Techniques::FSDP2_COMPILED,
+    };
+    let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let mut plan = TrainingPlan {
+        cards: small(args.cards),
+        tensor: small(args.tensor),
+        pipeline: small(args.stages),
+        chunks: small(args.chunks),
+        batch: args.batch.unwrap_or_default() as u64,
+        sequence: args.sequence as u64,
+        micro_batch: args.micro_batch as u64,
+        shared: args.share.into(),
+        recomputed: args.recompute.into(),
+    };
+    if args.batch.is_none() {
+        plan.batch = u64::from(plan.replicas().max(1)) * plan.micro_batch;
+    }
+    Ok(Training {
+        machine,
+        model: named(model)?,
+        plan,
+        techniques,
+        host_s: HostSeconds::of(&techniques),
+    })
+}
+
+/// A model by its name, or that of a folder.
+fn named(model: &str) -> Result<TrainedModel> {
+    Ok(match model {
+        "gpt-175b" => TrainedModel::gpt_175b(),
+        "gpt-530b" => TrainedModel::gpt_530b(),
+        "llama3-8b" => TrainedModel::llama3_8b(),
+        "llama3-70b" => TrainedModel::llama3_70b(),
+        "gpt-oss-120b" => TrainedModel::gpt_oss_120b(),
+        folder => {
+            let path = Path::new(folder);
+            if !path.is_dir() {
+                bail!(
+                    "there is no model \"{folder}\": give gpt-175b, gpt-530b, llama3-8b, llama3-70b, gpt-oss-120b, or a \
+                     folder with a config.json"
+                );
+            }
+            let fields = directory_fields(path).with_context(|| folder.to_owned())?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            TrainedModel::of(&name, &fields)
+        }
+    })
+}
