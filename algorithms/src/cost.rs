@@ -10,6 +10,7 @@
 //!  ModelSize a transformer's shape
 //!    ├─ Replica  decode_step, prefill, KV capacity, roofline batch   (rollouts)
 //!    ├─ Trainer  train_step, log_probs                               (trainers)
+//!    ├─ training a step of pretraining, in pipelines on thousands of cards
 //!    └─ Card     publish, relay_hop, relay_chain, pull, global_broadcast (weights)
 //! ```
 //!
@@ -92,8 +93,8 @@
 //! prices a whole iteration at one efficiency, and needs ratios. Here one step is priced, for
 //! engines that `actors` builds, and `actors` does not stand on `placement`.
 //!
-//! Not counted: pipeline parallelism, experts, quantised weights, tensor groups larger than a
-//! machine, and several replicas that disturb each other on one machine's PCIe or memory.
+//! Not counted here: pipeline parallelism and experts, which [`training`] has; quantised weights, tensor groups larger
+//! than a machine, and several replicas that disturb each other on one machine's PCIe or memory.
 //!
 //! ```
 //! use odeon_algorithms::cost::{Card, ModelSize, Replica};

@@ -18,7 +18,7 @@
 //! | `fetch` | published models and data sets, pinned by checksum |
 //! | `parallel`, `parallel/*` | how a model is cut over ranks, and the copies from one layout to another. Tensors and how each may be cut (`spec`, `llama`), ranks (`layout`, `grouping`), the parts that a rank has (`shard`) as boxes (`region`) in a buffer (`window`); from training to generation (`reshard`), from anything to anything (`between`), copy by copy (`transfer`). Pure |
 //! | `balance`, `balance/*` | items of known cost into bins, so that the largest is small: the longest first (`greedy`), or by differences (`differencing`). Pure |
-//! | `cost`, `cost/*` | how long engines take on cards that are not here: a `card`, the shape of a model (`model_size`) and the part of it on one card (`shard`); what generates (`replica`), trains (`trainer`) and carries weights (`transfer`). Pure |
+//! | `cost`, `cost/*` | how long engines take on cards that are not here: a `card`, the shape of a model (`model_size`) and the part of it on one card (`shard`); what generates (`replica`), trains (`trainer`) and carries weights (`transfer`). Operations of a `config.json` by family (`flops`, with its `fields` and `families`). Steps at the size of papers (`training`): the `layer` of a `model` on a `machine` by a system's `techniques`, a `plan`, its `step` by the replay of a pipeline or layer by layer (`sharded`), groups at the start (`start_up`), and what papers tell (`published`). Pure |
 //! | `workload`, `workload/*` | how long the work of engines is, for simulation, from one distribution (`heavy_tail`). Pure |
 
 pub mod balance;

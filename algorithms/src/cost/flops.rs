@@ -18,8 +18,8 @@
 //! Steps of this project tell operations by
 //! [`Model::training_flops`](crate::model::Model::training_flops), which counts what is computed: it has
 //! `s (s + 1) / 2` pairs, a head for predicted tokens alone, and nothing for the last token of a sequence, which no
-//! pass reads. Weights are the same. So utilisation by VeOmni's count is the larger of the two: for Llama 3 8B by 1 % at
-//! 1,024 tokens, 10 % at 8,192.
+//! pass reads. Weights are the same. So utilisation by VeOmni's count is the larger of the two: for Llama 3 8B by 2 % at
+//! 1,024 tokens, 13 % at 8,192.
 //!
 //! ```
 //! use odeon_algorithms::cost::{ModelFlops, utilisation};

@@ -1625,6 +1625,116 @@ fn modes_are_simulated_and_compared() {
 }
 
 #[test]
+fn steps_of_training_are_simulated_beside_what_papers_tell() {
+    let place = Place::new();
+    let told = place.out(&["simulate", "training", "--json"]);
+    let tables: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(tables["megascale"].as_array().unwrap().len(), 16);
+    assert_eq!(tables["torchtitan"][0]["theirs"], 5_762.0);
+    assert_eq!(place.out(&["simulate", "training", "--json"]), told);
+    let table = place.out(&[
+        "simulate", "training", "--table", "ladder", "--table", "start-up",
+    ]);
+    assert!(
+        table.contains("parallel block") && table.contains("predicted"),
+        "{table}"
+    );
+    for line in place.out(&["simulate", "training"]).lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let plan = [
+        "simulate",
+        "training",
+        "--model",
+        "llama3-70b",
+        "--cards",
+        "512",
+        "--tensor",
+        "8",
+    ];
+    let plan = [
+        &plan[..],
+        &["--stages", "4", "--chunks", "5", "--batch", "512"],
+    ]
+    .concat();
+    let table = place.out(&plan);
+    assert!(
+        table.contains("bubbles") && table.contains("100.0 %"),
+        "{table}"
+    );
+    let told = place.out(&[&plan[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let parts = told["step"]["parts"].as_object().unwrap().values();
+    let sum: f64 = parts.map(|part| part.as_f64().unwrap()).sum();
+    assert!(
+        (sum / told["step"]["seconds"].as_f64().unwrap() - 1.0).abs() < 1e-9,
+        "{told}"
+    );
+    place.write(
+        "mine/config.json",
+        r#"{ "model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 16,
+            "num_attention_heads": 16, "intermediate_size": 5632, "max_position_embeddings": 4096 }"#,
+    );
+    let mine = [
+        "simulate", "training", "--model", "mine", "--card", "a100", "--share", "all", "--json",
+    ];
+    let told: Value = serde_json::from_str(&place.out(&mine)).unwrap();
+    assert_eq!(
+        (&told["model"], &told["plan"]["batch"]),
+        (&"mine".into(), &8.into())
+    );
+}
+
+#[test]
+fn plans_of_training_that_cannot_be_are_refused() {
+    let place = Place::new();
+    for (words, says) in [
+        (
+            "--model llama3-8b --cards 12",
+            "12 cards cannot be divided evenly among 8 cards of a machine",
+        ),
+        (
+            "--model llama3-8b --tensor 16",
+            "does not fit into a machine of 8",
+        ),
+        (
+            "--model llama3-8b --stages 5 --cards 40",
+            "32 layers cannot be divided evenly among 5 chunks",
+        ),
+        (
+            "--model llama3-8b --cards 4 --tensor 8",
+            "4 cards cannot be divided evenly among 8 ranks",
+        ),
+        (
+            "--model llama3-70b --cards 8",
+            "GB on each H100, which has 85.5 GB",
+        ),
+        ("--model llama-5", "there is no model \"llama-5\""),
+    ] {
+        let words: Vec<&str> = ["simulate", "training"]
+            .into_iter()
+            .chain(words.split(' '))
+            .collect();
+        let error = place.error(&words);
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+    for (words, says) in [
+        (&["--cards", "8"][..], "--model <MODEL>"),
+        (
+            &["--model", "llama3-8b", "--table", "ladder"],
+            "cannot be used with",
+        ),
+    ] {
+        let output = place.odeon(&[&["simulate", "training"], words].concat());
+        let text = talk(&output);
+        assert!(
+            output.status.code() == Some(2) && text.contains(says),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn each_mode_is_simulated_with_its_own_best_setting() {
     let place = Place::new();
     let scenario = format!("{SCENARIO}\n[search]\niterations = 4\nskip = 1\nruns = 4\n");

@@ -78,6 +78,9 @@ fn cells(row: &Row) -> Vec<String> {
         _ => 1,
     };
     let told = |number: f64| format!("{number:.digits$}");
+    // Without this, what rounds to nothing from below would be shown as -0.
+    let tenths = 10_f64.powi(digits as i32);
+    let difference = (row.difference() * tenths).round() / tenths + 0.0;
     let origin = match row.origin {
         Origin::Calibrated => "fitted",
         Origin::Predicted => "predicted",
@@ -86,7 +89,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.run.clone(),
         told(row.ours),
         told(row.theirs),
-        format!("{:+.digits$}", row.difference()),
+        format!("{difference:+.digits$}"),
         origin.to_owned(),
     ]
 }
