@@ -33,7 +33,7 @@
 //! # What is left out
 //!
 //! Contention between collectives and kernels, and of networks under load; data that arrives late; evaluation and
-//! checkpoints. Experts are spread evenly and are not exchanged between cards.
+//! checkpoints. Tokens are spread evenly over experts, whose weights are read as one's, and are not exchanged between cards.
 
 mod layer;
 mod machine;
@@ -50,7 +50,7 @@ mod tests;
 
 pub use machine::{Machine, Stragglers};
 pub use model::{FeedForward, TrainedModel};
-pub use plan::{PlanError, Recomputed, Shared, TrainingPlan};
+pub use plan::{Recomputed, Shared, TrainingPlan, TrainingPlanError};
 pub use sharded::LayerMessages;
 pub use start_up::Meeting;
 pub use step::{StepParts, StepTime, Training};

@@ -30,7 +30,7 @@ pub enum Recomputed {
     Layers,
 }
 
-/// How a model is trained on many cards.
+/// A model's training on many cards, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TrainingPlan {
     /// Cards.
@@ -49,7 +49,7 @@ pub struct TrainingPlan {
     pub micro_batch: u64,
     /// The states that replicas share.
     pub shared: Shared,
-    /// What is computed again.
+    /// The part that is computed again.
     pub recomputed: Recomputed,
 }
 
@@ -73,7 +73,7 @@ impl Default for TrainingPlan {
 /// A plan that cannot be. Nothing was simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlanError {
+pub enum TrainingPlanError {
     /// A number of the plan is 0.
     #[error("{0} is 0: give 1 at least")]
     Zero(&'static str),
@@ -181,7 +181,11 @@ impl TrainingPlan {
     }
 
     /// Checks that the model can be trained so, but for memory.
-    pub(super) fn check(&self, machine: &Machine, model: &TrainedModel) -> Result<(), PlanError> {
+    pub(super) fn check(
+        &self,
+        machine: &Machine,
+        model: &TrainedModel,
+    ) -> Result<(), TrainingPlanError> {
         machine.card.check()?;
         model.size.check()?;
         let numbers = [
@@ -195,18 +199,18 @@ impl TrainingPlan {
         ];
         for (what, number, most) in numbers {
             if number == 0 {
-                return Err(PlanError::Zero(what));
+                return Err(TrainingPlanError::Zero(what));
             }
             if number > most {
-                return Err(PlanError::TooMany { what, number, most });
+                return Err(TrainingPlanError::TooMany { what, number, most });
             }
         }
         if self.tensor > machine.cards() {
             let (tensor, cards) = (self.tensor, machine.cards());
-            return Err(PlanError::Tensor { tensor, cards });
+            return Err(TrainingPlanError::Tensor { tensor, cards });
         }
         if self.shared == Shared::All && self.pipeline > 1 {
-            return Err(PlanError::SharedInPipeline(self.pipeline));
+            return Err(TrainingPlanError::SharedInPipeline(self.pipeline));
         }
         self.check_divisions(machine, model)?;
         let passes = self.micro_batches() * u64::from(self.chunks) * u64::from(self.pipeline);
@@ -218,12 +222,16 @@ impl TrainingPlan {
         if number > PASSES_MAX {
             let what = "the number of passes of a step's micro-batches through all chunks";
             let most = PASSES_MAX;
-            return Err(PlanError::TooMany { what, number, most });
+            return Err(TrainingPlanError::TooMany { what, number, most });
         }
         Ok(())
     }
 
-    fn check_divisions(&self, machine: &Machine, model: &TrainedModel) -> Result<(), PlanError> {
+    fn check_divisions(
+        &self,
+        machine: &Machine,
+        model: &TrainedModel,
+    ) -> Result<(), TrainingPlanError> {
         let tensor = u64::from(self.tensor);
         let ranks = tensor * u64::from(self.pipeline);
         let cards = u64::from(self.cards);
@@ -296,11 +304,11 @@ fn even(
     parts: u64,
     among: &'static str,
     advice: &'static str,
-) -> Result<(), PlanError> {
+) -> Result<(), TrainingPlanError> {
     if whole > 0 && whole.is_multiple_of(parts) {
         return Ok(());
     }
-    Err(PlanError::Uneven {
+    Err(TrainingPlanError::Uneven {
         whole,
         of,
         parts,

@@ -1,14 +1,14 @@
-//! What papers and systems tell of their runs, and the same runs simulated.
+//! Tables of papers and systems about their runs, and the same runs simulated.
 
 use super::{
-    AttentionKernel, Elementwise, HostSeconds, Machine, Meeting, PlanError, Recomputed, Shared,
-    Stragglers, Techniques, TrainedModel, Training, TrainingPlan,
+    AttentionKernel, Elementwise, HostSeconds, Machine, Meeting, Recomputed, Shared, Stragglers,
+    Techniques, TrainedModel, Training, TrainingPlan, TrainingPlanError,
 };
 
-/// How a number came to be.
+/// The way in which a number came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum RowOrigin {
     /// A constant was fitted to it.
     Calibrated,
     /// Nothing was fitted to it.
@@ -20,14 +20,14 @@ pub enum Origin {
 pub struct Row {
     /// The run, in words.
     pub run: String,
-    /// What is compared: `mfu_percent`, `tokens_per_second`, `milliseconds`, `ratio`.
+    /// The quantity that is compared: `mfu_percent`, `tokens_per_second`, `milliseconds`, `ratio`.
     pub unit: &'static str,
     /// The simulated number.
     pub ours: f64,
     /// The published one.
     pub theirs: f64,
-    /// Whether anything was fitted to it.
-    pub origin: Origin,
+    /// The way in which ours came to be.
+    pub origin: RowOrigin,
 }
 
 impl Row {
@@ -80,12 +80,12 @@ pub fn megascale_run(batch: u64, cards: u32, techniques: Techniques) -> Training
 ///
 /// # Errors
 /// None of these plans is refused.
-pub fn megascale() -> Result<Vec<Row>, PlanError> {
+pub fn megascale() -> Result<Vec<Row>, TrainingPlanError> {
     let mut rows = vec![];
     for (batch, cards, megatron, megascale) in MEGASCALE {
         let origin = match batch == CALIBRATED_BATCH {
-            true => Origin::Calibrated,
-            false => Origin::Predicted,
+            true => RowOrigin::Calibrated,
+            false => RowOrigin::Predicted,
         };
         for (system, techniques, theirs) in [
             ("Megatron-LM", Techniques::MEGATRON, megatron),
@@ -133,7 +133,7 @@ pub fn ladder_runs() -> Vec<(&'static str, u64, Techniques, f64)> {
 ///
 /// # Errors
 /// None of these plans is refused.
-pub fn ladder() -> Result<Vec<Row>, PlanError> {
+pub fn ladder() -> Result<Vec<Row>, TrainingPlanError> {
     let row = |(name, batch, techniques, theirs): (&str, u64, Techniques, f64)| {
         let step = megascale_run(batch, 256, techniques).step()?;
         Ok(Row {
@@ -141,7 +141,7 @@ pub fn ladder() -> Result<Vec<Row>, PlanError> {
             unit: "mfu_percent",
             ours: 100.0 * step.utilisation,
             theirs,
-            origin: Origin::Predicted,
+            origin: RowOrigin::Predicted,
         })
     };
     ladder_runs().into_iter().map(row).collect()
@@ -152,7 +152,7 @@ pub fn ladder() -> Result<Vec<Row>, PlanError> {
 ///
 /// # Errors
 /// None of these plans is refused.
-pub fn torchtitan() -> Result<Vec<Row>, PlanError> {
+pub fn torchtitan() -> Result<Vec<Row>, TrainingPlanError> {
     let float8 = Techniques {
         float8: true,
         ..Techniques::FSDP2_COMPILED
@@ -176,7 +176,7 @@ pub fn torchtitan() -> Result<Vec<Row>, PlanError> {
             unit: "tokens_per_second",
             ours: step.tokens_per_second / 8.0,
             theirs,
-            origin: Origin::Predicted,
+            origin: RowOrigin::Predicted,
         })
     };
     rows.into_iter().map(row).collect()
@@ -213,13 +213,13 @@ pub fn sharded_run(
     }
 }
 
-/// What FSDP with planned buffers tells of itself (veScale-FSDP, arXiv 2602.22437), as far as it does not depend on
+/// Figures of FSDP with planned buffers (veScale-FSDP, arXiv 2602.22437), as far as it does not depend on
 /// models that nobody has published. The last three rows are of a mixture of 800B there, and of Llama 3 70B here.
 ///
 /// # Errors
 /// None of these plans is refused.
-pub fn vescale_fsdp() -> Result<Vec<Row>, PlanError> {
-    let layer = vescale_run(TrainedModel::gpt_oss_120b(), 64, 8_192, false).layer_messages();
+pub fn vescale_fsdp() -> Result<Vec<Row>, TrainingPlanError> {
+    let layer = vescale_run(TrainedModel::gpt_oss_120b(), 64, 8_192, false).layer_messages()?;
     let told = [
         (
             "GPT-OSS-120B, 64 cards: gather a layer",
@@ -235,7 +235,7 @@ pub fn vescale_fsdp() -> Result<Vec<Row>, PlanError> {
         unit,
         ours,
         theirs,
-        origin: Origin::Predicted,
+        origin: RowOrigin::Predicted,
     };
     let seconds = told.into_iter();
     let mut rows: Vec<Row> = seconds
@@ -243,7 +243,7 @@ pub fn vescale_fsdp() -> Result<Vec<Row>, PlanError> {
         .collect();
     let speed = |model: TrainedModel, cards: u32, tokens: u64, planned: bool| {
         let step = vescale_run(model, cards, tokens, planned).step()?;
-        Ok::<_, PlanError>(step.tokens_per_second)
+        Ok::<_, TrainingPlanError>(step.tokens_per_second)
     };
     for (run, model, cards, theirs) in [
         (
@@ -302,7 +302,7 @@ fn vescale_run(model: TrainedModel, cards: u32, tokens: u64, planned_buffer: boo
 ///
 /// # Errors
 /// None of these plans is refused.
-pub fn start_up() -> Result<Vec<Row>, PlanError> {
+pub fn start_up() -> Result<Vec<Row>, TrainingPlanError> {
     let told = [
         ("barriers of all ranks", Meeting::Barriers, 2_048, 1_047.0),
         (
@@ -327,8 +327,8 @@ pub fn start_up() -> Result<Vec<Row>, PlanError> {
             ours: meeting.seconds(&plan.mesh()?),
             theirs,
             origin: match meeting {
-                Meeting::Members => Origin::Predicted,
-                Meeting::Barriers | Meeting::AsynchronousBarriers => Origin::Calibrated,
+                Meeting::Members => RowOrigin::Predicted,
+                Meeting::Barriers | Meeting::AsynchronousBarriers => RowOrigin::Calibrated,
             },
         })
     };

@@ -3,9 +3,9 @@
 use odeon_replay::{EventGraph, GraphOperation, Lane, LaneStream};
 
 use super::step::{GRADIENT_BYTES, PARAMETER_BYTES};
-use super::{PlanError, StepParts, Training};
+use super::{StepParts, Training, TrainingPlanError};
 
-/// What a layer's parameters and gradients cost where all states are shared, in seconds.
+/// Seconds of a layer's parameters and gradients on their way, where all states are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerMessages {
     /// Gathering its parameters.
@@ -27,16 +27,19 @@ struct Unit {
 }
 
 impl Training {
-    /// What a layer's parameters and gradients cost where all states are shared.
-    #[must_use]
-    pub fn layer_messages(&self) -> LayerMessages {
-        units(self).0.messages
+    /// Seconds of a layer's parameters and gradients on their way, where all states are shared.
+    ///
+    /// # Errors
+    /// See [`TrainingPlanError`].
+    pub fn layer_messages(&self) -> Result<LayerMessages, TrainingPlanError> {
+        self.plan.check(&self.machine, &self.model)?;
+        Ok(units(self).0.messages)
     }
 }
 
 /// The parts of a step. All ranks do the same, so one is replayed: what computes on one lane, collectives on the other.
 /// Two layers at most are gathered at a time.
-pub(super) fn parts(training: &Training) -> Result<StepParts, PlanError> {
+pub(super) fn parts(training: &Training) -> Result<StepParts, TrainingPlanError> {
     let (layer, head) = units(training);
     let layers = usize::try_from(training.model.size.layers).unwrap_or(usize::MAX);
     let mut graph = StepGraph::default();
@@ -112,7 +115,7 @@ struct StepGraph {
 
 impl StepGraph {
     /// One micro-batch forward and back. The embedding and the head stay gathered between.
-    fn pass(&mut self, layer: &Unit, head: &Unit, layers: usize) -> Result<(), PlanError> {
+    fn pass(&mut self, layer: &Unit, head: &Unit, layers: usize) -> Result<(), TrainingPlanError> {
         let gathered = self.gathered(head)?;
         for _ in 0..layers {
             let over = self.gathered(layer)?;
@@ -133,7 +136,7 @@ impl StepGraph {
     }
 
     /// Gathers a unit as soon as the pass before the last is over, and copies it.
-    fn gathered(&mut self, unit: &Unit) -> Result<usize, PlanError> {
+    fn gathered(&mut self, unit: &Unit) -> Result<usize, TrainingPlanError> {
         let gather = self.add("gather", COLLECTIVE, unit.messages.gather_s)?;
         if let Some(before) = self.passes.len().checked_sub(2) {
             self.graph.wait(gather, self.passes[before])?;
@@ -146,7 +149,7 @@ impl StepGraph {
         Ok(copy)
     }
 
-    fn scattered(&mut self, unit: &Unit, backward: usize) -> Result<(), PlanError> {
+    fn scattered(&mut self, unit: &Unit, backward: usize) -> Result<(), TrainingPlanError> {
         let mut over = backward;
         if unit.messages.copy_in_s > 0.0 {
             over = self.add("copy in", Lane::compute(0), unit.messages.copy_in_s)?;
@@ -161,7 +164,7 @@ impl StepGraph {
         name: &'static str,
         seconds: f64,
         over: Option<usize>,
-    ) -> Result<usize, PlanError> {
+    ) -> Result<usize, TrainingPlanError> {
         let pass = self.add(name, Lane::compute(0), seconds)?;
         if let Some(over) = over {
             self.graph.wait(pass, over)?;
@@ -170,7 +173,12 @@ impl StepGraph {
         Ok(pass)
     }
 
-    fn add(&mut self, name: &'static str, lane: Lane, seconds: f64) -> Result<usize, PlanError> {
+    fn add(
+        &mut self,
+        name: &'static str,
+        lane: Lane,
+        seconds: f64,
+    ) -> Result<usize, TrainingPlanError> {
         Ok(self.graph.add(GraphOperation::new(name, lane, seconds))?)
     }
 }

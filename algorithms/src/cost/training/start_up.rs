@@ -2,7 +2,7 @@
 
 use odeon_mesh::Mesh;
 
-/// How ranks meet at a store that serves one request after the other.
+/// A way in which ranks meet at a store that serves one request after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// For each group all ranks of the run meet at a barrier, and a request blocks the store until it is answered: as

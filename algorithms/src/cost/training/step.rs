@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::utilisation;
 use super::layer::{Layer, LayerTime};
-use super::{Machine, PlanError, Shared, Techniques, TrainedModel, TrainingPlan, sharded};
+use super::{Machine, Shared, Techniques, TrainedModel, TrainingPlan, TrainingPlanError, sharded};
 
 /// Training as it is simulated: a model, the machines, the plan and the system.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Training {
     pub model: TrainedModel,
     /// The plan.
     pub plan: TrainingPlan,
-    /// What the system does.
+    /// The ways in which the system spares time.
     pub techniques: Techniques,
     /// Seconds of a step in which no card computes: data, the host, checks of gradients. See
     /// [`HostSeconds`](super::HostSeconds).
@@ -76,8 +76,8 @@ impl Training {
     /// Simulates one step.
     ///
     /// # Errors
-    /// See [`PlanError`].
-    pub fn step(&self) -> Result<StepTime, PlanError> {
+    /// See [`TrainingPlanError`].
+    pub fn step(&self) -> Result<StepTime, TrainingPlanError> {
         let Self {
             machine,
             model,
@@ -94,7 +94,7 @@ impl Training {
         let memory_gb = self.memory(&schedule) / 1e9;
         let there = machine.card.device.memory_bytes as f64 / 1e9;
         if memory_gb > there {
-            return Err(PlanError::Memory {
+            return Err(TrainingPlanError::Memory {
                 model: model.size.name.clone(),
                 card: machine.card.name.clone(),
                 needed: memory_gb,
@@ -140,7 +140,7 @@ impl Training {
         self.machine.stragglers.slowest(machines)
     }
 
-    fn schedule(&self) -> Result<PipelineSchedule, PlanError> {
+    fn schedule(&self) -> Result<PipelineSchedule, TrainingPlanError> {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let micro_batches = count(self.plan.micro_batches());
         let (stages, chunks) = (self.plan.pipeline as usize, self.plan.chunks as usize);
@@ -153,7 +153,7 @@ impl Training {
 
     /// Replays the schedule three times: as it is without messages and collectives, with messages, and with both. What
     /// each adds is exposed.
-    fn pipelined(&self, schedule: &PipelineSchedule) -> Result<StepParts, PlanError> {
+    fn pipelined(&self, schedule: &PipelineSchedule) -> Result<StepParts, TrainingPlanError> {
         let layer = self.layer();
         let (one, head) = (layer.time(), layer.head());
         let bare = self.costs(one, head, 0.0);

@@ -1,4 +1,4 @@
-//! What a system does to make a step quicker.
+//! The ways in which systems make a step quicker.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub enum AttentionKernel {
     Measured,
 }
 
-/// How norms, activations and rotations run.
+/// The kernels of norms, activations and rotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Elementwise {

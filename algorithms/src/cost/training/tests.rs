@@ -1,5 +1,6 @@
 //! Steps against what papers tell, against what was measured, and against sense.
 
+use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 
 use super::super::shard::product;
@@ -140,6 +141,78 @@ fn rings_and_messages_take_what_was_measured() {
             "{bytes}: {said} {micros}"
         );
     }
+}
+
+/// The columns of a table by their names, for each row.
+fn table(text: &str, columns: &[&str]) -> Vec<Vec<f64>> {
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = |name: &&str| names.iter().position(|it| it == name).unwrap();
+    let places: Vec<usize> = columns.iter().map(at).collect();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let numbers = places.iter().map(|place| cells[*place].parse().unwrap());
+        numbers.collect()
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn links_and_long_products_are_those_of_the_whole_measurements_where_they_are_found() {
+    let root = std::env::var("ODEON_ORACLES");
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/oracles");
+    let folder =
+        std::path::PathBuf::from(root.unwrap_or_else(|_| beside.to_owned())).join("network");
+    let read = |file: &str| std::fs::read_to_string(folder.join(file));
+    if let Err(error) = read("LICENSE") {
+        return skip(Need::Oracles, error);
+    }
+    let median = |mut ratios: Vec<f64>| {
+        assert!(ratios.len() > 500, "{}", ratios.len());
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    let workers = ["num_workers", "devices_per_node", "size"];
+    for (file, machine) in [("a100_dgx", Machine::a100()), ("h100_dgx", Machine::h100())] {
+        let columns = [&workers[..], &["time_stats.all_reduce.median"]].concat();
+        let rows = table(&read(&format!("{file}/all_reduce.csv")).unwrap(), &columns);
+        let large = rows
+            .iter()
+            .filter(|it| it[..2] == [8.0, 8.0] && it[2] >= 8e6);
+        let ratio = median(
+            large
+                .map(|it| 2e3 * machine.gather(8, 8, it[2]) / it[3])
+                .collect(),
+        );
+        assert!((ratio - 1.0).abs() < 0.05, "{file}: {ratio}");
+    }
+    let columns = [&workers[..], &["time_stats.send_recv.median"]].concat();
+    let rows = table(&read("h100_dgx/send_recv.csv").unwrap(), &columns);
+    let large = rows
+        .iter()
+        .filter(|it| it[..2] == [2.0, 1.0] && it[2] >= 1e6);
+    let link = Machine::h100().between;
+    let ratio = median(large.map(|it| 1e3 * link.seconds(it[2]) / it[3]).collect());
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+    let columns = [
+        "num_tokens",
+        "num_tensor_parallel_workers",
+        "time_stats.mlp_up_proj.median",
+        "time_stats.mlp_down_proj.median",
+    ];
+    let rows = table(
+        &read("compute/a100/meta-llama/Meta-Llama-3-8B/mlp.csv").unwrap(),
+        &columns,
+    );
+    let long = rows.iter().filter(|it| it[0] >= 2_048.0);
+    let card = Card::a100();
+    let ratios = long.flat_map(|it| {
+        let up = product(&card, it[0], 28_672.0 / it[1], 4_096.0);
+        let down = product(&card, it[0], 4_096.0, 14_336.0 / it[1]);
+        [it[2] * 1e-3 / up, it[3] * 1e-3 / down]
+    });
+    let ratio = median(ratios.collect()) / A100_SUSTAINED;
+    assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
 }
 
 /// Bytes and microseconds of a message between two DGX H100 (microsoft/vidur, MIT, `data/profiling`), medians.
@@ -285,7 +358,7 @@ fn a_plan_that_cannot_be_is_refused_with_what_to_do() {
     assert!(
         matches!(
             &error,
-            PlanError::Cost(CostError::NotPositive { field: "ffn", .. })
+            TrainingPlanError::Cost(CostError::NotPositive { field: "ffn", .. })
         ),
         "{error}"
     );

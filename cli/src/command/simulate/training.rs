@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use odeon_algorithms::cost::training::published::{
-    Origin, Row, ladder, megascale, start_up, torchtitan, vescale_fsdp,
+    Row, RowOrigin, ladder, megascale, start_up, torchtitan, vescale_fsdp,
 };
 use odeon_algorithms::cost::training::{
     HostSeconds, Machine, StepTime, Techniques, TrainedModel, Training, TrainingPlan,
@@ -82,8 +82,8 @@ fn cells(row: &Row) -> Vec<String> {
     let tenths = 10_f64.powi(digits as i32);
     let difference = (row.difference() * tenths).round() / tenths + 0.0;
     let origin = match row.origin {
-        Origin::Calibrated => "fitted",
-        Origin::Predicted => "predicted",
+        RowOrigin::Calibrated => "fitted",
+        RowOrigin::Predicted => "predicted",
     };
     vec![
         row.run.clone(),
