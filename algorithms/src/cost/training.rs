@@ -26,7 +26,7 @@
 //! | MegaScale's window | 736 tokens | follows from its seconds and utilisations |
 //! | chunks of a product beside its collective | 4 | assumed |
 //! | bytes of what is between products | by kernel | counted |
-//! | norms and activations of one kernel | 0.4 and 0.6 of the bandwidth | measured (Vidur) |
+//! | norms and activations of one kernel | 0.4 and 0.67 of the rate of products | measured (Vidur) |
 //! | the host in a step | 0.3 s, 0.2 s ([`HostSeconds`]) | **fitted** to the rows with 768 sequences |
 //! | a request at a store | 0.89 ms, 0.31 ms ([`Meeting`]) | **fitted** to MegaScale's two times |
 //!

@@ -134,9 +134,10 @@ impl Layer<'_> {
             FeedForward::Plain | FeedForward::Gated => 1.0,
             FeedForward::Experts { passed, .. } => passed as f64,
         };
-        // Bytes for each element, as if at the rate that products read at. Apart, a norm casts to four bytes, squares, sums,
-        // scales, casts back and multiplies by its weight, and a rotation does as much in its way. Those of one kernel are
-        // measured (Vidur, H100 and A100): a norm moves 4 bytes at 0.4 of the bandwidth, an activation 6 at 0.6.
+        // Bytes for each element, at the rate at which products read. Apart, a norm casts to four bytes, squares, sums,
+        // scales, casts back and multiplies by its weight, and a rotation does as much in its way. Those of one kernel
+        // were measured (Vidur, A100 and H100): a norm moves 4 bytes at 0.4 of that rate, a rotation at half of it, and a
+        // gated activation 6 bytes at two thirds.
         let (norm, residual, rotation, activation) = match self.techniques.elementwise {
             Elementwise::Apart => (36.0, 6.0, 32.0, 10.0),
             Elementwise::Norms => (10.0, 15.0, 8.0, 10.0),
