@@ -44,7 +44,7 @@ pub struct StepTime {
 pub struct StepParts {
     /// Kernels, as on machines that are all alike.
     pub compute_s: f64,
-    /// What the slowest machine adds to them.
+    /// The part that the slowest machine adds to them.
     pub straggler_s: f64,
     /// Collectives of tensor groups that nothing hides.
     pub tensor_s: f64,
