@@ -19,6 +19,7 @@ mod pictures;
 pub mod rank;
 pub mod report;
 mod run;
+mod seats;
 mod work;
 
 pub(crate) use formed::data_mesh;

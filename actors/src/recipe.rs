@@ -6,6 +6,7 @@ mod assign;
 mod check;
 mod environment;
 mod fields;
+mod placement;
 mod pretrain;
 mod sandbox;
 mod source;
@@ -37,6 +38,7 @@ use crate::simulate::CardName;
 
 pub use algorithm::Algorithm;
 pub use environment::EnvironmentSection;
+pub use placement::RankPlacement;
 pub use pretrain::{
     DataSection, HeldOutSection, PretrainRecipe, PretrainSection, RanksSection, TokenizerSection,
 };

@@ -19,7 +19,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `sample`, `pack`, `pack/slice` | samples: names, what a plan sees of them, bytes; those of a micro-batch packed one after the other, and a part of each for context parallelism |
-//! | `source`, `source/*` | files as records in an order: how they are found and stored (`finding`, `pattern`, `storage`, `spool`), cut into blocks (`index`, `format/*`), read (`reading`), ordered (`order`, pure), what goes wrong (`fault`), what is left out (`left_out`), and what files were when they were read (`file_state`, pure) |
+//! | `source`, `source/*` | files as records in an order: how they are found and stored (`finding`, `pattern`, `storage`, `spool`), cut into blocks (`index`, `format/*`), read (`reading`), ordered (`order`, pure), what goes wrong (`fault`), what is left out (`left_out`), which files are this machine's (`on_disk`), and what files were when they were read (`file_state`, pure) |
 //! | `transform`, `transform/*` | what a record becomes: tokens, patches. A function of source, epoch and record |
 //! | `corpus` | published corpora, pinned by checksum |
 //! | `plan`, `plan/*` | which samples a step has and who gets them; who reads how many sources, and when that changes. Pure |

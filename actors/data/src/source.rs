@@ -24,6 +24,7 @@ mod finding;
 mod format;
 mod index;
 mod left_out;
+mod on_disk;
 pub(crate) mod order;
 pub(crate) mod pattern;
 mod reading;
@@ -47,6 +48,7 @@ pub use self::{
     fault::{SkipReason, Skipped, SourceError},
     file_state::{Earlier, FileState, difference},
     left_out::LeftOut,
+    on_disk::{OnDisk, on_disk},
     spec::{
         Captions, Compression, Csv, Document, Fields, Format, Idx, Images, Longer, Markup, OnBad,
         Order, Part, Pictures, SourceSpec, Text, Webdataset,

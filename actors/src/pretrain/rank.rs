@@ -115,6 +115,8 @@ pub struct Restore {
     pub joined: Vec<Joined>,
     /// From where they have their batches.
     pub supply: Supply,
+    /// The name of a file that the driver has put beside the checkpoints.
+    pub mark: String,
 }
 
 /// See [`Restore`].
@@ -375,7 +377,9 @@ impl PretrainRank {
 
     #[handler(message = Restore)]
     async fn restore(&mut self, restore: Restore) -> Result<Restored, Failure> {
-        let storage = checkpoint::storage(&self.args.checkpoint)?;
+        let place = &self.args.checkpoint;
+        checkpoint::Mark::check(place, &restore.mark, self.args.rank)?;
+        let storage = checkpoint::storage(place)?;
         let is_stored = checkpoint::newest(&storage, self.args.train.optimizer)
             .await?
             .is_some();
@@ -383,6 +387,7 @@ impl PretrainRank {
             life,
             joined,
             supply,
+            ..
         } = restore;
         let fetch = &supply.fetch;
         let bucket = fetch.axis.bucket(&fetch.mesh, self.args.rank);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, Restart, System, Timestamp, mesh};
+use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, System, Timestamp};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
@@ -17,13 +17,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::checkpoint::{newest, storage};
+use super::checkpoint::{Mark, newest, storage};
 use super::formed::{Formed, data_mesh, mesh, of_ranks};
 use super::rank::{
     Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
     SourcePart, Train, Trained,
 };
 use super::report::{Report, StepReport};
+use super::seats::seated;
 use crate::engine::compute::ModelSource;
 
 /// Settings that a run is made from.
@@ -301,31 +302,7 @@ impl<'a> Life<'a> {
             ..args.clone()
         };
         let shape = mesh(sharing)?;
-        // One that came back by itself would be asked as if it had the others' weights.
-        let group = if before.members.is_empty() {
-            let group = system.spawn_group::<PretrainRank>(shape, |rank| of(rank.index()));
-            let group = group.restart(Restart::Temporary).isolated();
-            let group = group.needs(|_| plan.needs.clone()).await;
-            group.map_err(Failure::error)?
-        } else {
-            let seats = (0..sharing.ranks()).map(async |rank| match before.members.get(&rank) {
-                Some(member) => Ok(*member),
-                None => {
-                    let member = system.spawn::<PretrainRank>(of(rank));
-                    let member = member.restart(Restart::Temporary).isolated();
-                    let member = member.needs(|_| plan.needs.clone()).await;
-                    member.map_err(Failure::error)
-                }
-            });
-            let members = join_all(seats).await;
-            let there: Vec<Ref<PretrainRank>> = members.iter().flatten().copied().collect();
-            if let Some(failure) = members.into_iter().find_map(Result::err) {
-                let left = Group::new(mesh! { dp: there.len() }, there);
-                stop(&left.map_err(Failure::error)?).await;
-                return Err(failure);
-            }
-            Group::new(shape, there).map_err(Failure::error)?
-        };
+        let group = seated(system, plan, shape, of, &before.members).await?;
         let new = |rank: &usize| !before.members.contains_key(rank);
         let named = group.members().iter().enumerate();
         for (rank, member) in named.filter(|(rank, _)| new(rank)) {
@@ -359,10 +336,12 @@ impl<'a> Life<'a> {
         self.tell_members();
         let joins = self.formed.joins.clone();
         let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
+        let mark = Mark::set(&self.run.plan.checkpoint)?;
         let restore = Restore {
             life,
             joined,
             supply: self.run.plane.supply(),
+            mark: mark.name(),
         };
         let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
         let Restored { steps, from } = agreed(restored)?;
@@ -650,7 +629,7 @@ impl<'a> Life<'a> {
 /// Time that a rank may take to say that it is there: what it does when another is lost ends soon.
 const PRESENT: Duration = Duration::from_secs(30);
 
-async fn stop(group: &Group<PretrainRank>) {
+pub(super) async fn stop(group: &Group<PretrainRank>) {
     if let Err(error) = group.stop().await {
         tracing::debug!(%error, "ranks were gone already");
     }

@@ -16,7 +16,7 @@ use odeon_diagnosis::run::Watch;
 use odeon_gpu::Device;
 use serde::{Deserialize, Serialize};
 
-use super::{ModelSection, RunSection};
+use super::{ModelSection, RankPlacement, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
@@ -46,6 +46,9 @@ pub struct PretrainRecipe {
     /// Processes that train.
     #[serde(default)]
     pub processes: RanksSection,
+    /// Resources that these reserve.
+    #[serde(default)]
+    pub placement: RankPlacement,
     /// The things that ranks share.
     #[serde(default)]
     pub parallel: ParallelSection,
@@ -366,6 +369,9 @@ impl PretrainRecipe {
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }
+        if let Err((field, what)) = self.placement.check() {
+            return fault("placement", field, what);
+        }
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
@@ -678,7 +684,7 @@ impl PretrainRecipe {
             memory_every,
             checkpoint,
             keep,
-            needs: Needs::new(),
+            needs: self.placement.needs(),
             data,
             held_out,
         })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::tokenizer::Tokenizer;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::assign::Assigned;
 use super::{PretrainRecipe, Recipe, check, fields};
@@ -135,7 +135,8 @@ impl Source {
         check::fits(recipe, tokenizer, hidden, context).map_err(|blame| self.blamed(&blame))
     }
 
-    /// An error at a field's own line; at the line of its table when it has its default there.
+    /// An error at a field's own line; at the line of its table when it has its default there. Of tables
+    /// that come several times `source.1` is the second.
     #[must_use]
     pub fn error(&self, table: &str, field: &str, what: &str) -> RecipeError {
         self.fault(self.place(table, field).unwrap_or(0), what)
@@ -157,10 +158,19 @@ impl Source {
         let parsed = DeTable::parse(&self.text).ok()?;
         let mut values = parsed.get_ref();
         let mut place = None;
-        for name in table.split('.') {
+        let mut names = table.split('.');
+        while let Some(name) = names.next() {
             let (key, value) = values.iter().find(|(key, _)| key.get_ref() == name)?;
             place = Some(key.span().start);
-            values = value.get_ref().as_table()?;
+            values = match value.get_ref() {
+                DeValue::Array(all) => {
+                    let number = names.next().and_then(|number| number.parse::<usize>().ok());
+                    let one = all.get(number.unwrap_or(0))?;
+                    place = Some(one.span().start);
+                    one.get_ref().as_table()?
+                }
+                value => value.as_table()?,
+            };
         }
         let set = values.iter().find(|(key, _)| key.get_ref() == field);
         set.map(|(key, _)| key.span().start).or(place)

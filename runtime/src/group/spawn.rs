@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
+use odeon_placement::Arrange;
 use thiserror::Error;
 
 use super::{Group, Mesh, Rank};
@@ -33,7 +34,11 @@ impl System {
             .map(args)
             .map(|args| self.spawn(args))
             .collect();
-        SpawnGroup { mesh, members }
+        SpawnGroup {
+            mesh,
+            members,
+            together: None,
+        }
     }
 }
 
@@ -50,7 +55,11 @@ impl<P: Actor> Context<P> {
             .map(args)
             .map(|args| self.spawn(args))
             .collect();
-        SpawnGroup { mesh, members }
+        SpawnGroup {
+            mesh,
+            members,
+            together: None,
+        }
     }
 }
 
@@ -61,6 +70,8 @@ pub struct SpawnGroup<A: Actor> {
     mesh: Mesh,
     /// In rank order.
     members: Vec<Spawn<A>>,
+    /// The dimension along which members lie on one node.
+    together: Option<String>,
 }
 
 impl<A: Actor> fmt::Debug for SpawnGroup<A> {
@@ -111,6 +122,14 @@ impl<A: Actor> SpawnGroup<A> {
         self.each(|_, spawn| spawn.needs(&mut change))
     }
 
+    /// Members that differ along this dimension alone get what they need on one node; where no node has
+    /// that for them, the group is not spawned. All are given room at once, whichever nodes they are on.
+    /// For members that exchange much with each other, as those that share a copy of a model.
+    pub fn together(mut self, dim: impl Into<String>) -> Self {
+        self.together = Some(dim.into());
+        self
+    }
+
     /// So many devices for each member, alone: see [`Needs::gpus`].
     pub fn gpus(self, count: u32) -> Self {
         self.needs(|needs| needs.gpus(count))
@@ -129,6 +148,7 @@ impl<A: Registered> SpawnGroup<A> {
     async fn orders(
         mesh: &Mesh,
         members: &mut [Spawn<A>],
+        together: Option<&str>,
     ) -> Result<Vec<(ActorId, Option<LaunchOrder>)>, GroupSpawnError> {
         let Some(engine) = members.first().map(|spawn| Arc::clone(spawn.engine())) else {
             return Ok(vec![]);
@@ -140,14 +160,21 @@ impl<A: Registered> SpawnGroup<A> {
             orders.push((engine.new_id(), order));
         }
         let ids: Vec<ActorId> = orders.iter().map(|(id, _)| *id).collect();
+        let near = neighbours(mesh, together)?;
         let mut asks: Vec<Ask> = vec![];
         // Which bundle of which ask each member is.
         let mut places = vec![];
-        for (rank, (id, order)) in orders.iter().enumerate() {
-            let Some(ask) = order.as_ref().and_then(|order| order.ask.as_ref()) else {
+        for (rank, (id, order)) in orders.iter_mut().enumerate() {
+            let Some(ask) = order.as_mut().and_then(|order| order.ask.as_mut()) else {
                 continue;
             };
-            let alike = asks.iter().position(|known| known.needs == ask.needs);
+            if together.is_some() {
+                ask.needs.demand.arrange = Arrange::StrictPack;
+            }
+            let alike = asks.iter().position(|known| {
+                let first = known.actors[0].1 as usize;
+                known.needs == ask.needs && near[rank].contains(&first)
+            });
             let kind = alike.unwrap_or_else(|| {
                 let mut holder = format!("{}[{}] {}", A::NAME, mesh.len(), ids[0]);
                 if !asks.is_empty() {
@@ -187,7 +214,8 @@ impl<A: Registered> SpawnGroup<A> {
             // When it is placed again, it is alone.
             ask.holder.clone_from(&asks[kind].holder);
             ask.actors = vec![(*id, rank as u32)];
-            let siblings = ids.iter().copied().filter(|sibling| sibling != id);
+            let siblings = near[rank].iter().map(|sibling| ids[*sibling]);
+            let siblings = siblings.filter(|sibling| sibling != id);
             ask.needs.among(siblings, A::NAME);
             *claim = granted.get(before + nth).copied();
         }
@@ -195,8 +223,12 @@ impl<A: Registered> SpawnGroup<A> {
     }
 
     async fn run(self) -> Result<Group<A>, GroupSpawnError> {
-        let Self { mesh, mut members } = self;
-        let orders = Self::orders(&mesh, &mut members).await?;
+        let Self {
+            mesh,
+            mut members,
+            together,
+        } = self;
+        let orders = Self::orders(&mesh, &mut members, together.as_deref()).await?;
         let mut started: Vec<Ref<A>> = Vec::with_capacity(members.len());
         let mut starts = FuturesUnordered::new();
         let mut trouble = None;
@@ -228,6 +260,18 @@ impl<A: Registered> SpawnGroup<A> {
             members: started.into(),
         })
     }
+}
+
+/// The ranks that each rank is placed with, itself too: those along a dimension, or all.
+fn neighbours(mesh: &Mesh, together: Option<&str>) -> Result<Vec<Vec<usize>>, GroupSpawnError> {
+    let of = |rank: usize| match together {
+        None => Ok((0..mesh.len()).collect()),
+        Some(dim) => mesh.group(rank, &[dim]).map_err(|error| GroupSpawnError {
+            rank: mesh.rank(rank).expect("a rank of the mesh"),
+            error: SpawnError::NotPlaced(error.to_string()),
+        }),
+    };
+    (0..mesh.len()).map(of).collect()
 }
 
 impl<A: Registered> IntoFuture for SpawnGroup<A> {

@@ -438,7 +438,7 @@ impl Inner {
 }
 
 /// The folder that all files of a path are below; the path itself where that is one.
-fn folder(path: &str) -> &str {
+pub(super) fn folder(path: &str) -> &str {
     match path.split_once('{') {
         Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),
         None => Pattern::new(path).root(),
@@ -457,7 +457,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Returns true where a file of a folder is of a format, as its name says.
-fn takes(format: &Format, name: &str) -> bool {
+pub(super) fn takes(format: &Format, name: &str) -> bool {
     let name = plain_name(name);
     let endings = match (format.of_files(), format) {
         (Some(format), _) => format.endings().into_iter().map(str::to_owned).collect(),

@@ -70,7 +70,7 @@ impl What {
             words: sent.words.into_iter().chain(fresh).collect(),
             files: sent.files,
             links: vec![],
-            notes: vec![],
+            notes: sent.notes,
             env: sent.env,
             kept: Some(sent.kept),
         })

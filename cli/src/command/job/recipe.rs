@@ -1,6 +1,8 @@
 //! `odeon run --cluster`: a recipe becomes a job of this program. What the recipe names here travels
 //! with it.
 
+mod pretraining;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,9 +16,13 @@ use odeon_client::Submission;
 
 use crate::args::{RunArgs, SetArgs};
 use crate::command::model::{self, ModelFolder};
+use crate::print;
 
 pub(crate) fn submit(args: &RunArgs) -> Result<ExitCode> {
     let sent = Sent::read(&args.recipe, &args.set)?;
+    for note in &sent.notes {
+        print::say(note);
+    }
     let mut submission = Submission::of_program(super::this_program()?)?.files(sent.files)?;
     for word in sent.words {
         submission = submission.arg(word);
@@ -47,6 +53,8 @@ pub(super) struct Sent {
     pub(super) words: Vec<String>,
     pub(super) files: Vec<(String, PathBuf)>,
     pub(super) env: Vec<(String, String)>,
+    /// What people should know of it.
+    pub(super) notes: Vec<String>,
     pub(super) kept: Kept,
 }
 
@@ -61,32 +69,38 @@ impl Sent {
     /// The recipe of a file, with fields as they are to be.
     pub(super) fn read(path: &Path, set: &SetArgs) -> Result<Self> {
         let source = set.read(path)?;
+        let here = std::env::current_dir().context("finding the current folder")?;
+        let models = std::env::var("ODEON_MODELS").ok();
+        let models = models.as_deref();
         if source.pretrains() {
-            bail!(
-                "{}: a pretraining run is not submitted as a recipe yet: submit a program that runs it, or \
-                 run it here",
-                path.display()
-            );
+            let recipe = source.pretrain_recipe()?;
+            // What cannot be read here is no better there.
+            let loaded = recipe.tokenizer().and_then(|it| recipe.loaded(&it));
+            loaded.map_err(|failure| anyhow!("{}: {failure}", path.display()))?;
+            let parcel = pretraining::parcel(&source, &recipe, &here, models)?;
+            return Self::of(path, &recipe.run.name, parcel);
         }
-        Self::of(path, &source, &source.recipe()?)
+        let recipe = source.recipe()?;
+        let parcel = Parcel::of(&source, &recipe, &here, models)?;
+        Self::of(path, &recipe.run.name, parcel)
     }
 
-    fn of(path: &Path, source: &Source, recipe: &Recipe) -> Result<Self> {
-        let here = std::env::current_dir().context("finding the current folder")?;
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| anyhow!("{} names no file", path.display()))?;
-        let models = std::env::var("ODEON_MODELS").ok();
-        let parcel = Parcel::of(source, recipe, &here, models.as_deref())?;
-        let folder = tempfile::tempdir().context("making a folder for the recipe")?;
-        let sent = folder.path().join(name);
-        fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
+    fn of(path: &Path, run: &str, parcel: Parcel) -> Result<Self> {
+        let mut name = file_name(path)?.to_owned();
         let mut files = parcel.files;
-        files.push((name.to_owned(), sent));
+        while files.iter().any(|(known, _)| *known == name) {
+            name = format!("recipe-{name}");
+        }
+        let folder = tempfile::tempdir().context("making a folder for the recipe")?;
+        let sent = folder.path().join(&name);
+        fs::write(&sent, &parcel.text).with_context(|| format!("writing {}", sent.display()))?;
+        files.push((name.clone(), sent));
         Ok(Self {
-            name: super::plain(&recipe.run.name),
-            words: vec!["run".to_owned(), name.to_owned()],
+            name: super::plain(run),
+            words: vec!["run".to_owned(), name],
             files,
             env: parcel.env,
+            notes: parcel.notes,
             kept: Kept {
                 _folder: folder,
                 _model: parcel.model,
@@ -103,6 +117,8 @@ struct Parcel {
     env: Vec<(String, String)>,
     /// The model that is sent, where it is one of a checkpoint.
     model: Option<ModelFolder>,
+    /// What people should know of it.
+    notes: Vec<String>,
 }
 
 impl Parcel {
@@ -111,18 +127,9 @@ impl Parcel {
     /// model is sent, too, unless `ODEON_MODELS` says where nodes have it.
     fn of(source: &Source, recipe: &Recipe, here: &Path, models: Option<&str>) -> Result<Self> {
         let mut table: toml::Table = source.text().parse().context("reading the recipe")?;
-        let (mut files, mut env, mut model) = (vec![], vec![], None);
+        let (mut files, mut model) = (vec![], None);
         let out = here.join(&recipe.run.out);
         set(&mut table, &["run", "out"], text_of(&out)?);
-        env.extend(
-            std::env::var("ODEON_LOG")
-                .ok()
-                .map(|log| ("ODEON_LOG".to_owned(), log)),
-        );
-        if let Some(models) = models {
-            let models = text_of(&here.join(models))?;
-            env.push(("ODEON_MODELS".to_owned(), models));
-        }
         if let Some(load) = &recipe.model.load {
             let artefact = Artefact::named(load);
             if artefact.is_none() || models.is_none() {
@@ -156,10 +163,25 @@ impl Parcel {
         Ok(Self {
             text: toml::to_string(&table).context("writing the recipe")?,
             files,
-            env,
+            env: surroundings(here, models)?,
             model,
+            notes: vec![],
         })
     }
+}
+
+/// Variables that a run reads, as they are here.
+fn surroundings(here: &Path, models: Option<&str>) -> Result<Vec<(String, String)>> {
+    let log = std::env::var("ODEON_LOG").ok();
+    let mut env: Vec<_> = log
+        .map(|log| ("ODEON_LOG".to_owned(), log))
+        .into_iter()
+        .collect();
+    if let Some(models) = models {
+        let models = text_of(&here.join(models))?;
+        env.push(("ODEON_MODELS".to_owned(), models));
+    }
+    Ok(env)
 }
 
 /// A model file, or the files of a model folder, and what the job calls it.

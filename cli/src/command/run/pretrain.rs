@@ -22,7 +22,7 @@ use super::super::{model, plan};
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
-use super::{LOOK, Signals, Standalone, host, line, tell};
+use super::{LOOK, Signals, Standalone, begins_anew, host, line, tell};
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
 use crate::waiter::Waiter;
@@ -32,7 +32,8 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     let path = recipe.folder();
     let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(source, &path)?;
-    if args.fresh {
+    let fresh = begins_anew(args);
+    if fresh {
         folder::check_run(&path)?;
     } else {
         check_same(source, &recipe)?;
@@ -60,7 +61,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     let told: Vec<Report> = lines(&path);
-    if !args.fresh
+    if !fresh
         && let Some(Report::Finished { steps }) = told.last()
         && *steps >= plan.steps
     {
@@ -73,13 +74,13 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.fresh {
+    if !fresh {
         plan.watch = watch_after(plan.steps, &told);
     }
     if let Some(memory) = plan::outline(&recipe) {
         print::say(memory);
     }
-    let folder = RunFolder::take(source, path, args.fresh)?;
+    let folder = RunFolder::take(source, path, fresh)?;
     let name = &recipe.run.name;
     host(
         job,
@@ -157,7 +158,7 @@ async fn follow(
         halt: halted,
         ranks,
     };
-    let mut notes = Notes::new(&folder.path, false);
+    let mut notes = Notes::new(&folder.path, !plan.needs.is_empty());
     let mut book = Book {
         metrics: Metrics::open(&folder.path)?,
         display: Display::new(plan.steps),
