@@ -15,6 +15,7 @@ mod ipv6;
 mod nodes;
 mod orders;
 mod own_data;
+mod pretraining;
 mod programs;
 mod reservations;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]

@@ -1,0 +1,196 @@
+//! Pretraining runs as jobs of a cluster: three daemons of this machine, and what becomes of a run when one is
+//! killed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::nodes::{Nodes, eventually, text};
+
+const NAMES: [&str; 3] = ["head", "node-2", "node-3"];
+
+/// Three nodes of this machine, all of which vote.
+fn up() -> Nodes {
+    let mut nodes = Nodes::new(|_| vec![]);
+    let head = nodes.folder.path().join("head");
+    nodes.add("head", &head);
+    for name in &NAMES[1..] {
+        nodes.add(name, &head.join("nodes").join(name));
+    }
+    let up = [
+        "up",
+        "--api",
+        "127.0.0.1:0",
+        "--name",
+        "head",
+        "--nodes=3",
+        "--voters",
+    ];
+    nodes.ok("head", &up);
+    nodes
+}
+
+/// A recipe with sources beside it and elsewhere, below a folder of each test.
+fn recipe(place: &Path, steps: u32) {
+    let write = |name: &str, text: String| {
+        let path = place.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let lines = |word: &str| {
+        let line = |n| format!("{{\"text\": \"{word} {n:04}\"}}\n");
+        (0..200).map(line).collect::<String>()
+    };
+    write("work/texts/a.jsonl", lines("left"));
+    write("work/texts/more/b.jsonl", lines("right"));
+    write("elsewhere/notes.txt", "a line\nanother line\n".repeat(50));
+    let elsewhere = place.join("elsewhere/notes.txt").display().to_string();
+    let recipe = format!(
+        r#"
+[run]
+name = "sent"
+seed = 3
+out = "results"
+deterministic = true
+[model]
+hidden = 8
+layers = 1
+heads = 2
+kv_heads = 1
+ffn = 8
+context = 64
+[pretrain]
+steps = {steps}
+checkpoint_every = 5
+[processes]
+ranks = 2
+[plan]
+step = {{ samples = 4 }}
+[plan.mixture.sources.texts]
+weight = {{ constant = 1.0 }}
+[plan.mixture.sources.notes]
+weight = {{ constant = 1.0 }}
+[data]
+cache = "cache"
+[eval]
+every = 20
+tokens = 64
+one_of = 4
+[[source]]
+name = "texts"
+path = "texts/**/*.jsonl"
+format = {{ jsonl = {{ text = "text" }} }}
+context = 64
+block_bytes = 200
+[[source]]
+name = "notes"
+path = "{elsewhere}"
+format = {{ text = {{ document = "line" }} }}
+context = 64
+block_bytes = 100
+"#
+    );
+    write("work/r.toml", recipe);
+}
+
+/// The losses of all steps as the run has them at its end, by their bits.
+fn losses(place: &Path) -> Vec<(u64, u64)> {
+    let told = fs::read_to_string(place.join("work/results/sent/metrics.jsonl")).unwrap();
+    let lines = told
+        .lines()
+        .filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    let mut losses = std::collections::BTreeMap::new();
+    for line in lines {
+        let step = &line["Step"];
+        if let (Some(number), Some(loss)) = (step["step"].as_u64(), step["loss"].as_f64()) {
+            losses.insert(number, loss.to_bits());
+        }
+    }
+    losses.into_iter().collect()
+}
+
+fn alone(place: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_odeon"));
+    command
+        .args(["run", "--no-ui", "r.toml"])
+        .env_remove("ODEON_LOG");
+    command.current_dir(place.join("work")).output().unwrap()
+}
+
+/// The losses of the recipe when it runs here and by itself.
+fn expected(steps: u32) -> Vec<(u64, u64)> {
+    let folder = tempfile::tempdir().unwrap();
+    recipe(folder.path(), steps);
+    let output = alone(folder.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let losses = losses(folder.path());
+    assert_eq!(losses.len(), steps as usize);
+    losses
+}
+
+/// SEMANTICS 135.
+#[test]
+fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
+    let nodes = up();
+    let place = nodes.folder.path();
+    recipe(place, 20);
+    let work = place.join("work");
+    let run = |args: &[&str]| {
+        let command = nodes.command("head", args).current_dir(&work).output();
+        command.unwrap()
+    };
+    // With the ranks on whichever nodes have room, and one process fewer than there are nodes on the first.
+    let placed = [
+        "run",
+        "r.toml",
+        "--cluster",
+        "--set",
+        "placement.rank_cpus=1.0",
+    ];
+    let output = run(&placed);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(losses(place), expected(20), "{said}");
+    // Here it is known as the same run: nothing is left to do.
+    let output = alone(place);
+    let said = text(&output.stderr);
+    assert!(said.contains("is done: 20 of 20 steps"), "{said}");
+    // A source that is not there is refused before anything is sent.
+    fs::remove_dir_all(work.join("texts")).unwrap();
+    let output = run(&["submit", "r.toml"]);
+    let said = text(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("r.toml:36: source `texts`"),
+        "{said}"
+    );
+}
+
+/// SEMANTICS 135.
+#[test]
+fn a_pretraining_run_whose_node_is_killed_goes_on_with_the_same_losses() {
+    let nodes = up();
+    let place = nodes.folder.path();
+    recipe(place, 400);
+    let work = place.join("work");
+    let submit = ["submit", "--retries=1", "--name=sent", "r.toml"];
+    let output = nodes
+        .command("head", &submit)
+        .current_dir(&work)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = || {
+        let metrics = work.join("results/sent/metrics.jsonl");
+        fs::read_to_string(metrics).unwrap_or_default()
+    };
+    eventually("a checkpoint", || told().contains("\"Saved\""));
+    let node = nodes.job("head", "sent")["node"].clone();
+    let node = node.as_str().unwrap();
+    nodes.kill(node);
+    let other = nodes.others(node).remove(0);
+    nodes.ok(&other, &["wait", "sent"]);
+    assert_eq!(nodes.job(&other, "sent")["tries"], 2);
+    assert_eq!(losses(place), expected(400));
+}
