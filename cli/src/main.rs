@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, and plans of training; the answer to a command that does not exist; the commands, one a file |
 //! | `demos` | the recordings in the binary |
-//! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
+//! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |

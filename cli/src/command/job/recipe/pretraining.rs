@@ -235,3 +235,187 @@ const BYTES_MAX: u64 = 1 << 30;
 const FILES_MAX: usize = 4_096;
 /// Endings of files with weights.
 const WEIGHTS: [&str; 7] = ["safetensors", "bin", "gguf", "pt", "pth", "onnx", "h5"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECIPE: &str = r#"
+[run]
+name = "sent"
+out = "results"
+[model]
+hidden = 8
+layers = 1
+heads = 2
+kv_heads = 1
+ffn = 8
+context = 64
+[tokenizer]
+load = "tok"
+[pretrain]
+steps = 1
+[plan]
+step = { samples = 1 }
+[plan.mixture.sources.one]
+weight = { constant = 1.0 }
+[[source]]
+name = "one"
+path = "PATH"
+format = FORMAT
+context = 64
+"#;
+
+    /// A folder with a folder to be in and one elsewhere.
+    fn place() -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let files = [
+            "here/tok/tokenizer.json",
+            "here/tok/model.safetensors",
+            "here/a.jsonl",
+            "here/data/b.jsonl",
+            "here/data/c.parquet",
+            "here/data/deep/d.jsonl",
+            "here/data/e.tar",
+            "else/f.jsonl",
+            "else/g/h.jsonl",
+            "else/p/1.png",
+            "else/p/1.txt",
+            "else/captions.json",
+            "else/images",
+            "else/labels",
+        ];
+        for file in files {
+            let path = place.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "[]").unwrap();
+        }
+        place
+    }
+
+    fn sent(place: &Path, path: &str, format: &str) -> (PretrainRecipe, Vec<String>, Parcel) {
+        let there = |text: &str| text.replace("ELSE", &place.join("else").display().to_string());
+        let text = RECIPE.replace("PATH", &there(path));
+        let text = text.replace("FORMAT", &there(format));
+        let source = Source::new(Path::new("r.toml"), &text);
+        let recipe: PretrainRecipe = toml::from_str(&text).unwrap();
+        let parcel = parcel(&source, &recipe, &place.join("here"), None).unwrap();
+        let mut names: Vec<String> = parcel.files.iter().map(|it| it.0.clone()).collect();
+        names.retain(|name| !name.starts_with("tok/"));
+        names.sort();
+        (toml::from_str(&parcel.text).unwrap(), names, parcel)
+    }
+
+    const JSONL: &str = "{ jsonl = { text = \"text\" } }";
+
+    #[test]
+    fn data_keeps_its_path_below_the_folder_and_has_one_of_the_job_elsewhere() {
+        let place = place();
+        for (path, named, files) in [
+            ("a.jsonl", "a.jsonl", &["a.jsonl"][..]),
+            ("./data/b.jsonl", "./data/b.jsonl", &["data/b.jsonl"]),
+            ("data", "data", &["data/b.jsonl", "data/deep/d.jsonl"]),
+            (
+                "data/**/*.jsonl",
+                "data/**/*.jsonl",
+                &["data/b.jsonl", "data/deep/d.jsonl"],
+            ),
+            (
+                "data/{b,deep/d}.jsonl",
+                "data/{b,deep/d}.jsonl",
+                &["data/b.jsonl", "data/deep/d.jsonl"],
+            ),
+            ("*.jsonl", "given/1/*.jsonl", &["given/1/a.jsonl"]),
+            ("../else/f.jsonl", "given/1/f.jsonl", &["given/1/f.jsonl"]),
+            ("ELSE/f.jsonl", "given/1/f.jsonl", &["given/1/f.jsonl"]),
+            (
+                "file://ELSE/f.jsonl",
+                "given/1/f.jsonl",
+                &["given/1/f.jsonl"],
+            ),
+            ("ELSE/g", "given/1", &["given/1/h.jsonl"]),
+            (
+                "ELSE/**/*.jsonl",
+                "given/1/**/*.jsonl",
+                &["given/1/f.jsonl", "given/1/g/h.jsonl"],
+            ),
+            ("s3://bucket/texts", "s3://bucket/texts", &[]),
+        ] {
+            let (recipe, names, parcel) = sent(place.path(), path, JSONL);
+            assert_eq!(recipe.sources[0].path, named, "{path}");
+            assert_eq!(names, files, "{path}");
+            assert!(parcel.notes.is_empty(), "{:?}", parcel.notes);
+        }
+        let (_, names, _) = sent(place.path(), "data", "{ parquet = {} }");
+        assert_eq!(names, ["data/c.parquet"]);
+        let (_, names, _) = sent(place.path(), "data", "{ webdataset = {} }");
+        assert_eq!(names, ["data/e.tar"]);
+    }
+
+    #[test]
+    fn folders_that_are_written_become_absolute_and_a_tokenizer_travels_without_weights() {
+        let place = place();
+        let (recipe, _, parcel) = sent(place.path(), "a.jsonl", JSONL);
+        let here = place.path().join("here");
+        assert_eq!(recipe.run.out, here.join("results"));
+        assert_eq!(recipe.data.cache, here.join("models/cache"));
+        assert_eq!(recipe.tokenizer.load.unwrap(), Path::new("tok"));
+        let names: Vec<&str> = parcel.files.iter().map(|it| it.0.as_str()).collect();
+        assert_eq!(names, ["tok/tokenizer.json", "a.jsonl"]);
+    }
+
+    #[test]
+    fn pictures_travel_with_what_is_said_of_them() {
+        let place = place();
+        let beside = "{ images = { captions = { beside = \"txt\" } } }";
+        let (_, names, _) = sent(place.path(), "ELSE/p", beside);
+        assert_eq!(names, ["given/1/1.png", "given/1/1.txt"]);
+        let listed = r#"{ images = { captions = { listed = { path = "ELSE/captions.json", image = "i", caption = "c" } } } }"#;
+        let (recipe, names, _) = sent(place.path(), "ELSE/p", listed);
+        assert!(
+            names.contains(&"given/2/captions.json".to_owned()),
+            "{names:?}"
+        );
+        let text = toml::to_string(&recipe).unwrap();
+        assert!(text.contains("given/2/captions.json"), "{text}");
+        let idx = "{ idx = { labels = \"ELSE/labels\" } }";
+        let (_, names, _) = sent(place.path(), "ELSE/images", idx);
+        assert_eq!(names, ["given/1/images", "given/2/labels"]);
+    }
+
+    #[test]
+    fn data_that_no_job_should_carry_stays_where_it_is_with_a_word() {
+        let place = place();
+        let large = fs::File::create(place.path().join("here/data/large.jsonl")).unwrap();
+        large.set_len(BYTES_MAX + 1).unwrap();
+        let (recipe, names, parcel) = sent(place.path(), "data/large.jsonl", JSONL);
+        let stays = place.path().join("here/data/large.jsonl");
+        assert_eq!(Path::new(&recipe.sources[0].path), stays);
+        assert_eq!(names, [""; 0]);
+        let [note] = parcel.notes.as_slice() else {
+            panic!("{:?}", parcel.notes);
+        };
+        let path = stays.display().to_string();
+        assert!(
+            note.contains("source `one`") && note.contains(&path),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_at_its_line() {
+        let place = place();
+        let refused = |from: &str, to: &str| {
+            let text = RECIPE.replace("PATH", "a.jsonl").replace("FORMAT", JSONL);
+            let text = text.replace(from, to);
+            let source = Source::new(Path::new("r.toml"), &text);
+            let recipe: PretrainRecipe = toml::from_str(&text).unwrap();
+            let refused = parcel(&source, &recipe, &place.path().join("here"), None);
+            refused.unwrap_err().to_string()
+        };
+        let said = refused("a.jsonl", "none.jsonl");
+        assert!(said.starts_with("r.toml:22: source `one`"), "{said}");
+        let said = refused("\"tok\"", "\"none\"");
+        assert!(said.starts_with("r.toml:13: "), "{said}");
+    }
+}
