@@ -29,7 +29,7 @@ struct Told {
 pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     let source = args.set.read(&args.recipe)?;
     if source.pretrains() {
-        return ranks::run(&source, args);
+        return ranks::run(job, &source, args);
     }
     let recipe = source.recipe()?;
     let plan = model::plan(&source, &recipe)?;

@@ -162,7 +162,7 @@ fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
     let output = run(&["submit", "r.toml"]);
     let said = text(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("r.toml:36: source `texts`"),
+        !output.status.success() && said.contains("r.toml:33: source `texts`"),
         "{said}"
     );
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
+use odeon::Job;
 use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_algorithms::model::PartTensor;
 use odeon_algorithms::train::{Footprint, Sharing};
+use odeon_placement::{Arrange, Demand, View, solve};
 use serde::Serialize;
 
 use crate::args::PlanArgs;
@@ -20,6 +22,8 @@ struct Told {
     context_ranks: usize,
     tensor_ranks: usize,
     ranks: Vec<RankTold>,
+    /// Where the ranks would be, where they reserve something.
+    placed: Option<super::Told>,
 }
 
 /// Memory of a rank, and the sums of a step.
@@ -75,15 +79,23 @@ impl RankTold {
     }
 }
 
-pub(super) fn run(source: &Source, args: &PlanArgs) -> Result<()> {
+pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
     let recipe = source.pretrain_recipe()?;
-    if let Some(cluster) = &args.cluster {
+    let reserves = !recipe.placement.needs().is_empty();
+    if let Some(cluster) = args.cluster.as_ref().filter(|_| !reserves) {
         bail!(
-            "--cluster {}: the ranks of a pretraining run are processes of the machine that runs it, and reserve \
-             nothing: leave it out",
+            "--cluster {}: the ranks of this run are processes of the machine that runs it, and reserve nothing: \
+             say in [placement] what each needs, or leave it out",
             cluster.display()
         );
     }
+    let view = match &args.cluster {
+        Some(path) => Some(super::described(path)?),
+        None if reserves => Some(super::this_machine(job)?),
+        None => None,
+    };
+    let placed = view.map(|view| placed(&recipe, &view));
+    let refused = placed.as_ref().is_some_and(|it| it.refusal.is_some());
     let all = recipe
         .footprints()
         .map_err(|failure| anyhow!("{failure}"))?;
@@ -96,11 +108,50 @@ pub(super) fn run(source: &Source, args: &PlanArgs) -> Result<()> {
             context_ranks: sharing.context,
             tensor_ranks: sharing.tensor,
             ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
+            placed,
         };
         print::line(serde_json::to_string(&told)?)?;
-        return Ok(());
+    } else {
+        show(&all, sharing)?;
+        if let Some(placed) = &placed {
+            print::line("")?;
+            super::show(placed)?;
+            if sharing.tensor > 1 && !refused {
+                print::line("The ranks of a copy of the model are on one node.")?;
+            }
+        }
     }
-    show(&all, sharing)
+    match refused {
+        true => bail!("the recipe has no place here"),
+        false => Ok(()),
+    }
+}
+
+/// Where the ranks would be: those of a copy together, and all at once.
+fn placed(recipe: &PretrainRecipe, view: &View) -> super::Told {
+    let (needs, ranks) = (recipe.placement.needs(), recipe.processes.ranks);
+    let of = |holder: String, count: u32| {
+        let demand = needs.demand(&recipe.run.name, &holder);
+        demand.isolated().gang(count)
+    };
+    let demands: Vec<Demand> = match recipe.parallel.tp {
+        1 => vec![of("ranks".to_owned(), ranks)],
+        tensor => {
+            let firsts = (0..ranks).step_by(tensor as usize);
+            let copy = |first| of(format!("ranks {first} to {}", first + tensor - 1), tensor);
+            let together = |demand: Demand| demand.arrange(Arrange::StrictPack);
+            firsts.map(copy).map(together).collect()
+        }
+    };
+    let (plan, refusal) = match solve(view, &demands) {
+        Ok(plan) => (Some(plan), None),
+        Err(refusal) => (None, Some(refusal)),
+    };
+    super::Told {
+        unplaced: vec![],
+        plan,
+        refusal,
+    }
 }
 
 fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
