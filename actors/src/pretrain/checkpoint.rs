@@ -50,7 +50,9 @@ impl Mark {
         let found = fs::symlink_metadata(place.join(name));
         found.map(drop).map_err(|error| {
             Failure::error(format!(
-                "rank {rank} does not see the checkpoints of this run in {}: a file that the driver has put there                  is not there on the rank's node ({error}). All ranks write into one folder, so let run.out be on                  storage that all nodes share, or the ranks be on the node of the driver",
+                "rank {rank} does not see the checkpoints of this run in {}: a file that the driver has put there \
+                 is not there on the rank's node ({error}). All ranks write into one folder, so let run.out be on \
+                 storage that all nodes share, or the ranks be on the node of the driver",
                 place.display()
             ))
             .fatal()

@@ -185,7 +185,7 @@ impl PartRanges {
     /// Those of a whole model of so many parameters.
     pub(crate) fn whole(len: usize) -> Self {
         Self {
-            data: vec![0..len],
+            data: std::iter::once(0..len).collect(),
             ..Self::default()
         }
     }
@@ -499,7 +499,8 @@ mod tests {
         let part = parts[1].part().unwrap();
         assert_eq!((part.first_entry(), parts[1].config().vocab), (6, 5));
         // The three norms: the others have no number that another rank has, too.
-        let len = |ranges: &[Range<usize>]| ranges.iter().map(|it| it.len()).sum::<usize>();
+        let len =
+            |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
         let (ranges, all) = (part.ranges(), parts[1].parameters());
         assert_eq!(len(&ranges.everywhere), 3 * 8);
         assert_eq!(len(&ranges.data), all - 3 * 8);

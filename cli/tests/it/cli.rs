@@ -1670,6 +1670,7 @@ fn steps_of_training_are_simulated_beside_what_papers_tell() {
         (sum / told["step"]["seconds"].as_f64().unwrap() - 1.0).abs() < 1e-9,
         "{told}"
     );
+    fs::create_dir(place.path().join("mine")).unwrap();
     place.write(
         "mine/config.json",
         r#"{ "model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 16,

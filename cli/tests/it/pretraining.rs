@@ -130,7 +130,7 @@ fn expected(steps: u32) -> Vec<(u64, u64)> {
     losses
 }
 
-/// SEMANTICS 135.
+/// SEMANTICS 136.
 #[test]
 fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
     let nodes = up();
@@ -167,7 +167,7 @@ fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
     );
 }
 
-/// SEMANTICS 135.
+/// SEMANTICS 136.
 #[test]
 fn a_pretraining_run_whose_node_is_killed_goes_on_with_the_same_losses() {
     let nodes = up();

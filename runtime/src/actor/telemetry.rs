@@ -188,7 +188,6 @@ impl OpenSpan {
     }
 
     /// Forgets it at its end if it was shorter than this and has not failed. While it is open it is shown.
-    #[must_use]
     pub fn kept_from(mut self, shortest: Duration) -> Self {
         self.shortest = shortest;
         self

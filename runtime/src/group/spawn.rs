@@ -160,7 +160,7 @@ impl<A: Registered> SpawnGroup<A> {
             orders.push((engine.new_id(), order));
         }
         let ids: Vec<ActorId> = orders.iter().map(|(id, _)| *id).collect();
-        let near = neighbours(mesh, together)?;
+        let near = Neighbours::of(mesh, together)?;
         let mut asks: Vec<Ask> = vec![];
         // Which bundle of which ask each member is.
         let mut places = vec![];
@@ -173,7 +173,7 @@ impl<A: Registered> SpawnGroup<A> {
             }
             let alike = asks.iter().position(|known| {
                 let first = known.actors[0].1 as usize;
-                known.needs == ask.needs && near[rank].contains(&first)
+                known.needs == ask.needs && near.are(rank, first)
             });
             let kind = alike.unwrap_or_else(|| {
                 let mut holder = format!("{}[{}] {}", A::NAME, mesh.len(), ids[0]);
@@ -214,7 +214,7 @@ impl<A: Registered> SpawnGroup<A> {
             // When it is placed again, it is alone.
             ask.holder.clone_from(&asks[kind].holder);
             ask.actors = vec![(*id, rank as u32)];
-            let siblings = near[rank].iter().map(|sibling| ids[*sibling]);
+            let siblings = near.ranks(rank).iter().map(|sibling| ids[*sibling]);
             let siblings = siblings.filter(|sibling| sibling != id);
             ask.needs.among(siblings, A::NAME);
             *claim = granted.get(before + nth).copied();
@@ -262,16 +262,40 @@ impl<A: Registered> SpawnGroup<A> {
     }
 }
 
-/// The ranks that each rank is placed with, itself too: those along a dimension, or all.
-fn neighbours(mesh: &Mesh, together: Option<&str>) -> Result<Vec<Vec<usize>>, GroupSpawnError> {
-    let of = |rank: usize| match together {
-        None => Ok((0..mesh.len()).collect()),
-        Some(dim) => mesh.group(rank, &[dim]).map_err(|error| GroupSpawnError {
-            rank: mesh.rank(rank).expect("a rank of the mesh"),
-            error: SpawnError::NotPlaced(error.to_string()),
-        }),
-    };
-    (0..mesh.len()).map(of).collect()
+/// The ranks that are placed with each other: those along a dimension, or all.
+struct Neighbours {
+    groups: Vec<Vec<usize>>,
+    /// The group of each rank.
+    of: Vec<usize>,
+}
+
+impl Neighbours {
+    fn of(mesh: &Mesh, together: Option<&str>) -> Result<Self, GroupSpawnError> {
+        let groups = match together {
+            None => vec![(0..mesh.len()).collect()],
+            Some(dim) => {
+                mesh.size_of(dim).map_err(|error| GroupSpawnError {
+                    rank: mesh.rank(0).expect("a mesh has ranks"),
+                    error: SpawnError::NotPlaced(error.to_string()),
+                })?;
+                mesh.groups(&[dim])
+            }
+        };
+        let mut of = vec![0; mesh.len()];
+        for (number, ranks) in groups.iter().enumerate() {
+            ranks.iter().for_each(|rank| of[*rank] = number);
+        }
+        Ok(Self { groups, of })
+    }
+
+    /// Those that a rank is placed with, itself too.
+    fn ranks(&self, rank: usize) -> &[usize] {
+        &self.groups[self.of[rank]]
+    }
+
+    fn are(&self, rank: usize, other: usize) -> bool {
+        self.of[rank] == self.of[other]
+    }
 }
 
 impl<A: Registered> IntoFuture for SpawnGroup<A> {

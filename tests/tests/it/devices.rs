@@ -203,6 +203,38 @@ fn actors_get_the_devices_that_they_ask_for_and_nobody_else_does() {
     });
 }
 
+/// SEMANTICS 45.
+#[test]
+fn members_that_belong_together_are_placed_on_one_node() {
+    told(2, async |_, node| {
+        for (name, taken) in [("node-0", 3), ("node-1", 1)] {
+            let blocker = node.spawn::<Worker>(NOW).gpus(taken).on_node(name);
+            blocker.await.unwrap();
+        }
+        let ranks = |copies| Mesh::new([("dp", copies), ("tp", 4)]).unwrap();
+        let impatient = |needs: Needs| needs.gpus(1).wait_for_room(Duration::from_secs(2));
+        let gang = |copies| {
+            let gang = node.spawn_group::<Worker>(ranks(copies), |_| NOW);
+            gang.needs(impatient)
+        };
+        // Anywhere there is room for twelve; four together fit once on five devices, and once on seven.
+        let anywhere = gang(3).await.unwrap();
+        anywhere.stop().await.unwrap();
+        assert!(gang(3).together("tp").await.is_err());
+        let copies = gang(2).together("tp").await.unwrap();
+        let mut nodes = vec![];
+        for member in copies.members() {
+            nodes.push(placed(&node, *member).await.0);
+        }
+        nodes.chunks(4).for_each(|copy| {
+            assert!(copy.iter().all(|name| *name == copy[0]), "{nodes:?}");
+        });
+        assert_ne!(nodes[0], nodes[4]);
+        let error = gang(2).together("cp").await.unwrap_err();
+        assert!(error.to_string().contains("cp"), "{error}");
+    });
+}
+
 /// SEMANTICS 46.
 #[test]
 fn what_cannot_be_is_refused_at_once_with_the_reason() {
