@@ -105,7 +105,7 @@ impl<'a> Luggage<'a> {
             None => (format!("{}/{}", self.other(), file_name(&full)?), true),
         };
         for file in files {
-            let inner = file.strip_prefix(&full).unwrap_or(Path::new(""));
+            let inner = file.strip_prefix(&full).unwrap_or_else(|_| Path::new(""));
             let name = match text_of(inner)? {
                 inner if inner.is_empty() => named.clone(),
                 inner => format!("{named}/{inner}"),
