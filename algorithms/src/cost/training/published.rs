@@ -141,7 +141,11 @@ pub fn ladder() -> Result<Vec<Row>, TrainingPlanError> {
             unit: "mfu_percent",
             ours: 100.0 * step.utilisation,
             theirs,
-            origin: RowOrigin::Predicted,
+            // The seconds of a tuned host were fitted, and the last run is one of those.
+            origin: match techniques.host_tuned {
+                true => RowOrigin::Calibrated,
+                false => RowOrigin::Predicted,
+            },
         })
     };
     ladder_runs().into_iter().map(row).collect()
