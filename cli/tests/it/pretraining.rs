@@ -141,15 +141,10 @@ fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
         let command = nodes.command("head", args).current_dir(&work).output();
         command.unwrap()
     };
-    // With the ranks on whichever nodes have room, and one process fewer than there are nodes on the first.
-    let placed = [
-        "run",
-        "r.toml",
-        "--cluster",
-        "--set",
-        "placement.rank_cpus=1.0",
-    ];
-    let output = run(&placed);
+    // A rank that reserves all processors of its node leaves none there to the other: they are on two nodes.
+    let cores = std::thread::available_parallelism().unwrap();
+    let apart = format!("placement.rank_cpus={cores}.0");
+    let output = run(&["run", "r.toml", "--cluster", "--set", &apart]);
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(losses(place), expected(20), "{said}");
