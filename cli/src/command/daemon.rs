@@ -100,7 +100,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<ExitCode> {
         start_nodes(args, &folder, &new, &token.address, Some(&token.token))?;
     }
     if let Some(count) = args.voters {
-        runtime.block_on(elected(&client, count))?;
+        runtime.block_on(elected(&client, count, usize::from(args.nodes)))?;
     }
     print::say("look: odeon status    run a program: odeon submit PROGRAM    end: odeon down");
     Ok(ExitCode::SUCCESS)
@@ -251,18 +251,27 @@ fn is_member(folder: &Path) -> bool {
     folder.join("node.pem").exists()
 }
 
-/// Waits until as many nodes vote as shall, and can.
-async fn elected(client: &Client, count: u32) -> Result<()> {
+/// Waits until as many nodes vote as shall, and can. The leader may hear a moment later than this
+/// command that one of the `started` nodes runs: until it has, that node is waited for, too.
+async fn elected(client: &Client, count: u32, started: usize) -> Result<()> {
     if client.status().await?.voters_wanted != count {
         client.set_voters(count).await?;
     }
     let deadline = Clock::now().after(READY_PATIENCE);
     loop {
         let status = client.status().await?;
-        let up = status.nodes.iter().filter(|node| node.state == "up");
-        let most = status.voters_wanted.min(up.count() as u32);
+        let are = |state: &str| {
+            status
+                .nodes
+                .iter()
+                .filter(|node| node.state == state)
+                .count()
+        };
+        let (up, drained) = (are("up"), are("drained"));
+        let most = status.voters_wanted.min(up as u32);
         // An even number of nodes seats one less.
-        if status.voters.len() as u32 >= most - (most + 1) % 2 {
+        let seated = status.voters.len() as u32 >= most.saturating_sub((most + 1) % 2);
+        if up + drained >= started && seated {
             print::say(format!("voters: {}", status.voters.join(" ")));
             if most < status.voters_wanted {
                 print::say(format!(
@@ -274,9 +283,10 @@ async fn elected(client: &Client, count: u32) -> Result<()> {
         }
         if deadline.left(Clock::now()).is_zero() {
             bail!(
-                "only {} vote after {} s: see {LOG_FILE} of the others",
-                status.voters.join(" "),
-                READY_PATIENCE.as_secs()
+                "after {} s, {up} nodes are up of {started} that were started, and {} vote: see \
+                 {LOG_FILE} of the others",
+                READY_PATIENCE.as_secs(),
+                status.voters.join(" ")
             );
         }
         Clock::sleep(LOOK_PAUSE).await;
