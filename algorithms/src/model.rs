@@ -18,6 +18,7 @@ mod part;
 mod rank;
 mod rope;
 mod scorer;
+mod shard;
 mod vision;
 
 use std::borrow::Cow;
@@ -29,26 +30,31 @@ pub use batch::{Batch, BatchError, Sequence};
 pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
-pub use part::{ModelPart, PartError, PartTensor, PassGroups};
+pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
 pub use rank::{PartPlace, RankKind, RankOf};
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
+pub use shard::{ModelShard, ShardPlace};
 pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, NormPlaces, Outputs, Places, Wanted};
 pub(crate) use part::PartRanges;
+pub(crate) use shard::ShardPass;
 
-/// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them.
+/// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them, or the
+/// [shard](Self::into_shard) of either that it keeps.
 #[derive(Debug)]
 pub struct Model<B: Backend = Cpu> {
     backend: B,
     config: ModelConfig,
     layout: Layout,
     places: Places,
+    /// In the order of the layout, or of the shard.
     params: B::Buffer,
     adapters: Option<Adapters<B>>,
     part: Option<ModelPart>,
+    shard: Option<ModelShard>,
     /// Those that it computes passes with.
     groups: PassGroups<B>,
 }
@@ -109,6 +115,7 @@ impl<B: Backend> Model<B> {
             params,
             adapters: None,
             part: None,
+            shard: None,
             groups: PassGroups::default(),
         }
     }

@@ -47,14 +47,14 @@ mod step;
 
 use std::ops::Range;
 
-use odeon_gpu::{Arena, Backend, Cpu, Tape, Var};
+use odeon_gpu::{Arena, Backend, Cpu, PassParams, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Scorer, TokenScores, Wanted,
+    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Scorer, ShardPass, TokenScores, Wanted,
 };
 
-pub use footprint::{Footprint, Sharing};
+pub use footprint::{Footprint, Sharing, ZeroStage};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
 pub use schedule::Schedule;
@@ -209,7 +209,7 @@ pub struct Trainer<B: Backend = Cpu> {
     config: TrainConfig,
     scorer: Scorer<B>,
     arena: Arena<B>,
-    /// One a parameter set; frozen sets have none.
+    /// One a parameter set, where these are not sharded; frozen sets have none. Of a shard one for all sets.
     grads: Vec<Option<B::Buffer>>,
     optimizer: Prepared<B>,
     share: Option<Share>,
@@ -235,11 +235,12 @@ impl<B: Backend> Trainer<B> {
     /// parameters.
     ///
     /// # Panics
-    /// If there is no such rank, or the model is a [part](Model::into_part).
+    /// If there is no such rank, or the model is a [part](Model::into_part) or a [shard](Model::into_shard).
     #[must_use]
     pub fn sharing(model: Model<B>, config: TrainConfig, rank: usize, ranks: usize) -> Self {
         assert!(rank < ranks, "rank {rank} of {ranks}");
-        assert!(model.part().is_none(), "a part has an optimiser for itself");
+        let whole = model.part().is_none() && model.shard().is_none();
+        assert!(whole, "a part has an optimiser for itself");
         let layout = model
             .adapters()
             .map_or_else(|| model.layout(), Adapters::layout);
@@ -248,10 +249,13 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn made(mut model: Model<B>, config: TrainConfig, share: Option<Share>) -> Self {
-        let len = model.trainable_parameters();
         let backend = model.backend().clone();
         let optimizer = prepared(&mut model, &config, share.as_ref());
-        let sets = model.trainable_sets();
+        let len = model.trained().0.len();
+        let sets = match model.shard() {
+            Some(_) => vec![true],
+            None => model.trainable_sets(),
+        };
         let grads = sets
             .iter()
             .map(|&trained| trained.then(|| backend.alloc(len)))
@@ -272,6 +276,13 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn part(&self) -> &Range<usize> {
         self.optimizer.part()
+    }
+
+    /// Has what is gathered of a [shard](Model::into_shard) stay for the other passes of a step (ZeRO stage 2).
+    #[must_use]
+    pub fn with_parameters_that_stay(mut self) -> Self {
+        self.scorer.gathering().1.let_stay(true);
+        self
     }
 
     /// Set where ranks [share](Self::sharing) the optimiser.
@@ -462,7 +473,7 @@ impl<B: Backend> Trainer<B> {
             grads,
             ..
         } = self;
-        let model = scorer.model();
+        let (model, gathered) = scorer.gathering();
         let backend = model.backend();
         let mut tape = Tape::new();
         let table = model.feature_table(features);
@@ -477,8 +488,16 @@ impl<B: Backend> Trainer<B> {
         let outputs = model.record(&mut tape, batch, seen, wanted);
         let plan = tape.plan_training(&trainable, &outputs.vars());
         arena.prepare(backend, &plan);
+        let mut of_sets: Vec<Option<B::Buffer>> = trainable.iter().map(|_| None).collect();
+        let shard = model.shard().and_then(|_| grads[0].as_mut());
+        let mut sharded = ShardPass::of(model, gathered, shard);
+        let mut resident = Resident(&params);
+        let (params, of_sets): (&mut dyn PassParams<B>, _) = match &mut sharded {
+            Some(sharded) => (sharded, &mut of_sets),
+            None => (&mut resident, &mut *grads),
+        };
         let scores = backend.scope(|| {
-            tape.forward(backend, arena, &plan, &params);
+            tape.forward_over(backend, arena, &plan, params);
             outputs.read(backend, &tape, arena, &plan)
         });
         let gradients = evaluate(&scores);
@@ -489,7 +508,7 @@ impl<B: Backend> Trainer<B> {
             for (var, values) in roots(model, outputs, &gradients) {
                 tape.seed(backend, arena, &plan, var, &values);
             }
-            tape.backward(backend, arena, &plan, &params, grads);
+            tape.backward_over(backend, arena, &plan, params, of_sets);
         });
         let of_features = table.and_then(|_| grads.pop().flatten());
         let of_features = of_features.map_or_else(Vec::new, |all| {
@@ -505,10 +524,11 @@ impl<B: Backend> Trainer<B> {
     /// A gradient with a norm that is not finite changes nothing but is cleared.
     ///
     /// # Panics
-    /// If the optimiser is [shared](Self::sharing), or the model is a [part](Model::into_part): they move in a
-    /// step of all ranks.
+    /// If the optimiser is [shared](Self::sharing), or the model is a [part](Model::into_part) or a
+    /// [shard](Model::into_shard): they move in a step of all ranks.
     pub fn apply(&mut self, grad_scale: f32) -> Update {
-        let alone = !self.is_shared() && self.model().part().is_none();
+        let model = self.model();
+        let alone = !self.is_shared() && model.part().is_none() && model.shard().is_none();
         assert!(alone, "a step of all ranks moves it");
         let squares = self.part_squares();
         self.apply_part(grad_scale, squares)
@@ -524,7 +544,9 @@ impl<B: Backend> Trainer<B> {
 
     /// The sum of the squares of what this rank tells of the gradient, of those that have a part of the model each.
     fn told_squares(&mut self) -> f64 {
-        let Some(part) = self.model().part() else {
+        let model = self.model();
+        // Of what is sharded each number is with one rank alone.
+        let Some(part) = model.part().filter(|_| model.shard().is_none()) else {
             return self.part_squares();
         };
         let told = part.told_ranges().into_iter();
@@ -621,7 +643,7 @@ fn roots<B: Backend>(
         }
     }
     if let Some(values) = outputs.values
-        && any(&gradients.values)
+        && (model.is_waited_for() || any(&gradients.values))
     {
         // Every tensor rank has the whole values: the first learns from them, and others go backward beside it.
         roots.push(match model.adds_whole() {

@@ -5,6 +5,7 @@
 //! gradient a slot of the arena that is free during its lifetime.
 
 mod exchange;
+mod params;
 mod plan;
 mod ranks;
 mod route;
@@ -21,6 +22,7 @@ use crate::backend::{
 use crate::spans::RowSpans;
 
 pub use exchange::Moves;
+pub use params::{PassParams, Resident};
 pub use plan::{Arena, Plan};
 pub use ranks::PassRanks;
 pub use route::Routed;

@@ -68,7 +68,13 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "algorithms",
         "odeon-algorithms",
-        &["odeon-gpu", "odeon-mesh", "odeon-replay", "odeon-topology"],
+        &[
+            "odeon-gpu",
+            "odeon-mesh",
+            "odeon-replay",
+            "odeon-sharding",
+            "odeon-topology",
+        ],
     ),
     (
         "runtime",

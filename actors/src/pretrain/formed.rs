@@ -2,12 +2,13 @@
 
 use odeon::group::{Formation, Seat};
 use odeon::{Failure, Group, mesh};
-use odeon_algorithms::train::Sharing;
-use odeon_mesh::{CP, DP, EP, Mesh, TP};
+use odeon_algorithms::train::{Sharing, ZeroStage};
+use odeon_mesh::{CP, DP, EP, FSDP, Mesh, TP};
 
 use super::rank::{Join, PretrainRank};
 
-/// The mesh of the ranks. A dimension that has one place is left out, unless it is that of copies.
+/// The mesh of the ranks. Copies that keep one set of shards together have a dimension of their own. A dimension that has
+/// one place is left out, unless it is that of copies.
 pub(super) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
     let Sharing {
         copies,
@@ -16,9 +17,15 @@ pub(super) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
         tensor,
         ..
     } = sharing;
-    let within = [(EP, experts), (CP, context), (TP, tensor)];
+    let of_shards = sharing.copies_of_shards();
+    let within = [
+        (FSDP, of_shards),
+        (EP, experts),
+        (CP, context),
+        (TP, tensor),
+    ];
     let within = within.into_iter().filter(|(_, size)| *size > 1);
-    let made = Mesh::new(std::iter::once((DP, copies)).chain(within));
+    let made = Mesh::new(std::iter::once((DP, copies / of_shards)).chain(within));
     made.map_err(|error| Failure::error(error).fatal())
 }
 
@@ -37,11 +44,14 @@ pub(crate) fn data_mesh(sharing: Sharing) -> Result<Mesh, Failure> {
     made.map_err(|error| Failure::error(error).fatal())
 }
 
-/// The same with so many ranks or fewer, which have whole copies of the model: one at least.
+/// The same with so many ranks or fewer, which have whole copies of the model, and as many of these for each set of
+/// shards: one at least.
 pub(super) fn of_ranks(sharing: Sharing, ranks: u32) -> Sharing {
+    let copies = (ranks as usize / sharing.of_copy()).max(1);
+    let with = Sharing { copies, ..sharing };
     Sharing {
-        copies: (ranks as usize / sharing.of_copy()).max(1),
-        ..sharing
+        copies: with.replicas() * with.copies_of_shards(),
+        ..with
     }
 }
 
@@ -55,7 +65,7 @@ pub(super) struct Formed {
 
 impl Formed {
     /// The groups that ranks train in, see [`Join`].
-    pub(super) async fn of(group: &Group<PretrainRank>) -> Result<Self, Failure> {
+    pub(super) async fn of(group: &Group<PretrainRank>, zero: ZeroStage) -> Result<Self, Failure> {
         let mut formed = Self {
             _formations: vec![],
             joins: vec![Join::default(); group.members().len()],
@@ -66,14 +76,27 @@ impl Formed {
             formed.add(group, dims, seat).await
         };
         // The only rank there is has a seat, too.
-        add(&[DP, EP, CP], |join| &mut join.data).await?;
+        add(&[DP, FSDP, EP, CP], |join| &mut join.data).await?;
+        let has_shards = zero.has_shards();
         if is_shared(TP) {
-            add(&[DP, EP, CP, TP], |join| &mut join.all).await?;
+            if has_shards {
+                add(&[FSDP, EP, CP, TP], |join| &mut join.shards.everywhere).await?;
+            } else {
+                add(&[DP, EP, CP, TP], |join| &mut join.all).await?;
+            }
             add(&[TP], |join| &mut join.tensor).await?;
         }
         if is_shared(EP) {
-            add(&[DP, CP], |join| &mut join.same_experts).await?;
+            if has_shards {
+                add(&[FSDP, CP], |join| &mut join.shards.experts).await?;
+            } else {
+                add(&[DP, CP], |join| &mut join.same_experts).await?;
+            }
             add(&[EP], |join| &mut join.experts).await?;
+        }
+        if has_shards {
+            add(&[FSDP, EP, CP], |join| &mut join.shards.data).await?;
+            add(&[DP], |join| &mut join.replicas).await?;
         }
         if is_shared(CP) {
             add(&[CP], |join| &mut join.context).await?;

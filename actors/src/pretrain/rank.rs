@@ -11,7 +11,7 @@ use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Sharing, TrainConfig};
+use odeon_algorithms::train::{Sharing, TrainConfig, ZeroStage};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
@@ -27,7 +27,7 @@ use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
 use crate::engine::compute::peers::{Gang, PassGang};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
-use crate::engine::compute::step::{Learning, PassGangs, StepGangs, step};
+use crate::engine::compute::step::{Learning, PassGangs, ShardGangs, StepGangs, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
 
@@ -92,6 +92,22 @@ pub struct Join {
     pub experts: Option<Seat>,
     /// The same among those that each have some of the rows of a batch.
     pub context: Option<Seat>,
+    /// The same among those that keep shards of the same tensors.
+    pub shards: ShardSeats,
+    /// The same among those that keep the same shard.
+    pub replicas: Option<Seat>,
+}
+
+/// The seats of a rank among those that keep shards of the same tensors, see [`Join`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct ShardSeats {
+    /// Of those that every rank has.
+    pub everywhere: Option<Seat>,
+    /// Of those of which ranks have the same part.
+    pub data: Option<Seat>,
+    /// Of those of the same experts.
+    pub experts: Option<Seat>,
 }
 
 /// Actors beside a rank, in its process.
@@ -263,16 +279,20 @@ struct Gangs {
     data: Option<Gang>,
     all: Option<Gang>,
     same_experts: Option<Gang>,
+    replicas: Option<Gang>,
     passes: PassGangs,
 }
 
 impl Gangs {
     /// Leaves all of them.
     fn leave(&mut self) {
-        let others = self.data.iter_mut().chain(&mut self.all);
-        for gang in others.chain(&mut self.same_experts) {
-            gang.leave();
-        }
+        let others = [
+            &mut self.data,
+            &mut self.all,
+            &mut self.same_experts,
+            &mut self.replicas,
+        ];
+        others.into_iter().flatten().for_each(Gang::leave);
         self.passes.leave();
     }
 
@@ -283,6 +303,7 @@ impl Gangs {
             data: self.data.as_mut().filter(|_| learns),
             all: self.all.as_mut().filter(|_| learns),
             same_experts: self.same_experts.as_mut().filter(|_| learns),
+            replicas: self.replicas.as_mut().filter(|_| learns),
             passes: self.passes.clone(),
         }
     }
@@ -363,10 +384,16 @@ impl PretrainRank {
             data: take(join.data)?.map(Gang::new),
             all: take(join.all)?.map(Gang::new),
             same_experts: take(join.same_experts)?.map(Gang::new),
+            replicas: take(join.replicas)?.map(Gang::new),
             passes: PassGangs {
                 tensor: pass(join.tensor)?,
                 experts: pass(join.experts)?,
                 context: pass(join.context)?,
+                shards: ShardGangs {
+                    everywhere: pass(join.shards.everywhere)?,
+                    data: pass(join.shards.data)?,
+                    experts: pass(join.shards.experts)?,
+                },
             },
         };
         Ok(Joined {
@@ -503,14 +530,20 @@ impl PretrainRank {
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
     let model = place.model(&args.source, args.seed, false);
     let (rank, sharing) = (args.rank as usize, args.sharing);
+    let fatal = |error| Failure::error(error).fatal();
     let model = model
         .map_err(Failure::fatal)?
-        .into_part(sharing.place(rank));
-    let model = model.map_err(|error| Failure::error(error).fatal())?;
+        .into_part(sharing.place(rank))
+        .map_err(fatal)?;
+    let model = match sharing.shard_place(rank) {
+        Some(place) => model.into_shard(place).map_err(fatal)?,
+        None => model,
+    };
     let train = args.train.clone();
-    Ok(match sharing.optimizer {
-        true => Optimizer::sharing(model, train, rank, sharing.ranks()),
-        false => Optimizer::new(model, train),
+    Ok(match sharing.zero {
+        ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(model, train),
+        ZeroStage::Optimizer => Optimizer::sharing(model, train, rank, sharing.ranks()),
+        ZeroStage::Gradients => Optimizer::new(model, train).with_parameters_that_stay(),
     })
 }
 

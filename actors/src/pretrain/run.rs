@@ -312,7 +312,7 @@ impl<'a> Life<'a> {
                 tracing::warn!(name, %error, "a rank has no name");
             }
         }
-        let formed = Formed::of(&group).await?;
+        let formed = Formed::of(&group, sharing.zero).await?;
         let mut begun = Self {
             run,
             sharing,
@@ -558,18 +558,19 @@ impl<'a> Life<'a> {
             step: 0,
             constructor: plane.supply().constructor_of(0)?,
         };
-        // Those that share the first copy, all at once.
+        // Those that have all of the model between them, all at once.
         let Sharing {
             context, tensor, ..
         } = self.sharing;
-        let raters = &self.group.members()[..self.sharing.of_copy()];
+        let copies = self.sharing.copies_of_shards();
+        let raters = &self.group.members()[..copies * self.sharing.of_copy()];
         let rated = join_all(
             raters
                 .iter()
                 .map(|rater| rater.ask(rate.clone()).timeout(LONG)),
         );
         let rated: Vec<Trained> = answers(rated.await.into_iter().collect())?;
-        // Those with other rows of the samples: what tensor and expert ranks tell is the same.
+        // Those with other rows of the samples: what tensor and expert ranks and other copies tell is the same.
         let rated = rated.iter().step_by(tensor).take(context);
         let mut parts: BTreeMap<u16, SourcePart> = BTreeMap::new();
         for (source, part) in rated.flat_map(|rated| &rated.sources) {

@@ -26,8 +26,8 @@ pub(super) struct Work {
 /// All tokens of them predicted, each with the same weight.
 pub(super) struct Texts<'a> {
     work: &'a Work,
-    /// The numbers of micro-batches that are computed: those with anything in them, and of ranks that send each other
-    /// rows for their experts all, of which there are as many on each.
+    /// The numbers of micro-batches that are computed: those with anything in them, and of ranks that wait for each other
+    /// in passes all, of which there are as many on each.
     computed: Vec<usize>,
     /// The rank whose rows these are, of those with rows of the same batches.
     context: RankOf,
@@ -91,7 +91,8 @@ impl<'a> Texts<'a> {
         sharing: Sharing,
     ) -> Result<Self, Failure> {
         let ids = work.delivery.microbatches.iter().enumerate();
-        let computed = ids.filter(|(_, ids)| sharing.experts > 1 || !ids.is_empty());
+        let all = sharing.experts > 1 || sharing.zero.has_shards();
+        let computed = ids.filter(|(_, ids)| all || !ids.is_empty());
         let context = sharing.context_of(rank as usize);
         let filled = work.batches.iter().filter(|it| !it.prompts.is_empty());
         let predicted = filled.map(|packed| match context.ranks {

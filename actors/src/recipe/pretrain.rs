@@ -8,7 +8,7 @@ use odeon::{Failure, Needs};
 use odeon_algorithms::model::{ModelConfig, PartError, RankKind, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig};
+use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig, ZeroStage};
 use odeon_data::plan::{Axis, Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
@@ -217,8 +217,12 @@ impl Default for RanksSection {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelSection {
-    /// The stage of ZeRO: 0 has all of the optimiser's state on each rank, 1 a part of it.
+    /// The stage of ZeRO: 0 has all on each rank; of 1 each has a part of the optimiser's state; of 2 and 3 it keeps
+    /// shards of that, of gradients and of parameters. These are gathered once a step (2), or layer by layer in each
+    /// pass (3).
     pub zero: u8,
+    /// Copies of the model that keep one set of shards together (hybrid sharding), with stages 2 and 3; 0: all.
+    pub fsdp: u32,
     /// Ranks that each have some heads, inner columns and entries of the vocabulary (tensor parallelism).
     pub tp: u32,
     /// Ranks that each have some of the rows of a batch (context parallelism).
@@ -231,6 +235,7 @@ impl Default for ParallelSection {
     fn default() -> Self {
         Self {
             zero: 0,
+            fsdp: 0,
             tp: 1,
             cp: 1,
             ep: 1,
@@ -259,6 +264,7 @@ const fn field_of(kind: RankKind) -> &'static str {
         RankKind::Tensor => "tp",
         RankKind::Context => "cp",
         RankKind::Expert => "ep",
+        RankKind::Shard => "zero",
     }
 }
 
@@ -382,7 +388,13 @@ impl PretrainRecipe {
 
     /// Checks that ranks can share what they are to share, as far as the file tells.
     fn check_parallel(&self) -> Result<(), Fault> {
-        let ParallelSection { zero, tp, cp, ep } = self.parallel;
+        let ParallelSection {
+            zero,
+            fsdp: _,
+            tp,
+            cp,
+            ep,
+        } = self.parallel;
         let fault = |field, what: String| {
             Err(Fault {
                 table: "parallel",
@@ -390,16 +402,7 @@ impl PretrainRecipe {
                 what,
             })
         };
-        if zero > 1 {
-            let what = format!(
-                "{zero} is no stage of ZeRO that there is: 0 shares nothing, 1 the optimiser's state"
-            );
-            return fault("zero", what);
-        }
         let of_copy = self.parallel.of_copy();
-        if of_copy == 1 {
-            return Ok(());
-        }
         let fields = [("tp", tp), ("cp", cp), ("ep", ep)];
         let first = fields.iter().find(|(_, ranks)| *ranks > 1);
         let first = first.map_or("tp", |(field, _)| field);
@@ -411,9 +414,13 @@ impl PretrainRecipe {
             );
             return fault(first, what);
         }
-        if zero > 0 && (tp > 1 || ep > 1) {
-            let what = "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser, too: \
-                        leave one of both out";
+        self.check_shards()?;
+        if of_copy == 1 {
+            return self.check_shares();
+        }
+        if zero == 1 && (tp > 1 || ep > 1) {
+            let what = "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser's state \
+                        alone: 2 and 3 shard parameters, gradients and that";
             return fault("zero", what.to_owned());
         }
         if tp > 1 && matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
@@ -441,22 +448,86 @@ impl PretrainRecipe {
                 what,
             });
         }
-        if self.model.load.is_none() {
-            // How many entries the vocabulary has is known when the tokenizer is read.
-            self.shared_out(&ModelConfig {
-                vision: self.vision.as_ref().map(VisionSection::config),
-                ..self.model.config(tp as usize)
+        self.check_shares()
+    }
+
+    /// Checks that copies of the model can keep shards.
+    fn check_shards(&self) -> Result<(), Fault> {
+        let ParallelSection { zero, fsdp, .. } = self.parallel;
+        let fault = |field, what: String| {
+            Err(Fault {
+                table: "parallel",
+                field,
+                what,
             })
-            .or_else(|error| fault(field_of(error.kind()), error.to_string()))?;
+        };
+        let Some(stage) = ZeroStage::numbered(zero) else {
+            let what = format!(
+                "{zero} is no stage of ZeRO: 0 shares nothing, 1 the optimiser's state, 2 that and gradients and \
+                 parameters between steps, 3 parameters within a step, too"
+            );
+            return fault("zero", what);
+        };
+        if !stage.has_shards() {
+            return match fsdp {
+                0 => Ok(()),
+                _ => {
+                    let what = format!(
+                        "{fsdp} copies keep no shards together, since parallel.zero = {zero} makes none: let that be 2 \
+                         or 3"
+                    );
+                    fault("fsdp", what)
+                }
+            };
+        }
+        let copies = u64::from(self.processes.ranks) / self.parallel.of_copy();
+        if fsdp > 0 && !copies.is_multiple_of(u64::from(fsdp)) {
+            let what = format!(
+                "sets of shards that {fsdp} copies keep each cannot be made of {copies} copies of the model: let these \
+                 be a multiple of {fsdp}"
+            );
+            return fault("fsdp", what);
+        }
+        if matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+            let what = format!(
+                "\"muon\" moves matrices as a whole, and of shards (parallel.zero = {zero}) a rank has some rows: \
+                 \"adamw\" and \"lion\" move each number by itself"
+            );
+            return Err(Fault {
+                table: "pretrain",
+                field: "optimizer",
+                what,
+            });
         }
         Ok(())
+    }
+
+    /// Checks that the ranks of a copy can share the model, where the file says it all.
+    fn check_shares(&self) -> Result<(), Fault> {
+        if self.model.load.is_some() {
+            return Ok(());
+        }
+        // How many entries the vocabulary has is known when the tokenizer is read.
+        let config = ModelConfig {
+            vision: self.vision.as_ref().map(VisionSection::config),
+            ..self.model.config(self.parallel.tp as usize)
+        };
+        self.shared_out(&config).map_err(|error| Fault {
+            table: "parallel",
+            field: field_of(error.kind()),
+            what: error.to_string(),
+        })
     }
 
     /// Checks that the ranks of a copy can share this model.
     fn shared_out(&self, config: &ModelConfig) -> Result<(), PartError> {
         let sharing = self.sharing();
         let part = config.part(sharing.place(0))?;
-        part.check_context(sharing.context)
+        part.check_context(sharing.context)?;
+        match sharing.zero.has_shards() {
+            true => config.check_shards(sharing.copies_of_shards()),
+            false => Ok(()),
+        }
     }
 
     /// Checks that pictures find an encoder that reads them. What a loaded model reads is known
@@ -560,12 +631,19 @@ impl PretrainRecipe {
     /// The way in which the ranks train the model together.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
-        let ParallelSection { zero, tp, cp, ep } = self.parallel;
+        let ParallelSection {
+            zero,
+            fsdp,
+            tp,
+            cp,
+            ep,
+        } = self.parallel;
         let whole = Sharing {
             experts: ep as usize,
             context: cp as usize,
             tensor: tp as usize,
-            optimizer: zero > 0,
+            zero: ZeroStage::numbered(zero).unwrap_or_default(),
+            shards: Some(fsdp as usize).filter(|copies| *copies > 0),
             ..Sharing::ALONE
         };
         Sharing {
@@ -576,11 +654,14 @@ impl PretrainRecipe {
 
     fn cannot_share(&self, why: &PartError) -> Failure {
         let field = field_of(why.kind());
-        let ParallelSection { tp, cp, ep, .. } = self.parallel;
+        let ParallelSection {
+            zero, tp, cp, ep, ..
+        } = self.parallel;
         let ranks = match why.kind() {
             RankKind::Tensor => tp,
             RankKind::Context => cp,
             RankKind::Expert => ep,
+            RankKind::Shard => u32::from(zero),
         };
         Failure::error(format!("parallel.{field} = {ranks}: {why}"))
     }

@@ -663,9 +663,33 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
     for (changes, parallel, line_of, expected) in [
         (
             &[][..],
+            "zero = 4",
+            "zero = 4",
+            "4 is no stage of ZeRO: 0 shares nothing",
+        ),
+        (
+            &[],
+            "fsdp = 2",
+            "fsdp = 2",
+            "2 copies keep no shards together, since parallel.zero = 0 makes none",
+        ),
+        (
+            &[four],
+            "zero = 3\nfsdp = 3",
+            "fsdp = 3",
+            "sets of shards that 3 copies keep each cannot be made of 4 copies of the model",
+        ),
+        (
+            &[("[pretrain]", "[pretrain]\noptimizer = \"muon\"")],
             "zero = 2",
-            "zero = 2",
-            "2 is no stage of ZeRO that there is",
+            "optimizer = \"muon\"",
+            "\"muon\" moves matrices as a whole, and of shards (parallel.zero = 2) a rank has some rows",
+        ),
+        (
+            &[("[processes]", "[vision]\npatch = 14\n\n[processes]")],
+            "zero = 3",
+            "zero = 3",
+            "a model that reads pictures cannot be shared by 2 sharding ranks",
         ),
         (&[], "tp = 0", "tp = 0", "at least 1 is needed"),
         (

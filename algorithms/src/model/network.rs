@@ -53,11 +53,11 @@ impl NormPlaces {
     }
 
     /// Records the norm of rows.
-    fn record<B: Backend>(&self, tape: &mut Tape<B>, x: Var, eps: f32) -> Var {
-        let weight = Param::new(BASE, self.weight.clone());
+    fn record<B: Backend>(&self, tape: &mut Tape<B>, model: &Model<B>, x: Var) -> Var {
+        let (weight, eps) = (model.param(&self.weight), model.config.norm_eps);
         match &self.bias {
             None => tape.rms_norm(x, weight, eps),
-            Some(bias) => tape.layer_norm(x, weight, Param::new(BASE, bias.clone()), eps),
+            Some(bias) => tape.layer_norm(x, weight, model.param(bias), eps),
         }
     }
 
@@ -288,7 +288,7 @@ pub(super) fn record<B: Backend>(
     let adds_whole = model.adds_whole();
     let context = model.context_ranks();
     check_rows(batch, context, ranks);
-    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
+    let base = |range: &Range<usize>| model.param(range);
     let dim = config.dim;
     let attention = config.attention();
     let linear = |tape: &mut Tape<B>, layer, which, x, range: &Range<usize>, outputs, extras| {
@@ -301,7 +301,7 @@ pub(super) fn record<B: Backend>(
     let matrices = config.block.matrices(config.widths());
     let rope = config.rope_shape();
     for (i, layer) in places.layers.iter().enumerate() {
-        let h = layer.attention_norm.record(tape, x, config.norm_eps);
+        let h = layer.attention_norm.record(tape, model, x);
         let h = all_rows(tape, ranks, h);
         // Of rows that are added up the residual comes behind the sum.
         let own = ranks.is_none().then_some(x);
@@ -328,16 +328,15 @@ pub(super) fn record<B: Backend>(
         };
         let y = linear(tape, i, OUT, a, &layer.out, dim, extras);
         x = share_of(tape, ranks, y, Some(x));
-        let h = layer.ffn_norm.record(tape, x, config.norm_eps);
+        let h = layer.ffn_norm.record(tape, model, x);
         let h = all_rows(tape, ranks, h);
         let products = LayerProducts {
+            model,
             layer: i,
             matrices: &matrices,
             places: &layer.block,
             biases: &layer.block_biases,
             adds_whole,
-            expert_ranks: model.expert_ranks(),
-            adapters,
         };
         let (block, own) = (&config.block, ranks.is_none().then_some(x));
         let y = block.record(tape, config.widths(), &products, h, own);
@@ -347,7 +346,7 @@ pub(super) fn record<B: Backend>(
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
-    let h = places.norm.record(tape, x, config.norm_eps);
+    let h = places.norm.record(tape, model, x);
     scored(tape, model, batch, h, wanted)
 }
 
@@ -396,7 +395,7 @@ fn scored<B: Backend>(
     wanted: Wanted,
 ) -> Outputs {
     let places = &model.places;
-    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
+    let base = |range: &Range<usize>| model.param(range);
     let vocab = wanted.logprobs.then(|| {
         let (head, scale) = (base(&places.head), 1.0 / batch.temperature());
         match model.shared() {
@@ -424,7 +423,7 @@ fn scored<B: Backend>(
 /// The rows of tokens, with those of their positions where these are learnt.
 fn embedded<B: Backend>(tape: &mut Tape<B>, model: &Model<B>, batch: &Batch) -> Var {
     let (places, dim, tokens) = (&model.places, model.config.dim, batch.tokens());
-    let base = |range: &Range<usize>| Param::new(BASE, range.clone());
+    let base = |range: &Range<usize>| model.param(range);
     let table = base(&places.embed);
     let x = match model.shared() {
         None => tape.embed(table, dim, tokens.clone()),
@@ -479,19 +478,18 @@ fn adapted<B: Backend>(
 
 /// The matrices of a layer's feed-forward part.
 struct LayerProducts<'a, B: Backend> {
+    model: &'a Model<B>,
     layer: usize,
     matrices: &'a [Matrix],
     places: &'a [Range<usize>],
     biases: &'a [Range<usize>],
     /// Set where this rank adds biases that are no part of a cut.
     adds_whole: bool,
-    expert_ranks: Option<&'a Arc<dyn PassRanks<B>>>,
-    adapters: Option<&'a Adapters<B>>,
 }
 
 impl<B: Backend> Products<B> for LayerProducts<'_, B> {
     fn param(&self, matrix: usize) -> Param {
-        Param::new(BASE, self.places[matrix].clone())
+        self.model.param(&self.places[matrix])
     }
 
     fn linear(&self, tape: &mut Tape<B>, matrix: usize, x: Var, residual: Option<Var>) -> Var {
@@ -499,16 +497,22 @@ impl<B: Backend> Products<B> for LayerProducts<'_, B> {
         let bias = self.biases.get(matrix).filter(|_| is_own);
         let extras = LinearExtras {
             residual,
-            bias: bias.map(|place| Param::new(BASE, place.clone())),
+            bias: bias.map(|place| self.model.param(place)),
             ..Default::default()
         };
         let outputs = self.matrices[matrix].outputs();
         let y = tape.linear_with(x, self.param(matrix), outputs, extras);
-        adapted(tape, self.adapters, self.layer, BLOCK + matrix, [x, y])
+        adapted(
+            tape,
+            self.model.adapters(),
+            self.layer,
+            BLOCK + matrix,
+            [x, y],
+        )
     }
 
     fn expert_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
-        self.expert_ranks
+        self.model.expert_ranks()
     }
 }
 

@@ -9,6 +9,7 @@ use odeon_gpu::{Backend, Layout, PassRanks};
 use thiserror::Error;
 
 use super::rank::{PartPlace, RankKind, RankOf};
+use super::shard::{ModelShard, ShardPlace};
 use super::{ExpertRange, Model, ModelConfig};
 
 /// Why a model cannot be shared by so many ranks.
@@ -133,7 +134,7 @@ impl ModelConfig {
         }
     }
 
-    fn sees_no_pictures(&self, kind: RankKind, ranks: usize) -> Result<(), PartError> {
+    pub(super) fn sees_no_pictures(&self, kind: RankKind, ranks: usize) -> Result<(), PartError> {
         match self.vision {
             Some(_) => Err(PartError::Pictures { kind, ranks }),
             None => Ok(()),
@@ -315,6 +316,38 @@ pub struct PassGroups<B: Backend> {
     pub experts: Option<Arc<dyn PassRanks<B>>>,
     /// Those that each have some of the rows of a sequence.
     pub context: Option<Arc<dyn PassRanks<B>>>,
+    /// Those that keep shards of the same tensors.
+    pub shards: ShardGroups<B>,
+}
+
+/// The ranks that keep shards of the same tensors, in the order of their [places](super::ShardPlace).
+pub struct ShardGroups<B: Backend> {
+    /// Those that keep what every rank has.
+    pub everywhere: Option<Arc<dyn PassRanks<B>>>,
+    /// Those that keep the same part of each matrix.
+    pub data: Option<Arc<dyn PassRanks<B>>>,
+    /// Those that keep the same experts.
+    pub experts: Option<Arc<dyn PassRanks<B>>>,
+}
+
+impl<B: Backend> fmt::Debug for ShardGroups<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardGroups")
+            .field("everywhere", &self.everywhere)
+            .field("data", &self.data)
+            .field("experts", &self.experts)
+            .finish()
+    }
+}
+
+impl<B: Backend> Default for ShardGroups<B> {
+    fn default() -> Self {
+        Self {
+            everywhere: None,
+            data: None,
+            experts: None,
+        }
+    }
 }
 
 impl<B: Backend> fmt::Debug for PassGroups<B> {
@@ -323,6 +356,7 @@ impl<B: Backend> fmt::Debug for PassGroups<B> {
             .field("tensor", &self.tensor)
             .field("experts", &self.experts)
             .field("context", &self.context)
+            .field("shards", &self.shards)
             .finish()
     }
 }
@@ -333,6 +367,7 @@ impl<B: Backend> Default for PassGroups<B> {
             tensor: None,
             experts: None,
             context: None,
+            shards: ShardGroups::default(),
         }
     }
 }
@@ -386,15 +421,20 @@ impl<B: Backend> Model<B> {
     /// panics.
     ///
     /// # Panics
-    /// If this is no part of so many ranks, or another one's.
+    /// If this is no part or shard of so many ranks, or another one's.
     pub fn meet(&mut self, groups: PassGroups<B>) {
         let place = self
             .part
             .as_ref()
             .map_or(PartPlace::WHOLE, |part| part.place);
+        let shard = self.shard.as_ref().map(ModelShard::place);
+        let shard = shard.unwrap_or(ShardPlace::of(RankOf::ALONE));
         for (group, own) in [
             (&groups.tensor, place.tensor),
             (&groups.experts, place.experts),
+            (&groups.shards.everywhere, shard.everywhere),
+            (&groups.shards.data, shard.data),
+            (&groups.shards.experts, shard.experts),
         ] {
             let met = group.as_ref().map_or(RankOf::ALONE, |group| {
                 RankOf::new(group.rank(), group.count())
@@ -431,7 +471,20 @@ impl<B: Backend> Model<B> {
 
     /// Set where its passes wait for ranks that have other rows: these need it even if it has nothing to learn from.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.expert_ranks().is_some() || self.context_ranks().is_some()
+        let others = [
+            self.expert_ranks(),
+            self.context_ranks(),
+            self.widest_shard_ranks(),
+        ];
+        others.iter().any(Option::is_some)
+    }
+
+    /// All ranks that keep one copy of the parameters together, in shards.
+    pub(crate) fn widest_shard_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        let ShardGroups {
+            everywhere, data, ..
+        } = &self.groups.shards;
+        everywhere.as_ref().or(data.as_ref())
     }
 
     /// True where what every tensor rank would add is this one's to add: of all but the first it would count again.

@@ -85,6 +85,8 @@ pub enum RankKind {
     Expert,
     /// Each has some of the rows of a sequence.
     Context,
+    /// Each keeps a shard of the parameters.
+    Shard,
 }
 
 impl fmt::Display for RankKind {
@@ -93,6 +95,7 @@ impl fmt::Display for RankKind {
             Self::Tensor => "tensor",
             Self::Expert => "expert",
             Self::Context => "context",
+            Self::Shard => "sharding",
         })
     }
 }

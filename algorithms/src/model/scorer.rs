@@ -1,9 +1,10 @@
 //! Forward passes without gradients: reference log-probabilities and critic values.
 
-use odeon_gpu::{Arena, Backend, Cpu, Plan, Tape};
+use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, Wanted};
+use super::shard::{Gathered, ShardPass};
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
 
@@ -35,6 +36,8 @@ pub struct TokenScores {
 pub struct Scorer<B: Backend = Cpu> {
     model: Model<B>,
     arena: Arena<B>,
+    /// What is gathered of shards.
+    gathered: Gathered<B>,
 }
 
 impl<B: Backend> Scorer<B> {
@@ -44,6 +47,7 @@ impl<B: Backend> Scorer<B> {
         Self {
             model,
             arena: Arena::default(),
+            gathered: Gathered::default(),
         }
     }
 
@@ -56,7 +60,13 @@ impl<B: Backend> Scorer<B> {
     /// The model, to load weights into.
     #[must_use]
     pub fn model_mut(&mut self) -> &mut Model<B> {
+        self.gathered.forget();
         &mut self.model
+    }
+
+    /// The model, and what is gathered of shards.
+    pub(crate) fn gathering(&mut self) -> (&Model<B>, &mut Gathered<B>) {
+        (&self.model, &mut self.gathered)
     }
 
     /// Gives the model back.
@@ -128,7 +138,11 @@ impl<B: Backend> Scorer<B> {
             self.score(&batch.standing_in(), features, wanted);
             return TokenScores::default();
         }
-        let (model, arena) = (&self.model, &mut self.arena);
+        let Self {
+            model,
+            arena,
+            gathered,
+        } = self;
         let mut tape = Tape::new();
         let table = model.feature_table(features);
         let mut params = model.param_sets();
@@ -137,8 +151,14 @@ impl<B: Backend> Scorer<B> {
         let outputs = model.record(&mut tape, batch, seen, wanted);
         let plan = tape.plan_inference(&outputs.vars());
         arena.prepare(&model.backend, &plan);
+        let mut sharded = ShardPass::of(model, gathered, None);
+        let mut resident = Resident(&params);
+        let params: &mut dyn PassParams<B> = match &mut sharded {
+            Some(sharded) => sharded,
+            None => &mut resident,
+        };
         model.backend.scope(|| {
-            tape.forward(&model.backend, arena, &plan, &params);
+            tape.forward_over(&model.backend, arena, &plan, params);
             outputs.read(&model.backend, &tape, arena, &plan)
         })
     }
@@ -222,20 +242,21 @@ impl<B: Backend> Model<B> {
         self.adapters.as_ref()
     }
 
-    /// The layout and the buffer of the set that is trained.
+    /// The layout and the buffer of what is trained here.
     pub(crate) fn trained(&mut self) -> (&odeon_gpu::Layout, &mut B::Buffer) {
-        match &mut self.adapters {
-            None => (&self.layout, &mut self.params),
-            Some(adapters) => adapters.layout_and_params_mut(),
+        match (&mut self.adapters, &self.shard) {
+            (None, None) => (&self.layout, &mut self.params),
+            (None, Some(shard)) => (shard.layout(), &mut self.params),
+            (Some(adapters), _) => adapters.layout_and_params_mut(),
         }
     }
 
     /// Which parameter sets are trained.
     pub(crate) fn trainable_sets(&self) -> Vec<bool> {
-        if self.adapters.is_some() {
-            vec![false, true]
-        } else {
-            vec![true]
+        match (&self.adapters, &self.shard) {
+            (Some(_), _) => vec![false, true],
+            (None, Some(shard)) => vec![true; shard.sets()],
+            (None, None) => vec![true],
         }
     }
 }

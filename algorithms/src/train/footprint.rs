@@ -6,7 +6,46 @@ use odeon_gpu::STATES_ALIGN;
 use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
-use crate::model::{Model, ModelConfig, ModelPart, PartError, PartPlace, PartTensor, RankOf};
+use crate::model::{
+    Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor, RankOf, ShardPlace,
+};
+
+/// The states of training of which ranks with the same parameters keep a share each (ZeRO, arXiv
+/// [1910.02054](https://arxiv.org/abs/1910.02054)).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum ZeroStage {
+    /// None: each keeps all.
+    #[default]
+    Off,
+    /// What the optimiser keeps (stage 1).
+    Optimizer,
+    /// The same, gradients, and parameters but for a step's passes, in which they are gathered once (stage 2).
+    Gradients,
+    /// The same, and each pass gathers the parameters of a layer for its operations alone (stage 3).
+    Parameters,
+}
+
+impl ZeroStage {
+    /// The stage of this number.
+    #[must_use]
+    pub const fn numbered(stage: u8) -> Option<Self> {
+        Some(match stage {
+            0 => Self::Off,
+            1 => Self::Optimizer,
+            2 => Self::Gradients,
+            3 => Self::Parameters,
+            _ => return None,
+        })
+    }
+
+    /// True where ranks keep [shards](crate::model::ModelShard) of the parameters.
+    #[must_use]
+    pub const fn has_shards(self) -> bool {
+        matches!(self, Self::Gradients | Self::Parameters)
+    }
+}
 
 /// The way in which ranks train one model together. Ranks of a copy are neighbours, and of these tensor ranks; then
 /// come context ranks, and then expert ranks.
@@ -16,12 +55,15 @@ pub struct Sharing {
     pub copies: usize,
     /// Ranks of a copy that have some of the experts each, and samples of their own.
     pub experts: usize,
-    /// Ranks that have some of the rows of a sequence each.
+    /// Ranks of a copy that have some of the rows of a sequence each.
     pub context: usize,
-    /// Ranks that have a part of each matrix.
+    /// Ranks of a copy that have a part of each matrix.
     pub tensor: usize,
-    /// Set where those that have the same parameters share the optimiser.
-    pub optimizer: bool,
+    /// The states that those with the same parameters share.
+    pub zero: ZeroStage,
+    /// Neighbouring copies that keep one set of shards together (hybrid sharding), where the stage has shards; `None`:
+    /// all of them.
+    pub shards: Option<usize>,
 }
 
 impl Sharing {
@@ -31,8 +73,57 @@ impl Sharing {
         experts: 1,
         context: 1,
         tensor: 1,
-        optimizer: false,
+        zero: ZeroStage::Off,
+        shards: None,
     };
+
+    /// Copies that keep one set of shards together; 1 where there are no shards.
+    #[must_use]
+    pub const fn copies_of_shards(&self) -> usize {
+        match (self.zero.has_shards(), self.shards) {
+            (false, _) => 1,
+            (true, Some(copies)) if copies < self.copies => copies,
+            (true, _) => self.copies,
+        }
+    }
+
+    /// Groups of ranks of which each keeps all shards; 1 where there are none.
+    #[must_use]
+    pub const fn replicas(&self) -> usize {
+        match self.zero.has_shards() {
+            false => 1,
+            true => self.copies / self.copies_of_shards(),
+        }
+    }
+
+    /// The place of a rank among those that keep shards; `None` where there are none.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub const fn shard_place(&self, rank: usize) -> Option<ShardPlace> {
+        assert!(rank < self.ranks(), "a rank is one of all");
+        if !self.zero.has_shards() {
+            return None;
+        }
+        let copies = self.copies_of_shards();
+        let of_replica = rank % (copies * self.of_copy());
+        let (copy, context) = (of_replica / self.of_copy(), self.context_of(rank).rank);
+        Some(ShardPlace {
+            everywhere: match self.tensor {
+                1 => RankOf::ALONE,
+                _ => RankOf::new(of_replica, copies * self.of_copy()),
+            },
+            data: RankOf::new(
+                of_replica / self.tensor,
+                copies * self.experts * self.context,
+            ),
+            experts: match self.experts {
+                1 => RankOf::ALONE,
+                _ => RankOf::new(copy * self.context + context, copies * self.context),
+            },
+        })
+    }
 
     /// Ranks of a copy.
     #[must_use]
@@ -90,6 +181,11 @@ pub struct Footprint {
     pub gradients: usize,
     /// Bytes of what the optimiser keeps.
     pub optimizer: usize,
+    /// Bytes of parameters that are gathered for operations, and of their gradients; 0 where nothing is sharded.
+    pub gathered: usize,
+    /// Bytes that this rank receives of others' shards in a forward pass, and again in a backward pass where these
+    /// do not stay.
+    pub gathered_of_others: usize,
     /// Bytes that are added up in a step over the ranks with other samples or rows; 0 where there are no others.
     pub summed_over_data: usize,
     /// Bytes that are added up over all ranks in a step, since each has an addend of their gradient; 0 where each
@@ -134,9 +230,16 @@ impl Footprint {
         let (of_whole, _) = Model::<odeon_gpu::Cpu>::describe(config);
         let part = ModelPart::new(config.clone(), &of_whole, &layout, place);
         let names = layout.entries().iter().map(|entry| entry.name.clone());
-        let kept = match sharing.optimizer {
-            false => layout.len(),
-            true => {
+        let place = sharing.shard_place(rank);
+        if let Some(place) = place {
+            config.check_shards(place.data.ranks)?;
+        }
+        let layers = config.layers;
+        let shard = place.map(|place| ModelShard::new(&layout, part.ranges(), layers, place));
+        let held = shard.as_ref().map_or(layout.len(), |it| it.layout().len());
+        let kept = match sharing.zero {
+            ZeroStage::Off | ZeroStage::Gradients | ZeroStage::Parameters => held,
+            ZeroStage::Optimizer => {
                 let parts = train.optimizer.partition(&layout, sharing.data());
                 let part = parts.part(rank / sharing.tensor);
                 part.end - (part.start - part.start % STATES_ALIGN)
@@ -147,18 +250,32 @@ impl Footprint {
             |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).sum::<usize>();
         let among = |ranks: usize, numbers| if ranks > 1 { bytes(numbers) } else { 0 };
         let ranges = part.ranges();
+        // Of shards a replica has the sums, and these are added up over replicas.
+        let summed = |ranks, numbers| match &shard {
+            None => among(ranks, numbers),
+            Some(_) => 0,
+        };
+        let of_replicas = among(sharing.replicas(), held);
+        let (unit, all) = shard
+            .as_ref()
+            .map_or((0, 0), |it| (it.longest_unit(), it.gathered()));
         let heads = own.heads + own.kv_heads.max(sharing.context);
         // Queries, keys and values there, and what is read back; of each the share of the other ranks.
         let exchanged = 2 * heads * own.head_dim / sharing.context * (sharing.context - 1);
         let taken = config.block.experts().map_or(0, |it| it.top);
         Ok(Self {
             tensors: names.zip(part.tensors().iter().cloned()).collect(),
-            parameters: bytes(layout.len()),
-            gradients: bytes(layout.len()),
+            parameters: bytes(held),
+            gradients: bytes(held),
             optimizer: bytes(kept) * train.optimizer.state().len(),
-            summed_over_data: among(sharing.data(), len(&ranges.data)),
-            summed_over_all: bytes(len(&ranges.everywhere)),
-            summed_over_experts: among(sharing.copies * sharing.context, len(&ranges.experts)),
+            gathered: match sharing.zero {
+                ZeroStage::Gradients => bytes(all + unit),
+                _ => bytes(2 * unit),
+            },
+            gathered_of_others: bytes(all.saturating_sub(held)),
+            summed_over_data: summed(sharing.data(), len(&ranges.data)) + of_replicas,
+            summed_over_all: summed(sharing.tensor, len(&ranges.everywhere)),
+            summed_over_experts: summed(sharing.copies * sharing.context, len(&ranges.experts)),
             // What is looked up, and two of each layer.
             row_sums: among(sharing.tensor, 1 + 2 * config.layers) / 4,
             row: bytes(config.dim),
@@ -171,6 +288,6 @@ impl Footprint {
     /// Bytes in all.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.parameters + self.gradients + self.optimizer
+        self.parameters + self.gradients + self.optimizer + self.gathered
     }
 }

@@ -1,6 +1,8 @@
 //! A trainer's numbers in parts, as checkpoints hold them, and what must be the same for a trainer to go
 //! on from them.
 
+use std::ops::Range;
+
 use odeon_gpu::{Backend, Layout};
 use thiserror::Error;
 
@@ -80,7 +82,8 @@ pub struct StateOwner {
 
 /// Numbers of a trainer, one for each trained parameter, in the order of
 /// [`trained_layout`](Trainer::trained_layout). Of what an optimiser keeps a trainer that
-/// [shares](Trainer::sharing) it has those of its [part](Trainer::part).
+/// [shares](Trainer::sharing) it has those of its [part](Trainer::part); one whose model is a
+/// [shard](Model::into_shard) has of all numbers what is [held](Trainer::held).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePart {
     /// The trained parameters themselves: those of the adapters, where there are adapters.
@@ -113,8 +116,34 @@ impl<B: Backend> Trainer<B> {
             }
             StatePart::State(number) => self.optimizer.kept(number),
         };
-        let at = at - from..at - from + out.len();
-        model.backend().read(B::view(buffer, at), out);
+        if out.is_empty() {
+            return;
+        }
+        let at = kept_at(model, at) - from;
+        model
+            .backend()
+            .read(B::view(buffer, at..at + out.len()), out);
+    }
+
+    /// The numbers of a tensor, by its number in the [layout](Self::trained_layout), that this rank has: it may have
+    /// none of them, else one run.
+    ///
+    /// # Panics
+    /// If there is no such tensor.
+    #[must_use]
+    pub fn held(&self, part: StatePart, tensor: usize) -> Range<usize> {
+        if let Some(shard) = self.model().shard() {
+            return shard.held(tensor);
+        }
+        let range = self.trained_layout().entries()[tensor].range.clone();
+        match part {
+            StatePart::Parameters => range,
+            StatePart::State(_) => {
+                let part = self.part();
+                let start = range.start.max(part.start).min(range.end);
+                start..range.end.min(part.end).max(start)
+            }
+        }
     }
 
     /// Replaces some of these numbers.
@@ -122,8 +151,12 @@ impl<B: Backend> Trainer<B> {
     /// # Panics
     /// As [`read_part`](Self::read_part).
     pub fn write_part(&mut self, part: StatePart, at: usize, numbers: &[f32]) {
+        if numbers.is_empty() {
+            return;
+        }
         let model = self.scorer.model_mut();
         let backend = model.backend().clone();
+        let at = kept_at(model, at);
         let (buffer, from) = match part {
             StatePart::Parameters => (model.trained().1, 0),
             StatePart::State(number) => self.optimizer.kept_mut(number),
@@ -183,6 +216,11 @@ impl<B: Backend> Trainer<B> {
         }
         Ok(())
     }
+}
+
+/// Where a trained parameter lies among those that this rank keeps.
+fn kept_at<B: Backend>(model: &Model<B>, at: usize) -> usize {
+    model.shard().map_or(at, |shard| shard.kept_at(at))
 }
 
 /// CRC-32 of a model's own weights, adapters left out.

@@ -12,6 +12,8 @@
 //! ranks:                            x                                      x                x
 //! parts:      sum partial gradients ─> sum gradients ─> sum expert gradients ─> sum squares ─> apply ─> sum losses
 //! ranks:                 x                   x                    x                  x                       x
+//! shards:                                       sum replicas ─> sum squares ─> apply ─> sum losses
+//! ranks:                                             x               x                      x
 //! ```
 //!
 //! Ranks that have [a part](crate::model::Model::into_part) of the model each compute every pass together, and have
@@ -22,6 +24,9 @@
 //! Ranks that [share](Trainer::sharing) the optimiser have the last line in place of the one before: each gets
 //! the summed gradient of its part, moves that, and gives it to all others. That are as many bytes as the sum
 //! of all gradients takes, and each rank keeps moments of its part alone.
+//!
+//! Ranks that keep [a shard](crate::model::Model::into_shard) of the model add up gradients within each pass, so at its
+//! end each has the sums of its own. Where several groups of ranks keep all shards each, these are added up over them.
 //!
 //! Those marked with `x` are collectives: a plan has them where a rank trains with others, in one order on
 //! all ranks, however many micro-batches and pictures each has.
@@ -120,6 +125,8 @@ pub struct StepPeers<'a, P: ?Sized> {
     pub all: Option<&'a mut P>,
     /// Those of `data` that have the same experts, where ranks have some of these each.
     pub same_experts: Option<&'a mut P>,
+    /// Those of `data` that keep the same shard, where several groups keep all shards each.
+    pub replicas: Option<&'a mut P>,
 }
 
 impl<P: ?Sized> StepPeers<'_, P> {
@@ -130,6 +137,7 @@ impl<P: ?Sized> StepPeers<'_, P> {
             data: None,
             all: None,
             same_experts: None,
+            replicas: None,
         }
     }
 }
@@ -142,6 +150,7 @@ impl<'a, P: ?Sized> StepPeers<'a, P> {
             data: Some(peers),
             all: None,
             same_experts: None,
+            replicas: None,
         }
     }
 }
@@ -161,6 +170,10 @@ pub struct StepShape {
     pub has_expert_part: bool,
     /// Set where others have the same of these.
     pub has_same_experts: bool,
+    /// Set where it keeps a shard of the model.
+    pub has_shard: bool,
+    /// Set where others keep the same shard.
+    pub has_replicas: bool,
     /// Set where it learns; else it rates only.
     pub learns: bool,
     /// Set where the loss is told of all ranks, and not of this rank's part.
@@ -184,6 +197,8 @@ impl StepShape {
             has_tensor_part: false,
             has_expert_part: false,
             has_same_experts: false,
+            has_shard: false,
+            has_replicas: false,
             learns,
             sums_loss: work.sums_loss(),
             shares_optimizer: false,
@@ -225,6 +240,8 @@ pub enum StepOperation {
     SumExpertGradients,
     /// The same, but each rank has the sums of its part alone, and the norm of all.
     ScatterGradients,
+    /// Adds up the gradients of a shard over the ranks that keep the same.
+    SumReplicas,
     /// Adds up the squares of the gradient over the ranks that share the model.
     SumSquares,
     /// Changes the parameters: those of this rank's part.
@@ -249,6 +266,7 @@ impl StepOperation {
                 | Self::SumExpertGradients
                 | Self::SumSquares
                 | Self::ScatterGradients
+                | Self::SumReplicas
                 | Self::GatherParameters
                 | Self::SumLoss
         )
@@ -265,6 +283,8 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         has_tensor_part,
         has_expert_part,
         has_same_experts,
+        has_shard,
+        has_replicas,
         learns,
         sums_loss,
         shares_optimizer,
@@ -280,6 +300,8 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         true => StepOperation::ScatterGradients,
         false => StepOperation::SumGradients,
     };
+    // Passes add up the gradients of shards.
+    let adds_up = learns && !has_shard;
     one(has_peers, StepOperation::Count)
         .into_iter()
         .chain((0..passes).map(StepOperation::Encode))
@@ -292,16 +314,17 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
                 .map(StepOperation::AccumulateEncoder),
         )
         .chain(one(
-            has_tensor_part && learns,
+            has_tensor_part && adds_up,
             StepOperation::SumPartialGradients,
         ))
-        .chain(one(has_peers && learns, gradients))
+        .chain(one(has_peers && adds_up, gradients))
         .chain(one(
-            has_same_experts && learns,
+            has_same_experts && adds_up,
             StepOperation::SumExpertGradients,
         ))
+        .chain(one(has_replicas && learns, StepOperation::SumReplicas))
         .chain(one(
-            (has_tensor_part || has_expert_part) && learns,
+            (has_tensor_part || has_expert_part || has_shard) && learns,
             StepOperation::SumSquares,
         ))
         .chain(one(learns, StepOperation::Apply))
@@ -433,12 +456,18 @@ impl<B: Backend> Trainer<B> {
         if plan.contains(&StepOperation::Apply) {
             let has = |operation| plan.contains(&operation);
             let in_parts = has(StepOperation::SumSquares);
-            let is_part = self.model().part().is_some();
-            assert_eq!(in_parts, is_part, "the plan is of this part");
+            let is_shard = self.model().shard().is_some();
+            let is_part = self.model().part().is_some() || is_shard;
+            assert_eq!(in_parts, is_part, "the plan is of this part or shard");
             let partial = has(StepOperation::SumPartialGradients);
-            let is_tensor_part = self.model().shared().is_some();
+            let is_tensor_part = self.model().shared().is_some() && !is_shard;
             let all = [peers.all.is_some(), is_tensor_part];
             assert_eq!(all, [partial; 2], "the plan is of these tensor ranks");
+            let with_replicas = [has(StepOperation::SumReplicas), peers.replicas.is_some()];
+            assert!(
+                with_replicas.iter().all(|it| *it == with_replicas[0]),
+                "the plan is of these replicas"
+            );
             let of_experts = has(StepOperation::SumExpertGradients);
             let others = peers.same_experts.is_some();
             assert_eq!(of_experts, others, "the plan is of these expert ranks");
@@ -476,6 +505,7 @@ impl<B: Backend> Trainer<B> {
             let with = match operation {
                 StepOperation::SumPartialGradients => &mut peers.all,
                 StepOperation::SumExpertGradients => &mut peers.same_experts,
+                StepOperation::SumReplicas => &mut peers.replicas,
                 _ => &mut peers.data,
             };
             match with {
@@ -524,6 +554,10 @@ impl<B: Backend> Trainer<B> {
             StepOperation::SumPartialGradients => self.sum_ranges(peers, self.ranges().everywhere),
             StepOperation::SumGradients => self.sum_ranges(peers, self.ranges().data),
             StepOperation::SumExpertGradients => self.sum_ranges(peers, self.ranges().experts),
+            StepOperation::SumReplicas => {
+                let all = 0..self.part().len();
+                self.sum_ranges(peers, vec![all])
+            }
             StepOperation::ScatterGradients => {
                 let backend = self.model().backend().clone();
                 let counts = self.part_counts();
@@ -616,6 +650,7 @@ impl<B: Backend> Trainer<B> {
             | StepOperation::SumExpertGradients
             | StepOperation::SumSquares
             | StepOperation::ScatterGradients
+            | StepOperation::SumReplicas
             | StepOperation::GatherParameters
             | StepOperation::SumLoss => {}
         }
@@ -653,13 +688,15 @@ impl<B: Backend> Trainer<B> {
         Ok(())
     }
 
-    /// The sum of the squares of the gradient over all parts, the same to the bit on all.
+    /// The sum of the squares of the gradient over all parts or shards, the same to the bit on all.
     fn squares_of_all(&mut self) -> f64 {
         let own = self.told_squares();
         let model = self.model();
-        let tensor = model.shared().map(|(_, ranks)| ranks);
-        let groups = tensor.into_iter().chain(model.expert_ranks());
-        groups.fold(own, |own, ranks| {
+        let groups = match model.shard() {
+            Some(_) => [model.widest_shard_ranks(), None],
+            None => [model.shared().map(|(_, ranks)| ranks), model.expert_ranks()],
+        };
+        groups.into_iter().flatten().fold(own, |own, ranks| {
             squares_of(ranks.as_ref(), model.backend(), own)
         })
     }

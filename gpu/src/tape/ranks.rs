@@ -33,6 +33,21 @@ pub trait PassRanks<B: Backend>: fmt::Debug + Send + Sync {
     /// Gives each rank's run of such a buffer to all.
     fn gather(&self, backend: &B, numbers: &mut B::Buffer, len: usize);
 
+    /// Gives each rank's shard of so many numbers to all: they lie in `all` one behind the other then.
+    fn gather_shards(&self, backend: &B, shard: B::View<'_>, len: usize, all: &mut B::Buffer) {
+        let own = self.rank() * len..(self.rank() + 1) * len;
+        backend.copy(shard, B::view_mut(all, own));
+        self.gather(backend, all, self.count() * len);
+    }
+
+    /// Adds up such a buffer over all of them, and adds to this rank's shard the sums that are its own. Of `all` it
+    /// leaves anything.
+    fn reduce_shards(&self, backend: &B, all: &mut B::Buffer, len: usize, shard: B::ViewMut<'_>) {
+        let own = self.rank() * len..(self.rank() + 1) * len;
+        self.scatter(backend, all, self.count() * len);
+        backend.axpy(1.0, B::view(all, own), shard);
+    }
+
     /// Sends each rank its run of numbers, and receives one from each. Runs lie one behind the other from the begin of
     /// a buffer on, in the order of ranks: `sends[r]` numbers go to rank `r`, and `receives[r]` come from it.
     fn exchange(

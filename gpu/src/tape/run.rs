@@ -3,6 +3,7 @@
 use std::mem;
 use std::ops::Range;
 
+use super::params::{PassParams, Resident};
 use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Rows, Tape, Var, VocabVars};
 use crate::backend::{Addends, Backend, MatMul, RouteShape, Store, VocabGrad, VocabStats};
 use crate::dispatch::Dispatch;
@@ -37,6 +38,20 @@ impl<B: Backend> Tape<B> {
     /// # Panics
     /// If the arena was not prepared for the plan, or `params` lacks a set.
     pub fn forward(&self, backend: &B, arena: &mut Arena<B>, plan: &Plan, params: &[&B::Buffer]) {
+        self.forward_over(backend, arena, plan, &mut Resident(params));
+    }
+
+    /// The same over parameter sets that come when they are read.
+    ///
+    /// # Panics
+    /// If the arena was not prepared for the plan, or `params` lacks a set.
+    pub fn forward_over(
+        &self,
+        backend: &B,
+        arena: &mut Arena<B>,
+        plan: &Plan,
+        params: &mut dyn PassParams<B>,
+    ) {
         let mut run = Run {
             tape: self,
             backend,
@@ -44,7 +59,11 @@ impl<B: Backend> Tape<B> {
             plan,
             params,
         };
-        self.ops.iter().for_each(|op| run.forward(op));
+        for op in &self.ops {
+            op.sets().for_each(|set| run.params.bring(backend, set));
+            run.forward(op);
+        }
+        run.params.end(backend);
     }
 
     /// Adds the gradient of every trainable parameter to `gradients`, one buffer a parameter set,
@@ -60,6 +79,21 @@ impl<B: Backend> Tape<B> {
         params: &[&B::Buffer],
         gradients: &mut [Option<B::Buffer>],
     ) {
+        self.backward_over(backend, arena, plan, &mut Resident(params), gradients);
+    }
+
+    /// The same over parameter sets that come when they are read, and whose gradients go when they are complete.
+    ///
+    /// # Panics
+    /// If a trainable set has no gradient buffer when it has been brought.
+    pub fn backward_over(
+        &self,
+        backend: &B,
+        arena: &mut Arena<B>,
+        plan: &Plan,
+        params: &mut dyn PassParams<B>,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
         let mut run = Run {
             tape: self,
             backend,
@@ -67,10 +101,15 @@ impl<B: Backend> Tape<B> {
             plan,
             params,
         };
-        self.ops
-            .iter()
-            .rev()
-            .for_each(|op| run.backward(op, gradients));
+        for op in self.ops.iter().rev() {
+            if run.is_reached(op) {
+                for set in op.sets() {
+                    run.params.bring_back(backend, set, gradients);
+                }
+                run.backward(op, gradients);
+            }
+        }
+        run.params.end_back(backend, gradients);
     }
 }
 
@@ -79,7 +118,7 @@ pub(super) struct Run<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) arena: &'a mut Arena<B>,
     plan: &'a Plan,
-    params: &'a [&'a B::Buffer],
+    params: &'a mut dyn PassParams<B>,
 }
 
 /// A gradient taken out of the arena to be written.
@@ -334,6 +373,14 @@ impl<B: Backend> Run<'_, B> {
         self.arena.slots[slot] = dst;
     }
 
+    /// True where the gradient of what an operation has made is there.
+    fn is_reached(&self, op: &Op<B>) -> bool {
+        match op {
+            Op::Rope { x, .. } => self.arena.live[x.0],
+            _ => op.outputs().iter().any(|v| self.arena.live[v.0]),
+        }
+    }
+
     fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
         let backend = self.backend;
         // It changes rows in place, and so the gradient of these.
@@ -343,14 +390,9 @@ impl<B: Backend> Run<'_, B> {
             positions,
         } = op
         {
-            if self.arena.live[x.0] {
-                let mut dx = self.take_grad(*x).expect("a live gradient has a place");
-                backend.rope_backward(shape, positions, dx.dst().0);
-                self.put(Some(dx));
-            }
-            return;
-        }
-        if !op.outputs().iter().any(|v| self.arena.live[v.0]) {
+            let mut dx = self.take_grad(*x).expect("a live gradient has a place");
+            backend.rope_backward(shape, positions, dx.dst().0);
+            self.put(Some(dx));
             return;
         }
         match op {
@@ -718,7 +760,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     pub(super) fn param(&self, p: &Param) -> B::View<'_> {
-        B::view(self.params[p.set], p.range.clone())
+        B::view(self.params.buffer(p.set), p.range.clone())
     }
 
     /// Part of the gradient buffer, if the parameter is trained.

@@ -27,7 +27,7 @@ use odeon_checkpoint::{
     Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Save, Source,
     Storage, Target, within,
 };
-use odeon_gpu::{Any, Layout, TensorEntry};
+use odeon_gpu::{Any, Layout};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -124,9 +124,15 @@ fn local_of(
                 name: entry.name.clone(),
                 dtype: Dtype::F32,
                 shape: shape.clone(),
-                held: match held(optimizer, numbers, entry) {
+                held: match held(optimizer, numbers, number) {
                     own if own == entry.range => Held::Region(region),
-                    own => Held::Flat(own.start - entry.range.start..own.end - entry.range.start),
+                    own => {
+                        let own = own.start - entry.range.start..own.end - entry.range.start;
+                        match optimizer.model().shard() {
+                            Some(_) => rows_of(region, &entry.shape, own),
+                            None => Held::Flat(own),
+                        }
+                    }
                 },
             }
         });
@@ -136,16 +142,25 @@ fn local_of(
     Ok(local)
 }
 
+/// Some rows of a region of a tensor, by the numbers of a part of this shape that a rank keeps.
+fn rows_of(region: Region, shape: &[usize], own: Range<usize>) -> Held {
+    if own.is_empty() {
+        return Held::Flat(own);
+    }
+    let row: usize = shape[1..].iter().product();
+    let mut spans = region.spans().to_vec();
+    spans[0] = Span {
+        offset: spans[0].offset + own.start / row,
+        length: own.len() / row,
+    };
+    Held::Region(Region::new(spans))
+}
+
 /// The numbers of a tensor that this rank has, of all numbers: it may have none.
-fn held(optimizer: &Optimizer, numbers: Numbers, entry: &TensorEntry) -> Range<usize> {
-    let range = &entry.range;
+fn held(optimizer: &Optimizer, numbers: Numbers, tensor: usize) -> Range<usize> {
     match numbers {
-        Numbers::Part(StatePart::State(_)) => {
-            let part = optimizer.part();
-            let start = range.start.max(part.start).min(range.end);
-            start..range.end.min(part.end).max(start)
-        }
-        Numbers::Merged | Numbers::Part(StatePart::Parameters) => range.clone(),
+        Numbers::Part(part) => optimizer.held(part, tensor),
+        Numbers::Merged => layout(optimizer, numbers).entries()[tensor].range.clone(),
     }
 }
 
@@ -159,9 +174,9 @@ fn place(
     let mut left = tensor;
     for (numbers, _) in states {
         let entries = layout(optimizer, numbers).entries();
-        match entries.get(left) {
-            Some(entry) => return Ok((numbers, held(optimizer, numbers, entry).start)),
-            None => left -= entries.len(),
+        match left.checked_sub(entries.len()) {
+            None => return Ok((numbers, held(optimizer, numbers, left).start)),
+            Some(behind) => left = behind,
         }
     }
     Err(format!("there is no tensor {tensor}"))

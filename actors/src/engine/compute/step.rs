@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use odeon::{Clock, Failure};
-use odeon_algorithms::model::PassGroups;
+use odeon_algorithms::model::{PassGroups, ShardGroups};
 use odeon_algorithms::train::{
     Peers, StepOperation, StepOutcome, StepPeers, StepShape, StepWork, plan,
 };
@@ -41,6 +41,8 @@ pub(crate) struct StepGangs<'a> {
     pub(crate) all: Option<&'a mut Gang>,
     /// Those of `data` with the same experts, where these are shared and learnt from.
     pub(crate) same_experts: Option<&'a mut Gang>,
+    /// Those of `data` that keep the same shard, where there are several and these are learnt from.
+    pub(crate) replicas: Option<&'a mut Gang>,
     /// Those that compute each pass together with this one.
     pub(crate) passes: PassGangs,
 }
@@ -54,6 +56,16 @@ pub(crate) struct PassGangs {
     pub(crate) experts: Option<Arc<PassGang>>,
     /// The rows of a batch.
     pub(crate) context: Option<Arc<PassGang>>,
+    /// Those that keep shards of the same tensors.
+    pub(crate) shards: ShardGangs,
+}
+
+/// Ranks that keep shards of the same tensors, as [`ShardGroups`] has them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardGangs {
+    pub(crate) everywhere: Option<Arc<PassGang>>,
+    pub(crate) data: Option<Arc<PassGang>>,
+    pub(crate) experts: Option<Arc<PassGang>>,
 }
 
 impl PassGangs {
@@ -62,8 +74,13 @@ impl PassGangs {
             tensor,
             experts,
             context,
+            shards,
         } = self;
-        [tensor, experts, context].into_iter().flatten()
+        let shards = [&shards.everywhere, &shards.data, &shards.experts];
+        [tensor, experts, context]
+            .into_iter()
+            .chain(shards)
+            .flatten()
     }
 
     /// Leaves all of them.
@@ -94,6 +111,11 @@ impl PassGangs {
             tensor: group(&self.tensor),
             experts: group(&self.experts),
             context: group(&self.context),
+            shards: ShardGroups {
+                everywhere: group(&self.shards.everywhere),
+                data: group(&self.shards.data),
+                experts: group(&self.shards.experts),
+            },
         }
     }
 }
@@ -111,7 +133,7 @@ impl<'a> StepGangs<'a> {
     fn leave(self) {
         self.passes.leave();
         let others = self.all.into_iter().chain(self.data);
-        for gang in others.chain(self.same_experts) {
+        for gang in others.chain(self.same_experts).chain(self.replicas) {
             gang.leave();
         }
     }
@@ -134,6 +156,8 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         has_tensor_part: gangs.passes.tensor.is_some(),
         has_expert_part: gangs.passes.experts.is_some(),
         has_same_experts: gangs.same_experts.is_some(),
+        has_shard: optimizer.model().shard().is_some(),
+        has_replicas: gangs.replicas.is_some(),
         ..StepShape::of(work, gangs.data.is_some(), learning == Learning::Yes)
     });
     let passes = gangs.passes.clone();
@@ -179,7 +203,9 @@ fn met<'a>(
     let data = gangs.data.as_mut().map(|gang| gang.on(&backend));
     let all = gangs.all.as_mut().map(|gang| gang.on(&backend));
     let same_experts = gangs.same_experts.as_mut().map(|gang| gang.on(&backend));
+    let replicas = gangs.replicas.as_mut().map(|gang| gang.on(&backend));
     Ok(StepPeers {
+        replicas: replicas.transpose()?,
         data: data.transpose()?,
         all: all.transpose()?,
         same_experts: same_experts.transpose()?,

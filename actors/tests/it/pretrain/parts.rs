@@ -1,5 +1,5 @@
 //! Ranks that share copies of a model make the steps of one rank that has it all: parts of its matrices, some of its
-//! experts, or some of the rows.
+//! experts, some of the rows, or shards of its parameters.
 
 use super::*;
 
@@ -95,6 +95,30 @@ async fn ranks_with_some_of_the_experts_and_rows_make_the_steps_of_one_whoever_i
     are_as_one(sparse(1, 2, 2), experts(), victims()).await;
 }
 
+/// The same with shards of that stage.
+const fn sharded(sharing: Sharing, zero: ZeroStage, shards: Option<usize>) -> Sharing {
+    Sharing {
+        zero,
+        shards,
+        ..sharing
+    }
+}
+
+/// SEMANTICS 137.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
+    let dense = LayerBlock::default();
+    let victims = || vec![(7, vec!["rank-0", "rank-1"]), (4, vec!["rank-3"])];
+    let all = sharded(tensor(4, 1), ZeroStage::Parameters, None);
+    are_as_one(all, dense, victims()).await;
+    let hybrid = sharded(tensor(4, 1), ZeroStage::Gradients, Some(2));
+    are_as_one(hybrid, dense, victims()).await;
+    let parts = sharded(tensor(2, 2), ZeroStage::Parameters, None);
+    are_as_one(parts, dense, victims()).await;
+    let of_experts = sharded(sparse(2, 2, 1), ZeroStage::Parameters, None);
+    are_as_one(of_experts, experts(), victims()).await;
+}
+
 /// Trains as one rank does, and so, and so again while ranks are killed at some steps.
 async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
     let folder = tempfile::tempdir().unwrap();
@@ -118,15 +142,18 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     assert_eq!(losses(&killed), losses(&parts));
 }
 
-/// SEMANTICS 132 and 135.
+/// SEMANTICS 132, 135 and 137.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
     let dense = [
         tensor(1, 2),
         Sharing::ALONE,
         tensor(1, 4),
+        sharded(tensor(3, 1), ZeroStage::Parameters, None),
         sparse(1, 1, 2),
+        sharded(tensor(2, 2), ZeroStage::Gradients, None),
         tensor(2, 1),
+        sharded(tensor(4, 1), ZeroStage::Parameters, Some(2)),
     ];
     are_one_run(LayerBlock::default(), &dense).await;
     let both = Sharing {
@@ -135,7 +162,9 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
     };
     let of_experts = [
         sparse(1, 4, 1),
+        sharded(sparse(2, 2, 1), ZeroStage::Parameters, None),
         tensor(1, 2),
+        sharded(sparse(1, 2, 2), ZeroStage::Gradients, None),
         both,
         sparse(1, 2, 2),
         Sharing::ALONE,
@@ -176,9 +205,21 @@ async fn ranks_that_are_left_have_whole_copies() {
     let one = told(&of(folder.path(), Sharing::ALONE, dense), |_, _, _, _| {}).await;
     let folder = tempfile::tempdir().unwrap();
     let plan = of(folder.path(), tensor(2, 2), dense);
+    are_resized(plan, 3, [4, 2], &one).await;
+    // Shards of as many copies as there are; and whole sets of shards.
+    let folder = tempfile::tempdir().unwrap();
+    let all = sharded(tensor(4, 1), ZeroStage::Parameters, None);
+    are_resized(of(folder.path(), all, dense), 3, [4, 3], &one).await;
+    let folder = tempfile::tempdir().unwrap();
+    let hybrid = sharded(tensor(4, 1), ZeroStage::Parameters, Some(2));
+    are_resized(of(folder.path(), hybrid, dense), 3, [4, 2], &one).await;
+}
+
+/// Trains with other ranks from the third step on, and makes the steps of one.
+async fn are_resized(plan: PretrainPlan, wanted: u32, expected: [u32; 2], one: &Told) {
     let resized = told(&plan, |report, _, _, ranks| {
         if matches!(report, Report::Step(step) if step.step == 3) {
-            ranks.send_replace(Some(3));
+            ranks.send_replace(Some(wanted));
         }
     });
     let resized = resized.await;
@@ -186,6 +227,6 @@ async fn ranks_that_are_left_have_whole_copies() {
         Report::Resumed { ranks, .. } => Some(*ranks),
         _ => None,
     });
-    assert_eq!(lives.collect::<Vec<_>>(), [4, 2]);
-    same(&resized, &one);
+    assert_eq!(lives.collect::<Vec<_>>(), expected);
+    same(&resized, one);
 }

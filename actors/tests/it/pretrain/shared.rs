@@ -7,7 +7,10 @@ use super::*;
 fn of(folder: &Path, ranks: usize, optimizer: &str, shares: bool) -> PretrainPlan {
     let mut plan = plan(folder);
     plan.sharing.copies = ranks;
-    plan.sharing.optimizer = shares;
+    plan.sharing.zero = match shares {
+        true => ZeroStage::Optimizer,
+        false => ZeroStage::Off,
+    };
     plan.train.optimizer = Optimizer::named(optimizer).unwrap();
     plan.train.lr = 1e-3;
     plan.train.clip = Some(1e9);

@@ -415,6 +415,24 @@ fn a_plan_has_what_its_shape_asks_for_in_one_order() {
             SumLoss
         ]
     );
+    let shard = StepShape {
+        has_tensor_part: true,
+        has_shard: true,
+        has_replicas: true,
+        ..among
+    };
+    assert_eq!(
+        plan(&shard),
+        [
+            Count,
+            Accumulate(0),
+            Accumulate(1),
+            SumReplicas,
+            SumSquares,
+            Apply,
+            SumLoss
+        ]
+    );
     // One copy of the model, shared by several.
     let only = StepShape {
         has_peers: false,
@@ -478,6 +496,7 @@ proptest! {
         shares_optimizer in any::<bool>(),
         has_tensor_part in any::<bool>(),
         has_expert_part in any::<bool>(),
+        has_shard in any::<bool>(),
     ) {
         let collectives = |rank: usize| -> Vec<StepOperation> {
             let shape = StepShape {
@@ -488,6 +507,8 @@ proptest! {
                 has_tensor_part,
                 has_expert_part,
                 has_same_experts: has_expert_part,
+                has_shard,
+                has_replicas: has_shard,
                 learns,
                 sums_loss,
                 shares_optimizer,

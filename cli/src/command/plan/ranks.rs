@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use odeon::Job;
 use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_algorithms::model::PartTensor;
-use odeon_algorithms::train::{Footprint, Sharing};
+use odeon_algorithms::train::{Footprint, Sharing, ZeroStage};
 use odeon_placement::{Arrange, Demand, View, solve};
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ struct Told {
     expert_ranks: usize,
     context_ranks: usize,
     tensor_ranks: usize,
+    /// Copies that keep one set of shards together; 1 where nothing is sharded.
+    copies_of_shards: usize,
     ranks: Vec<RankTold>,
     /// Where the ranks would be, where they reserve something.
     placed: Option<super::Told>,
@@ -33,6 +35,8 @@ struct RankTold {
     parameter_bytes: usize,
     gradient_bytes: usize,
     optimizer_bytes: usize,
+    gathered_bytes: usize,
+    gathered_of_others_bytes: usize,
     summed_over_data_bytes: usize,
     summed_over_all_bytes: usize,
     summed_over_experts_bytes: usize,
@@ -65,6 +69,8 @@ impl RankTold {
             parameter_bytes: footprint.parameters,
             gradient_bytes: footprint.gradients,
             optimizer_bytes: footprint.optimizer,
+            gathered_bytes: footprint.gathered,
+            gathered_of_others_bytes: footprint.gathered_of_others,
             summed_over_data_bytes: footprint.summed_over_data,
             summed_over_all_bytes: footprint.summed_over_all,
             summed_over_experts_bytes: footprint.summed_over_experts,
@@ -107,6 +113,7 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
             expert_ranks: sharing.experts,
             context_ranks: sharing.context,
             tensor_ranks: sharing.tensor,
+            copies_of_shards: sharing.copies_of_shards(),
             ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
             placed,
         };
@@ -161,16 +168,20 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
     )?;
     print::line("")?;
     let bytes = |number: usize| figures::bytes(number as f64);
+    let has_shards = sharing.zero.has_shards();
     let rows = all.iter().enumerate().map(|(rank, it)| {
-        let numbers = [it.parameters, it.gradients, it.optimizer, it.bytes()];
-        let numbers = numbers.into_iter().map(bytes);
-        std::iter::once(rank.to_string()).chain(numbers).collect()
+        let kept = [it.parameters, it.gradients, it.optimizer];
+        let gathered = has_shards.then_some(it.gathered);
+        let numbers = kept.into_iter().chain(gathered).chain([it.bytes()]);
+        std::iter::once(rank.to_string())
+            .chain(numbers.map(bytes))
+            .collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    print::table(
-        &["rank", "parameters", "gradients", "optimiser", "in all"],
-        &rows,
-    )?;
+    let kept = ["rank", "parameters", "gradients", "optimiser"];
+    let gathered = has_shards.then_some("gathered");
+    let titles: Vec<&str> = kept.into_iter().chain(gathered).chain(["in all"]).collect();
+    print::table(&titles, &rows)?;
     print::line("")?;
     print::line("Activations come on top: they depend on the samples.")?;
     sums(&all[0], sharing)
@@ -187,13 +198,19 @@ fn sums(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
         experts,
         context,
         tensor,
-        optimizer,
+        zero,
+        ..
     } = sharing;
     let mut told = vec![];
+    if zero.has_shards() {
+        return [shards_of(of_rank, sharing), passes_of(of_rank, sharing)].concat();
+    }
     if sharing.data() > 1 {
-        let way = match optimizer {
-            true => ", each getting the sum of its part, and its moved part goes to all",
-            false => "",
+        let way = match zero {
+            ZeroStage::Optimizer => {
+                ", each getting the sum of its part, and its moved part goes to all"
+            }
+            _ => "",
         };
         let over = match sharing.data() == copies {
             true => format!("{copies} copies of the model"),
@@ -210,6 +227,53 @@ fn sums(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
             bytes(of_rank.summed_over_all),
             sharing.ranks(),
         ));
+    }
+    if experts > 1 && of_rank.summed_over_experts > 0 {
+        told.push(format!(
+            "Each step adds up {} of gradients of experts over the {} ranks that have the same.",
+            bytes(of_rank.summed_over_experts),
+            copies * context,
+        ));
+    }
+    told.extend(passes_of(of_rank, sharing));
+    told
+}
+
+/// The gathering and adding up of shards, in sentences.
+fn shards_of(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let copies = sharing.copies_of_shards();
+    let keepers = copies * sharing.of_copy();
+    let gathers = match sharing.zero {
+        ZeroStage::Gradients => "Each step gathers them once",
+        _ => "Each pass gathers them layer by layer, forward and again backward",
+    };
+    let mut told = vec![format!(
+        "{keepers} ranks keep one set of shards. {gathers}: {} of others each time. Each backward pass adds up as many \
+         bytes of gradients, of which a rank gets its own.",
+        bytes(of_rank.gathered_of_others),
+    )];
+    if sharing.replicas() > 1 {
+        told.push(format!(
+            "Each step adds up {} of gradients over the {} sets of shards.",
+            bytes(of_rank.summed_over_data),
+            sharing.replicas(),
+        ));
+    }
+    told
+}
+
+/// What ranks that compute passes together add up and send, in sentences.
+fn passes_of(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let Sharing {
+        experts,
+        context,
+        tensor,
+        ..
+    } = sharing;
+    let mut told = vec![];
+    if tensor > 1 {
         told.push(format!(
             "Each pass adds up rows over {tensor} tensor ranks: {} times forward and as often backward, {} a token; \
              and forward once {} a predicted token, for the vocabulary.",
@@ -219,13 +283,6 @@ fn sums(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
         ));
     }
     if experts > 1 {
-        if of_rank.summed_over_experts > 0 {
-            told.push(format!(
-                "Each step adds up {} of gradients of experts over the {} ranks that have the same.",
-                bytes(of_rank.summed_over_experts),
-                copies * context,
-            ));
-        }
         told.push(format!(
             "Each pass sends {} a token to experts on {experts} ranks and back, forward, and as much backward; those of \
              the same rank are among them.",
@@ -293,10 +350,14 @@ pub(in crate::command) fn outline(recipe: &PretrainRecipe) -> Option<String> {
     let most = all.iter().max_by_key(|it| it.bytes())?;
     let bytes = |number: usize| figures::bytes(number as f64);
     Some(format!(
-        "each rank holds up to {} beside activations: {} of parameters, {} of gradients, {} of the optimiser",
+        "each rank holds up to {} beside activations: {} of parameters, {} of gradients, {} of the optimiser{}",
         bytes(most.bytes()),
         bytes(most.parameters),
         bytes(most.gradients),
         bytes(most.optimizer),
+        match most.gathered {
+            0 => String::new(),
+            gathered => format!(", {} gathered for passes", bytes(gathered)),
+        },
     ))
 }

@@ -7,8 +7,10 @@ use odeon_gpu::{Layout, PassRanks};
 use proptest::test_runner::TestCaseError;
 
 use super::*;
-use crate::model::{AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups};
-use crate::train::{Footprint, Lion, Sharing};
+use crate::model::{
+    AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups, ShardGroups,
+};
+use crate::train::{Footprint, Lion, Sharing, ZeroStage};
 
 /// A rank among those that compute passes together, their number, and the numbers that were added up or sent so far,
 /// by collective.
@@ -183,20 +185,21 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
     mut trainer: Trainer,
     mut work: Texts,
     shape: StepShape,
-    mut peers: [Option<P>; 3],
+    mut peers: [Option<P>; 4],
 ) -> (Trained, Trainer) {
     let mut told = Trained {
         losses: vec![],
         norms: vec![],
-        mean: vec![0.0; trainer.model().parameters()],
+        mean: vec![],
         parameters: vec![],
     };
     for step in 0..STEPS {
-        let [data, all, same_experts] = peers.each_mut().map(Option::as_mut);
+        let [data, all, same_experts, replicas] = peers.each_mut().map(Option::as_mut);
         let peers = StepPeers {
             data,
             all,
             same_experts,
+            replicas,
         };
         let done = trainer.run(&plan(&shape), &mut work, peers, &mut |_| Ok(()));
         let done = done.unwrap();
@@ -205,11 +208,22 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
         told.losses.push(done.loss);
         told.norms.push(update.grad_norm);
         if step == 0 {
-            trainer.read_part(StatePart::State(0), 0, &mut told.mean);
+            told.mean = kept(&trainer, StatePart::State(0));
         }
     }
-    told.parameters = trainer.model().to_flat();
+    told.parameters = kept(&trainer, StatePart::Parameters);
     (told, trainer)
+}
+
+/// What a rank has of some numbers, in the order of its layout; not a number where it has none.
+fn kept(trainer: &Trainer, part: StatePart) -> Vec<f32> {
+    let layout = trainer.trained_layout();
+    let mut all = vec![f32::NAN; layout.len()];
+    for number in 0..layout.entries().len() {
+        let held = trainer.held(part, number);
+        trainer.read_part(part, held.start, &mut all[held]);
+    }
+    all
 }
 
 fn whole_tensors(layout: &Layout) -> Vec<PartTensor> {
@@ -245,6 +259,9 @@ fn together(
                     tensor.part[0].start + at / row.len(),
                     row.start + at % row.len(),
                 );
+                if value.is_nan() {
+                    continue;
+                }
                 let place = &mut all[entry.range.start + r * cols + c];
                 let same = place.is_nan() || place.to_bits() == value.to_bits();
                 assert!(same, "{} differs among ranks that all have it", entry.name);
@@ -255,8 +272,8 @@ fn together(
     all
 }
 
-/// The coordinates of a rank: copy, expert, context and tensor rank.
-fn at(sharing: Sharing, rank: usize) -> [usize; 4] {
+/// The coordinates of a rank: replica, copy of its shards, expert, context and tensor rank.
+fn at(sharing: Sharing, rank: usize) -> [usize; 5] {
     let Sharing {
         experts,
         context,
@@ -266,12 +283,23 @@ fn at(sharing: Sharing, rank: usize) -> [usize; 4] {
     let place = sharing.place(rank);
     let copy = rank / (experts * context * tensor);
     let context = sharing.context_of(rank).rank;
-    [copy, place.experts.rank, context, place.tensor.rank]
+    let copies = match sharing.copies_of_shards() {
+        1 => sharing.copies,
+        copies => copies,
+    };
+    let copy = [copy / copies, copy % copies];
+    [
+        copy[0],
+        copy[1],
+        place.experts.rank,
+        context,
+        place.tensor.rank,
+    ]
 }
 
 /// For each rank its place in its group along some coordinates, where that has others.
-fn along(sharing: Sharing, free: [bool; 4]) -> Vec<Option<Rank>> {
-    let mut groups: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
+fn along(sharing: Sharing, free: [bool; 5]) -> Vec<Option<Rank>> {
+    let mut groups: BTreeMap<[usize; 5], Vec<usize>> = BTreeMap::new();
     for rank in 0..sharing.ranks() {
         let mut key = at(sharing, rank);
         let pairs = key.iter_mut().zip(free);
@@ -302,13 +330,18 @@ fn in_parts(
         tensor,
         ..
     } = sharing;
+    let shards = sharing.zero.has_shards();
     let groups = [
-        ([true, true, true, false], true),
-        ([true; 4], tensor > 1),
-        ([true, false, true, false], experts > 1),
-        ([false, false, false, true], true),
-        ([false, true, false, false], true),
-        ([false, false, true, false], true),
+        ([true, true, true, true, false], true),
+        ([true; 5], tensor > 1 && !shards),
+        ([true, true, false, true, false], experts > 1 && !shards),
+        ([true, false, false, false, false], shards),
+        ([false, false, false, false, true], true),
+        ([false, false, true, false, false], true),
+        ([false, false, false, true, false], true),
+        ([false, true, true, true, true], shards && tensor > 1),
+        ([false, true, true, true, false], shards),
+        ([false, true, false, true, false], shards && experts > 1),
     ];
     let mut groups = groups.map(|(free, there)| match there {
         true => along(sharing, free),
@@ -316,21 +349,26 @@ fn in_parts(
     });
     let sizes = [tensor, experts, context];
     let threads = (0..sharing.ranks()).map(|rank| {
-        let [data, all, same, of_tensor, of_experts, of_context] =
+        let [data, all, same, replicas, of_passes @ ..] =
             groups.each_mut().map(|group| group[rank].take());
-        let [copy, expert, ..] = at(sharing, rank);
-        let bucket = copy * experts + expert;
+        let [of_tensor, of_experts, of_context, of_all, of_data, of_same] = of_passes;
+        let copy = rank / sharing.of_copy();
+        let bucket = copy * experts + sharing.place(rank).experts.rank;
         let mut work = work.clone();
         let first = dealt[..bucket].iter().sum();
         work.own = first..first + dealt[bucket];
         work.context = sharing.context_of(rank);
         work.tensor = tensor;
-        if experts > 1 {
+        if experts > 1 || shards {
             work.at_least = dealt.iter().max().copied().unwrap_or(0);
         }
         let (config, settings) = (config.clone(), settings.clone());
         thread::spawn(move || {
             let mut model = model(&config).into_part(sharing.place(rank)).unwrap();
+            let shard = sharing.shard_place(rank);
+            if let Some(place) = shard {
+                model = model.into_shard(place).unwrap();
+            }
             let group = |rank: Option<Rank>, ranks| {
                 rank.map(|rank| OfCopy::of(rank, ranks) as Arc<dyn PassRanks<Cpu>>)
             };
@@ -338,20 +376,26 @@ fn in_parts(
                 tensor: group(of_tensor, sizes[0]),
                 experts: group(of_experts, sizes[1]),
                 context: group(of_context, sizes[2]),
+                shards: ShardGroups {
+                    everywhere: group(of_all, shard.map_or(1, |it| it.everywhere.ranks)),
+                    data: group(of_data, shard.map_or(1, |it| it.data.ranks)),
+                    experts: group(of_same, shard.map_or(1, |it| it.experts.ranks)),
+                },
             });
             let shape = StepShape {
                 has_tensor_part: tensor > 1,
                 has_expert_part: experts > 1,
                 has_same_experts: same.is_some(),
+                has_shard: shard.is_some(),
+                has_replicas: replicas.is_some(),
                 sums_loss: true,
                 ..StepShape::of(&work, data.is_some(), true)
             };
-            steps(
-                Trainer::new(model, settings),
-                work,
-                shape,
-                [data, all, same],
-            )
+            let mut trainer = Trainer::new(model, settings);
+            if sharing.zero == ZeroStage::Gradients {
+                trainer = trainer.with_parameters_that_stay();
+            }
+            steps(trainer, work, shape, [data, all, same, replicas])
         })
     });
     let threads: Vec<_> = threads.collect();
@@ -377,10 +421,12 @@ fn are_as_one_device(
         ..StepShape::of(work, false, true)
     };
     let trainer = Trainer::new(model(config), settings.clone());
-    let (one, _) = steps(trainer, work.clone(), alone, [None::<Rank>, None, None]);
+    let (one, _) = steps(trainer, work.clone(), alone, [const { None::<Rank> }; 4]);
     let all = in_parts(config, settings, work, dealt, sharing);
-    let copies = || all.chunks(sharing.of_copy());
-    let first = &all[..sharing.of_copy()];
+    // Of shards each replica is one copy.
+    let of_copy = sharing.of_copy() * sharing.copies_of_shards();
+    let copies = || all.chunks(of_copy);
+    let first = &all[..of_copy];
     let mean = together(config, first, |told| &told.mean);
     let largest = mean.iter().fold(0.0f32, |most, it| most.max(it.abs()));
     for entry in model(config).layout().entries() {
@@ -472,7 +518,7 @@ proptest! {
         seed in any::<prop::sample::Index>(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
-        let sharing = Sharing { copies, experts: of_experts, context, tensor, optimizer: false };
+        let sharing = Sharing { copies, experts: of_experts, context, tensor, ..Sharing::ALONE };
         let mut work = Texts::of(&lengths, 0..6);
         work.entropy = entropy;
         // One has what is left, and the others one each, as long as there are some.
@@ -481,6 +527,52 @@ proptest! {
         dealt[seed.index(buckets)] += 6 - buckets.min(4);
         are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// SEMANTICS 137. Ranks that keep shards, alone and in every mixture, also in several replicas.
+    #[test]
+    fn ranks_with_shards_train_a_model_as_one_device_does(
+        config in prop::sample::select(models_of_mixtures()),
+        ([copies, experts, context, tensor], shards) in prop::sample::select(sharded_mixtures()),
+        zero in prop::sample::select(vec![ZeroStage::Gradients, ZeroStage::Parameters]),
+        lengths in prop::collection::vec(2usize..10, 6),
+        clip in prop::option::of(Just(0.05f32)),
+        entropy in prop::sample::select(vec![0.0f32, 0.1]),
+        lion in any::<bool>(),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let of_experts = config.block.experts().map_or(1, |_| experts);
+        let sharing = Sharing { copies, experts: of_experts, context, tensor, zero, shards };
+        let mut work = Texts::of(&lengths, 0..6);
+        work.entropy = entropy;
+        let buckets = copies * of_experts;
+        let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
+        dealt[seed.index(buckets)] += 6 - buckets.min(4);
+        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
+    }
+}
+
+/// Copies, expert, context and tensor ranks with shards, and the copies that keep one set of these.
+fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
+    vec![
+        ([2, 1, 1, 1], None),
+        ([8, 1, 1, 1], None),
+        ([3, 1, 1, 1], None),
+        ([8, 1, 1, 1], Some(4)),
+        ([4, 1, 1, 1], Some(2)),
+        ([4, 1, 1, 2], None),
+        ([4, 1, 1, 2], Some(2)),
+        ([4, 1, 2, 1], None),
+        ([1, 1, 4, 1], None),
+        ([2, 4, 1, 1], None),
+        ([4, 2, 1, 1], Some(2)),
+        ([1, 4, 1, 1], None),
+        ([2, 2, 1, 2], None),
+        ([1, 2, 2, 2], None),
+    ]
 }
 
 /// The same, and one with fewer key heads than there may be context ranks.
@@ -594,6 +686,40 @@ fn a_footprint_is_what_a_rank_holds_and_adds_up() {
     }
 }
 
+/// SEMANTICS 134. Of shards a rank says what it keeps and gathers.
+#[test]
+fn a_footprint_knows_shards_and_what_is_gathered() {
+    let config = &models()[0];
+    for zero in [ZeroStage::Gradients, ZeroStage::Parameters] {
+        let sharing = Sharing {
+            copies: 4,
+            zero,
+            ..Sharing::ALONE
+        };
+        let train = TrainConfig::default();
+        let work = Texts::of(&[5, 3, 8, 2], 0..4);
+        let all = in_parts(config, &train, &work, &[1; 4], sharing);
+        for (rank, (_, mut trainer)) in all.into_iter().enumerate() {
+            let told = Footprint::of(config, &train, sharing, rank).unwrap();
+            let kept = 4 * trainer.part().len();
+            assert_eq!((told.parameters, told.gradients), (kept, kept));
+            assert_eq!(told.optimizer, 2 * kept);
+            assert!(kept * 3 < 4 * trainer.model().parameters());
+            let (model, gathered) = trainer.scorer.gathering();
+            let of_all = 4 * model.shard().unwrap().gathered();
+            assert_eq!(told.gathered_of_others, of_all - kept);
+            // Buffers of another unit may be longer than what they are used for.
+            let held = 4 * gathered.len();
+            assert!(
+                held <= told.gathered && 2 * held > told.gathered,
+                "{held} of {}",
+                told.gathered
+            );
+            assert_eq!(told.summed_over_data, 0);
+        }
+    }
+}
+
 /// SEMANTICS 134. Of ranks that share the optimiser each says what it keeps.
 #[test]
 fn a_footprint_knows_parts_of_an_optimiser() {
@@ -603,7 +729,7 @@ fn a_footprint_knows_parts_of_an_optimiser() {
             let train = TrainConfig::default();
             let sharing = Sharing {
                 copies,
-                optimizer: true,
+                zero: ZeroStage::Optimizer,
                 ..Sharing::ALONE
             };
             let told = Footprint::of(config, &train, sharing, rank).unwrap();

@@ -1,0 +1,202 @@
+//! Passes of ranks that keep shards: layers are gathered before they are computed.
+
+use std::mem;
+use std::ops::Range;
+
+use odeon_gpu::{Backend, PassParams};
+
+use super::{Model, ModelShard, SetKind};
+
+/// The sets that are gathered, and the memory of those that are not any more.
+#[derive(Debug)]
+pub(crate) struct Gathered<B: Backend> {
+    sets: Vec<Option<B::Buffer>>,
+    spare: Vec<B::Buffer>,
+    /// The unit whose operations run.
+    unit: Option<usize>,
+    /// Set where sets stay until the parameters change.
+    stay: bool,
+}
+
+impl<B: Backend> Default for Gathered<B> {
+    fn default() -> Self {
+        Self {
+            sets: vec![],
+            spare: vec![],
+            unit: None,
+            stay: false,
+        }
+    }
+}
+
+impl<B: Backend> Gathered<B> {
+    /// Has sets stay where they are gathered, until the parameters change (ZeRO stage 2), or not.
+    pub(crate) fn let_stay(&mut self, stay: bool) {
+        self.stay = stay;
+    }
+
+    /// Forgets what is gathered: the parameters have changed.
+    pub(crate) fn forget(&mut self) {
+        let gathered = self.sets.iter_mut().filter_map(Option::take);
+        self.spare.extend(gathered);
+        self.unit = None;
+    }
+
+    /// Numbers that it has memory for.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let all = self.sets.iter().flatten().chain(&self.spare);
+        all.map(B::len).sum()
+    }
+
+    /// A buffer of so many numbers at least: the shortest that is there.
+    fn take(&mut self, backend: &B, len: usize) -> B::Buffer {
+        let fit = (0..self.spare.len()).filter(|at| B::len(&self.spare[*at]) >= len);
+        match fit.min_by_key(|at| B::len(&self.spare[*at])) {
+            Some(at) => self.spare.swap_remove(at),
+            None => {
+                // A longer one comes in place of a short one, or each length would stay.
+                self.spare.pop();
+                backend.alloc(len)
+            }
+        }
+    }
+}
+
+/// The parameters of a shard in one pass.
+pub(crate) struct ShardPass<'a, B: Backend> {
+    model: &'a Model<B>,
+    shard: &'a ModelShard,
+    gathered: &'a mut Gathered<B>,
+    /// Of what this rank keeps; there in passes that go backward.
+    gradient: Option<&'a mut B::Buffer>,
+}
+
+impl<'a, B: Backend> ShardPass<'a, B> {
+    /// Those of a model; `None` where this rank has all of it.
+    pub(crate) fn of(
+        model: &'a Model<B>,
+        gathered: &'a mut Gathered<B>,
+        gradient: Option<&'a mut B::Buffer>,
+    ) -> Option<Self> {
+        let shard = model.shard.as_ref()?;
+        gathered.sets.resize_with(shard.sets.len(), || None);
+        Some(Self {
+            model,
+            shard,
+            gathered,
+            gradient,
+        })
+    }
+
+    /// The sets of a unit.
+    fn sets_of(&self, unit: usize) -> Range<usize> {
+        let sets = &self.shard.sets;
+        sets.partition_point(|set| set.unit < unit)..sets.partition_point(|set| set.unit <= unit)
+    }
+
+    /// Gathers the sets of a unit.
+    fn gather(&mut self, backend: &B, unit: usize) {
+        for set in self.sets_of(unit) {
+            if self.gathered.sets[set].is_some() {
+                continue;
+            }
+            let of = &self.shard.sets[set];
+            let len = of.buffer.shard_len();
+            let mut all = self.gathered.take(backend, of.buffer.buffer_len());
+            let own = B::view(&self.model.params, of.at..of.at + len);
+            match self.model.groups.keepers(of.kind) {
+                Some(ranks) => ranks.gather_shards(backend, own, len, &mut all),
+                None => backend.copy(own, B::view_mut(&mut all, 0..len)),
+            }
+            self.gathered.sets[set] = Some(all);
+        }
+    }
+
+    /// Gives the memory of a unit back, if it is not to stay.
+    fn release(&mut self, unit: usize) {
+        if !self.gathered.stay {
+            for set in self.sets_of(unit) {
+                let gathered = self.gathered.sets[set].take();
+                self.gathered.spare.extend(gathered);
+            }
+        }
+    }
+
+    /// Adds up the gradients of a unit over the ranks that keep it.
+    fn reduce(&mut self, backend: &B, unit: usize, gradients: &mut [Option<B::Buffer>]) {
+        for set in self.sets_of(unit) {
+            let Some(mut all) = gradients[set].take() else {
+                continue;
+            };
+            let of = &self.shard.sets[set];
+            let len = of.buffer.shard_len();
+            let own = self.gradient.as_mut();
+            let own = own.expect("a pass that goes backward has a gradient");
+            let own = B::view_mut(own, of.at..of.at + len);
+            match self.model.groups.keepers(of.kind) {
+                Some(ranks) => ranks.reduce_shards(backend, &mut all, len, own),
+                None => backend.axpy(1.0, B::view(&all, 0..len), own),
+            }
+            self.gathered.spare.push(all);
+        }
+    }
+}
+
+impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
+    fn buffer(&self, set: usize) -> &B::Buffer {
+        let gathered = self.gathered.sets[set].as_ref();
+        gathered.expect("a set that has been brought")
+    }
+
+    fn bring(&mut self, backend: &B, set: usize) {
+        let unit = self.shard.sets[set].unit;
+        if self.gathered.unit == Some(unit) {
+            return;
+        }
+        self.end(backend);
+        self.gather(backend, unit);
+        self.gathered.unit = Some(unit);
+    }
+
+    fn bring_back(&mut self, backend: &B, set: usize, gradients: &mut [Option<B::Buffer>]) {
+        let unit = self.shard.sets[set].unit;
+        if self.gathered.unit == Some(unit) {
+            return;
+        }
+        self.end_back(backend, gradients);
+        self.gather(backend, unit);
+        for set in self.sets_of(unit) {
+            let len = self.shard.sets[set].buffer.buffer_len();
+            let mut zeros = self.gathered.take(backend, len);
+            backend.fill(B::view_mut(&mut zeros, 0..len), 0.0);
+            gradients[set] = Some(zeros);
+        }
+        self.gathered.unit = Some(unit);
+    }
+
+    fn end(&mut self, _: &B) {
+        if let Some(unit) = mem::take(&mut self.gathered.unit) {
+            self.release(unit);
+        }
+    }
+
+    fn end_back(&mut self, backend: &B, gradients: &mut [Option<B::Buffer>]) {
+        if let Some(unit) = mem::take(&mut self.gathered.unit) {
+            self.reduce(backend, unit, gradients);
+            self.release(unit);
+        }
+    }
+}
+
+impl<B: Backend> super::super::PassGroups<B> {
+    /// The ranks that keep shards of the same tensors of a kind, where there are others.
+    fn keepers(&self, kind: SetKind) -> Option<&std::sync::Arc<dyn odeon_gpu::PassRanks<B>>> {
+        let ranks = match kind {
+            SetKind::Everywhere => &self.shards.everywhere,
+            SetKind::Data => &self.shards.data,
+            SetKind::Experts => &self.shards.experts,
+        };
+        ranks.as_ref()
+    }
+}
