@@ -50,7 +50,7 @@ pub(super) fn of_ranks(sharing: Sharing, ranks: u32) -> Sharing {
     let copies = (ranks as usize / sharing.of_copy()).max(1);
     let with = Sharing { copies, ..sharing };
     Sharing {
-        copies: with.replicas() * with.copies_of_shards(),
+        copies: copies - copies % with.copies_of_shards(),
         ..with
     }
 }
