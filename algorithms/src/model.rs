@@ -31,7 +31,7 @@ pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
 pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
-pub use rank::{PartPlace, RankKind, RankOf};
+pub use rank::{ContextKind, PartPlace, RankKind, RankOf};
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
 pub use shard::{ModelShard, ShardPlace};

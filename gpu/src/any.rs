@@ -15,6 +15,7 @@ use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
 };
 use crate::device::Device;
+use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
@@ -155,6 +156,12 @@ pick_ref! {
 
 impl<A: Pick<T>, T> Pick<Option<T>> for Option<A> {
     fn pick(self) -> Option<T> {
+        self.map(Pick::pick)
+    }
+}
+
+impl<A: Pick<T>, T, const N: usize> Pick<[T; N]> for [A; N] {
+    fn pick(self) -> [T; N] {
         self.map(Pick::pick)
     }
 }
@@ -480,6 +487,37 @@ impl Backend for Any {
             lse.pick(),
             dout.pick(),
             dqkv.pick(),
+        ));
+    }
+
+    fn block_attention(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        qkv: AnyView<'_>,
+        kv: AnyView<'_>,
+        out: AnyViewMut<'_>,
+        lse: AnyViewMut<'_>,
+    ) {
+        on!(self, b => b.block_attention(shape, blocks, qkv.pick(), kv.pick(), out.pick(), lse.pick()));
+    }
+
+    fn block_attention_backward(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        passed: [AnyView<'_>; 4],
+        dout: AnyView<'_>,
+        dqkv: AnyViewMut<'_>,
+        dkv: AnyViewMut<'_>,
+    ) {
+        on!(self, b => b.block_attention_backward(
+            shape,
+            blocks,
+            passed.pick(),
+            dout.pick(),
+            dqkv.pick(),
+            dkv.pick()
         ));
     }
 

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block_table::BlockTable;
+use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
@@ -267,6 +268,12 @@ impl AttentionShape {
     #[must_use]
     pub fn qkv_cols(self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Elements of a row of keys and values alone.
+    #[must_use]
+    pub fn kv_cols(self) -> usize {
+        2 * self.kv_heads * self.head_dim
     }
 
     /// Elements of a row of outputs.
@@ -547,6 +554,31 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
         lse: Self::View<'_>,
         dout: Self::View<'_>,
         dqkv: Self::ViewMut<'_>,
+    );
+
+    /// Attention of the queries of `qkv` to keys and values `[keys | values]` that lie apart from them, in `kv`, merged
+    /// by log-sum-exp into what `out` and `lse` hold of others (Liu et al. 2023, Ring Attention). A row that has seen
+    /// nothing holds zeros and minus infinity.
+    fn block_attention(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        qkv: Self::View<'_>,
+        kv: Self::View<'_>,
+        out: Self::ViewMut<'_>,
+        lse: Self::ViewMut<'_>,
+    );
+    /// Backward of [`block_attention`](Self::block_attention): `passed` are its `qkv` and `kv`, and `out` and `lse` as
+    /// they are when the rows have seen all. Adds to the gradient of the queries in `dqkv`, and to that of keys and
+    /// values.
+    fn block_attention_backward(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        passed: [Self::View<'_>; 4],
+        dout: Self::View<'_>,
+        dqkv: Self::ViewMut<'_>,
+        dkv: Self::ViewMut<'_>,
     );
 
     /// `y = silu(gate) * up` for rows `[gate | up]` of `2 * cols` elements (Shazeer 2020).

@@ -15,6 +15,7 @@
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each operation.
 
+mod blocks;
 mod checks;
 mod experts;
 mod layers;
@@ -23,6 +24,7 @@ mod update;
 
 use crate::backend::Backend;
 
+pub use blocks::block_attention;
 pub use checks::{
     attention, combine, decode, elementwise, gather, head_norm, matmul, mixture, packed_linear,
     reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
@@ -45,8 +47,8 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm
-            layer_norm rope attention swiglu gelu gather combine mixture route experts vocab softmax update
-            packed_linear decode tape transformer);
+            layer_norm rope attention block_attention swiglu gelu gather combine mixture route experts vocab
+            softmax update packed_linear decode tape transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

@@ -35,6 +35,7 @@ use crate::backend::{
     Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
@@ -301,6 +302,31 @@ impl Backend for Cpu {
         dqkv: &mut [f32],
     ) {
         attention::backward(&self.pool, shape, spans, qkv, out, lse, dout, dqkv);
+    }
+
+    fn block_attention(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        qkv: &[f32],
+        kv: &[f32],
+        out: &mut [f32],
+        lse: &mut [f32],
+    ) {
+        attention::blocks::forward(&self.pool, shape, blocks, [qkv, kv], out, lse);
+    }
+
+    fn block_attention_backward(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        [qkv, kv, out, lse]: [&[f32]; 4],
+        dout: &[f32],
+        dqkv: &mut [f32],
+        dkv: &mut [f32],
+    ) {
+        let passed = [qkv, kv, out, lse, dout];
+        attention::blocks::backward(&self.pool, shape, blocks, passed, dqkv, dkv);
     }
 
     fn swiglu(&self, cols: usize, x: &[f32], y: &mut [f32]) {

@@ -52,6 +52,7 @@ use crate::backend::{
     RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
@@ -281,6 +282,31 @@ impl<C: Card> Backend for Cuda<C> {
         dqkv: CudaViewMut<'_, C>,
     ) {
         self.attend_backward(shape, spans, [qkv, out, lse, dout], &dqkv);
+    }
+
+    fn block_attention(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        qkv: CudaView<'_, C>,
+        kv: CudaView<'_, C>,
+        out: CudaViewMut<'_, C>,
+        lse: CudaViewMut<'_, C>,
+    ) {
+        self.attend_blocks(shape, blocks, [qkv, kv], &out, &lse);
+    }
+
+    fn block_attention_backward(
+        &self,
+        shape: AttentionShape,
+        blocks: &ScoreBlocks,
+        [qkv, kv, out, lse]: [CudaView<'_, C>; 4],
+        dout: CudaView<'_, C>,
+        dqkv: CudaViewMut<'_, C>,
+        dkv: CudaViewMut<'_, C>,
+    ) {
+        let passed = [qkv, kv, out, lse, dout];
+        self.attend_blocks_backward(shape, blocks, passed, &dqkv, &dkv);
     }
 
     fn swiglu(&self, cols: usize, x: CudaView<'_, C>, y: CudaViewMut<'_, C>) {

@@ -42,11 +42,11 @@
 //! | --- | --- |
 //! | `backend`, `layout` | the operations that every device implements; views into flat buffers |
 //! | `update_rule` | steps of optimisers, element by element, each written once for every device |
-//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`), rows that a router sends to experts (`route`), parameters that come when they are read (`params`), ranks that compute together (`ranks`), rows that these exchange (`exchange`) or send to each other's experts (`spread`) |
+//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`), rows that a router sends to experts (`route`), parameters that come when they are read (`params`), ranks that compute together (`ranks`), rows that these exchange (`exchange`), send to each other's experts (`spread`) or around a ring (`ring`) |
 //! | `cpu`, `cpu/*` | the processor back-end |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |
-//! | `dispatch`, `spans` | which rows go to which experts; which rows attend to which |
+//! | `dispatch`, `spans`, `score_blocks` | which rows go to which experts; which rows attend to which, and to which of those that lie elsewhere |
 //! | `block_table` | where the keys and values of sequences lie in a cache |
 //! | `conformance`, `conformance/*` | one suite that every back-end passes |
 //! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
@@ -63,6 +63,7 @@ pub mod cuda;
 pub mod device;
 mod dispatch;
 pub mod layout;
+mod score_blocks;
 mod spans;
 pub mod tape;
 pub mod update_rule;
@@ -78,6 +79,7 @@ pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use dispatch::Dispatch;
 pub use layout::{Layout, TensorEntry};
+pub use score_blocks::{ScoreBlock, ScoreBlocks};
 pub use spans::{RowSpan, RowSpans};
 pub use tape::{
     Arena, CustomOp, LinearExtras, Moves, OwnExperts, Param, PassParams, PassRanks, Plan, Resident,

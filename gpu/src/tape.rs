@@ -8,6 +8,7 @@ mod exchange;
 mod params;
 mod plan;
 mod ranks;
+mod ring;
 mod route;
 mod run;
 mod spread;
@@ -25,6 +26,7 @@ pub use exchange::Moves;
 pub use params::{PassParams, Resident};
 pub use plan::{Arena, Plan};
 pub use ranks::PassRanks;
+use ring::Ring;
 pub use route::Routed;
 pub use spread::OwnExperts;
 
@@ -235,6 +237,12 @@ enum Op<B: Backend> {
         moves: Moves,
         ranks: Arc<dyn PassRanks<B>>,
         out: Var,
+    },
+    Ring {
+        qkv: Var,
+        ring: Ring<B>,
+        out: Var,
+        lse: Var,
     },
     /// Experts of which each rank has some.
     Spread {
@@ -634,7 +642,7 @@ impl<B: Backend> Op<B> {
             | Self::Exchange { x, .. }
             | Self::Spread { x, .. }
             | Self::Vocab { x, .. } => vec![*x],
-            Self::Attention { qkv, .. } => vec![*qkv],
+            Self::Attention { qkv, .. } | Self::Ring { qkv, .. } => vec![*qkv],
             Self::Custom { inputs, .. } => inputs.clone(),
         }
     }
@@ -651,6 +659,7 @@ impl<B: Backend> Op<B> {
             | Self::RmsNorm { out, .. }
             | Self::HeadNorm { out, .. }
             | Self::Attention { out, .. }
+            | Self::Ring { out, .. }
             | Self::LayerNorm { out, .. }
             | Self::SwiGlu { out, .. }
             | Self::Gelu { out, .. }
@@ -669,7 +678,9 @@ impl<B: Backend> Op<B> {
         match self {
             Self::RmsNorm { inv_rms, .. } | Self::HeadNorm { inv_rms, .. } => Some(*inv_rms),
             Self::LayerNorm { moments, .. } => Some(*moments),
-            Self::Attention { lse, .. } | Self::Vocab { lse, .. } => Some(*lse),
+            Self::Attention { lse, .. } | Self::Ring { lse, .. } | Self::Vocab { lse, .. } => {
+                Some(*lse)
+            }
             _ => None,
         }
     }
@@ -694,7 +705,9 @@ impl<B: Backend> Op<B> {
             Self::RmsNorm { x, inv_rms, .. } | Self::HeadNorm { x, inv_rms, .. } => {
                 vec![*x, *inv_rms]
             }
-            Self::Attention { qkv, out, lse, .. } => vec![*qkv, *out, *lse],
+            Self::Attention { qkv, out, lse, .. } | Self::Ring { qkv, out, lse, .. } => {
+                vec![*qkv, *out, *lse]
+            }
             Self::Vocab { x, out, lse, .. } => vec![*x, out.logprob, out.entropy, *lse],
             Self::Custom { inputs, out, .. } => inputs
                 .iter()

@@ -241,6 +241,7 @@ const UNSAFE: &[&str] = &[
     "gpu/simd/src/lib.rs",
     // Threads that write disjoint parts of one buffer, and vector instructions.
     "gpu/src/cpu/attention.rs",
+    "gpu/src/cpu/attention/blocks.rs",
     "gpu/src/cpu/buffer.rs",
     "gpu/src/cpu/decode.rs",
     "gpu/src/cpu/decode/kernels.rs",

@@ -31,8 +31,8 @@ pub(super) struct Texts<'a> {
     computed: Vec<usize>,
     /// The rank whose rows these are, of those with rows of the same batches.
     context: RankOf,
-    /// Ranks that share these again.
-    tensor: usize,
+    /// The way in which ranks share rows, and share these again.
+    sharing: Sharing,
     /// Response tokens of the micro-batch under way, sequence by sequence.
     responses: Vec<Range<usize>>,
     /// Predicted tokens of this rank.
@@ -97,12 +97,12 @@ impl<'a> Texts<'a> {
         let filled = work.batches.iter().filter(|it| !it.prompts.is_empty());
         let predicted = filled.map(|packed| match context.ranks {
             1 => Ok(packed.predicted()),
-            _ => Ok(rows_of(packed, context, sharing.tensor)?.predicted() as u64),
+            _ => Ok(rows_of(packed, context, sharing)?.predicted() as u64),
         });
         Ok(Self {
             computed: computed.map(|(number, _)| number).collect(),
             context,
-            tensor: sharing.tensor,
+            sharing,
             responses: vec![],
             predicted: predicted.sum::<Result<u64, Failure>>()?,
             nats: 0.0,
@@ -127,7 +127,7 @@ impl<'a> Texts<'a> {
 
 /// The rows of a batch that a rank computes. Where there is no sequence it is a token that predicts nothing, for ranks
 /// that wait for each other.
-fn rows_of(packed: &Packed, context: RankOf, tensor: usize) -> Result<model::Batch, Failure> {
+fn rows_of(packed: &Packed, context: RankOf, sharing: Sharing) -> Result<model::Batch, Failure> {
     let batch = match packed.prompts.is_empty() {
         true => model::Batch::pack(&[Sequence {
             tokens: &[0],
@@ -135,7 +135,8 @@ fn rows_of(packed: &Packed, context: RankOf, tensor: usize) -> Result<model::Bat
         }]),
         false => packed.batch(),
     };
-    Ok(batch.map_err(Failure::error)?.of_ranks(context, tensor))
+    let batch = batch.map_err(Failure::error)?;
+    Ok(batch.of_ranks(context, sharing.context_kind, sharing.tensor))
 }
 
 impl StepWork for Texts<'_> {
@@ -160,7 +161,7 @@ impl StepWork for Texts<'_> {
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
         let number = self.computed[micro];
         let packed = &self.work.batches[number];
-        let batch = rows_of(packed, self.context, self.tensor)?;
+        let batch = rows_of(packed, self.context, self.sharing)?;
         self.responses = batch.responses().to_vec();
         let Some(seen) = &self.seen else {
             return Ok(batch);

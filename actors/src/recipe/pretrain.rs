@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{Failure, Needs};
-use odeon_algorithms::model::{ModelConfig, PartError, RankKind, VisionConfig};
+use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig, ZeroStage};
@@ -227,6 +227,8 @@ pub struct ParallelSection {
     pub tp: u32,
     /// Ranks that each have some of the rows of a batch (context parallelism).
     pub cp: u32,
+    /// The way in which these attend to each other's rows.
+    pub cp_kind: ContextKind,
     /// Ranks that each have some of the experts, and batches of their own (expert parallelism).
     pub ep: u32,
 }
@@ -238,6 +240,7 @@ impl Default for ParallelSection {
             fsdp: 0,
             tp: 1,
             cp: 1,
+            cp_kind: ContextKind::Ulysses,
             ep: 1,
         }
     }
@@ -390,10 +393,11 @@ impl PretrainRecipe {
     fn check_parallel(&self) -> Result<(), Fault> {
         let ParallelSection {
             zero,
-            fsdp: _,
             tp,
             cp,
+            cp_kind,
             ep,
+            ..
         } = self.parallel;
         let fault = |field, what: String| {
             Err(Fault {
@@ -413,6 +417,13 @@ impl PretrainRecipe {
                  that be a multiple of {of_copy}"
             );
             return fault(first, what);
+        }
+        if cp == 1 && cp_kind != ContextKind::Ulysses {
+            let what = format!(
+                "\"{cp_kind}\" is a way of ranks that share the rows of a batch, and parallel.cp = 1 makes none: let that \
+                 be 2 or more"
+            );
+            return fault("cp_kind", what);
         }
         self.check_shards()?;
         if of_copy == 1 {
@@ -523,7 +534,7 @@ impl PretrainRecipe {
     fn shared_out(&self, config: &ModelConfig) -> Result<(), PartError> {
         let sharing = self.sharing();
         let part = config.part(sharing.place(0))?;
-        part.check_context(sharing.context)?;
+        part.check_context(sharing.context_kind, sharing.context)?;
         match sharing.zero.has_shards() {
             true => config.check_shards(sharing.copies_of_shards()),
             false => Ok(()),
@@ -636,11 +647,13 @@ impl PretrainRecipe {
             fsdp,
             tp,
             cp,
+            cp_kind,
             ep,
         } = self.parallel;
         let whole = Sharing {
             experts: ep as usize,
             context: cp as usize,
+            context_kind: cp_kind,
             tensor: tp as usize,
             zero: ZeroStage::numbered(zero).unwrap_or_default(),
             shards: Some(fsdp as usize).filter(|copies| *copies > 0),

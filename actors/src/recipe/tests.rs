@@ -734,6 +734,18 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
         ),
         (&[], "ep = 0", "ep = 0", "at least 1 is needed"),
         (
+            &[],
+            "cp_kind = \"ring\"",
+            "cp_kind = \"ring\"",
+            "\"ring\" is a way of ranks that share the rows of a batch, and parallel.cp = 1 makes none",
+        ),
+        (
+            &[],
+            "cp = 2\ncp_kind = \"rings\"",
+            "cp_kind = \"rings\"",
+            "unknown variant `rings`, expected `ulysses` or `ring`",
+        ),
+        (
             &[four],
             "tp = 2\ncp = 4",
             "tp = 2",

@@ -37,7 +37,7 @@ impl Pass {
         let met = layers * layer * batch.processed() as f64 + output * batch.predicted() as f64;
         Self {
             weights: 2.0 * met,
-            // Ranks that share rows each compute some of the heads of all rows.
+            // Ranks that share rows each compute some of the heads of all rows, or all heads for as many pairs.
             attention: 4.0 * queries * layers * pairs.sum::<f64>() / batch.context().ranks as f64,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use odeon_gpu::RowSpans;
 use thiserror::Error;
 
-use super::rank::RankOf;
+use super::rank::{ContextKind, RankOf};
 
 /// One sequence to score: a prompt and the response whose tokens are predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Batch {
     visual: Arc<[u32]>,
     /// The rank whose rows these are, where ranks share them. Spans are those of all rows in any case.
     context: RankOf,
+    /// The way in which these ranks attend to each other's rows.
+    context_kind: ContextKind,
 }
 
 /// Why sequences cannot be packed.
@@ -102,6 +104,7 @@ impl Batch {
             temperature: 1.0,
             visual: Arc::default(),
             context: RankOf::ALONE,
+            context_kind: ContextKind::default(),
         })
     }
 
@@ -153,42 +156,50 @@ impl Batch {
         }
     }
 
-    /// The rows of a context rank, of those that share the rows of each batch: as many for each of them, in their
-    /// order, and each time a multiple of the `tensor` ranks that share these again. Where rows are too few, sequences
-    /// of one token are added, which predict nothing. Predicted are the response tokens that rows of this rank predict.
+    /// The rows of a context rank, of those that share the rows of each batch: as many for each of them, and each time a
+    /// multiple of the `tensor` ranks that share these again. Those of a rank follow each other, or for a ring are a run
+    /// of the first half and one of the second ([`ContextKind`]). Where rows are too few, sequences of one token are
+    /// added, which predict nothing. Predicted are the response tokens that rows of this rank predict.
     ///
     /// # Panics
     /// If it has pictures or shared prompts, or is a rank's already.
     #[must_use]
-    pub fn of_ranks(self, context: RankOf, tensor: usize) -> Self {
+    pub fn of_ranks(self, context: RankOf, kind: ContextKind, tensor: usize) -> Self {
         if context.ranks * tensor == 1 {
             return self;
         }
         assert_eq!(self.context.ranks, 1, "rows are shared once");
         let alone = self.visual.is_empty() && !self.spans.share();
         assert!(alone, "no pictures, and no prefixes");
-        let count = self.tokens.len().div_ceil(context.ranks);
-        let count = count.next_multiple_of(tensor);
-        let own = context.rank * count..(context.rank + 1) * count;
-        let rows_of = |all: &[u32]| {
-            let there = all.iter().copied().chain(std::iter::repeat(0));
-            there.skip(own.start).take(count).collect::<Arc<[u32]>>()
+        // Of one rank all kinds are the same.
+        let kind = match context.ranks {
+            1 => ContextKind::default(),
+            _ => kind,
         };
-        let read = self.tokens.len() as u32;
-        let added = read + 1..=(count * context.ranks) as u32;
+        let read = self.tokens.len();
+        let all = kind.shared(read, context.ranks, tensor);
+        let runs = kind.runs(context, all);
+        let rows_of = |numbers: &[u32]| {
+            let own = runs.iter().cloned().flatten();
+            own.map(|row| numbers.get(row).copied().unwrap_or(0))
+                .collect::<Arc<[u32]>>()
+        };
+        let added = read as u32 + 1..=all as u32;
         let bounds = self.spans.bounds().iter().copied().chain(added);
+        let own = |row: usize| place_in(&runs, row);
         let is_own = |sequence: usize, at: usize| {
             let at = self.responses[sequence].start + at;
-            own.contains(&(self.rows[at] as usize))
+            own(self.rows[at] as usize).is_some()
         };
         let part = self.clone().predicting(is_own);
-        let rows = part.rows.iter().map(|row| row - own.start as u32);
+        let rows = part.rows.iter().filter_map(|row| own(*row as usize));
         Self {
             tokens: rows_of(&self.tokens),
             positions: rows_of(&self.positions),
             spans: RowSpans::apart(bounds.collect::<Vec<u32>>()),
-            rows: rows.collect(),
+            rows: rows.map(|row| row as u32).collect(),
             context,
+            context_kind: kind,
             ..part
         }
     }
@@ -250,6 +261,11 @@ impl Batch {
         self.context
     }
 
+    /// The way in which ranks that share rows attend to those of all.
+    pub(crate) fn context_kind(&self) -> ContextKind {
+        self.context_kind
+    }
+
     /// Which feature each token sees; nothing where the batch has no pictures.
     pub(crate) fn visual(&self) -> &Arc<[u32]> {
         &self.visual
@@ -264,6 +280,16 @@ impl Batch {
     pub(crate) fn selects(&self) -> bool {
         self.spans.share() || self.rows.len() < self.tokens.len()
     }
+}
+
+/// Where a row lies in runs of rows that lie one behind the other, if it is in one.
+fn place_in(runs: &[Range<usize>], row: usize) -> Option<usize> {
+    let mut before = 0;
+    runs.iter().find_map(|run| {
+        let place = run.contains(&row).then(|| before + row - run.start);
+        before += run.len();
+        place
+    })
 }
 
 /// A batch that comes to be.
@@ -373,7 +399,11 @@ mod tests {
         let sequence = |tokens, prompt| Sequence { tokens, prompt };
         let all = [sequence(&[5, 6, 7, 8][..], 2), sequence(&[1, 2, 3], 1)];
         let batch = Batch::pack(&all).unwrap();
-        let of = |rank| batch.clone().of_ranks(RankOf::new(rank, 3), 1);
+        let of = |rank| {
+            batch
+                .clone()
+                .of_ranks(RankOf::new(rank, 3), ContextKind::Ulysses, 1)
+        };
         let tokens = [0, 1, 2].map(|rank| of(rank).tokens().to_vec());
         assert_eq!(tokens, [[5, 6], [7, 1], [2, 0]]);
         let positions = [0, 1, 2].map(|rank| of(rank).positions().to_vec());
@@ -390,17 +420,49 @@ mod tests {
         for rank in 0..3 {
             assert_eq!(of(rank).spans().bounds(), [0, 3, 5, 6]);
         }
-        let alone = batch.clone().of_ranks(RankOf::ALONE, 1);
+        let alone = batch.clone().of_ranks(RankOf::ALONE, ContextKind::Ring, 1);
         assert_eq!(alone.tokens(), batch.tokens());
         // Four rows, so that two tensor ranks have as many.
-        let of_tensor = batch.clone().of_ranks(RankOf::new(1, 2), 2);
+        let of_tensor = batch
+            .clone()
+            .of_ranks(RankOf::new(1, 2), ContextKind::Ulysses, 2);
         assert_eq!(of_tensor.tokens()[..], [2, 0, 0, 0]);
         assert_eq!(of_tensor.spans().bounds(), [0, 3, 5, 6, 7, 8]);
         // More ranks than rows: the last have nothing but what is added.
-        let last = batch.of_ranks(RankOf::new(7, 8), 1);
+        let last = batch.of_ranks(RankOf::new(7, 8), ContextKind::Ulysses, 1);
         assert_eq!((last.predicted(), last.processed()), (0, 1));
         assert!(last.selects());
         assert_eq!(last.standing_in().predicted(), 1);
+    }
+
+    #[test]
+    fn ranks_of_a_ring_have_rows_of_both_halves_of_a_batch() {
+        let sequence = |tokens, prompt| Sequence { tokens, prompt };
+        let all = [sequence(&[5, 6, 7, 8][..], 2), sequence(&[1, 2, 3], 1)];
+        let batch = Batch::pack(&all).unwrap();
+        let of = |rank, tensor| {
+            let own = RankOf::new(rank, 2);
+            batch.clone().of_ranks(own, ContextKind::Ring, tensor)
+        };
+        let tokens = [0, 1].map(|rank| of(rank, 1).tokens().to_vec());
+        assert_eq!(tokens, [[5, 6, 0, 0], [7, 1, 2, 0]]);
+        let positions = [0, 1].map(|rank| of(rank, 1).positions().to_vec());
+        assert_eq!(positions, [[0, 1, 0, 0], [2, 0, 1, 0]]);
+        let predicted =
+            [0, 1].map(|rank| (of(rank, 1).rows().to_vec(), of(rank, 1).labels().to_vec()));
+        assert_eq!(
+            predicted,
+            [(vec![1], vec![7]), (vec![0, 1, 2], vec![8, 2, 3])]
+        );
+        assert_eq!(of(1, 1).responses(), [0..1, 1..3]);
+        assert_eq!(of(0, 1).spans().bounds(), [0, 3, 5, 6, 7, 8]);
+        assert_eq!(of(0, 1).context_kind(), ContextKind::Ring);
+        // Parts of two rows each are parts of six rows for three tensor ranks.
+        assert_eq!(of(0, 3).processed(), 6);
+        // One rank has them in their order, whatever the kind.
+        let alone = batch.clone().of_ranks(RankOf::ALONE, ContextKind::Ring, 2);
+        assert_eq!(alone.tokens()[..], [5, 6, 7, 1, 2, 0]);
+        assert_eq!(alone.context_kind(), ContextKind::Ulysses);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, Tape, Var, VocabVars};
 
 use super::block::{Cutting, Matrix, Products};
-use super::context;
+use super::context::ContextAttention;
 use super::lora::Adapters;
 use super::rank::RankOf;
 use super::vision::{self, VisionPlaces};
@@ -275,7 +275,7 @@ pub(crate) struct Seen {
 /// up what they have made of all rows behind them (sequence parallelism, arXiv
 /// [2205.05198](https://arxiv.org/abs/2205.05198)). Biases behind a sum are the first rank's to add; so each rank has an
 /// addend of the gradient of every tensor that it has whole. Ranks that have some of the experts send each other rows
-/// for these, and ranks that have some of the rows of a batch exchange them for heads around attention.
+/// for these, and ranks that have some of the rows of a batch attend to those of all together.
 pub(super) fn record<B: Backend>(
     tape: &mut Tape<B>,
     model: &Model<B>,
@@ -286,8 +286,10 @@ pub(super) fn record<B: Backend>(
     let (config, places, adapters) = (&model.config, &model.places, model.adapters());
     let ranks = model.shared().map(|(_, ranks)| ranks);
     let adds_whole = model.adds_whole();
+    check_rows(batch, model.context_ranks(), ranks);
     let context = model.context_ranks();
-    check_rows(batch, context, ranks);
+    let context =
+        context.map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks));
     let base = |range: &Range<usize>| model.param(range);
     let dim = config.dim;
     let attention = config.attention();
@@ -316,10 +318,10 @@ pub(super) fn record<B: Backend>(
         if let Some(rope) = &rope {
             tape.rope(qkv, rope.clone(), batch.positions().clone());
         }
-        let (shape, spans) = (config.attention_of(i), batch.spans());
-        let a = match context {
-            None => tape.attention(qkv, shape, spans.clone()),
-            Some(ranks) => context::attention(tape, qkv, shape, spans, ranks),
+        let shape = config.attention_of(i);
+        let a = match &context {
+            None => tape.attention(qkv, shape, batch.spans().clone()),
+            Some(context) => context.record(tape, qkv, shape),
         };
         let extras = LinearExtras {
             residual: own,

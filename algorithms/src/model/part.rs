@@ -8,7 +8,7 @@ use std::sync::Arc;
 use odeon_gpu::{Backend, Layout, PassRanks};
 use thiserror::Error;
 
-use super::rank::{PartPlace, RankKind, RankOf};
+use super::rank::{ContextKind, PartPlace, RankKind, RankOf};
 use super::shard::{ModelShard, ShardPlace};
 use super::{ExpertRange, Model, ModelConfig};
 
@@ -116,16 +116,19 @@ impl ModelConfig {
         })
     }
 
-    /// Checks that ranks with some of the rows of each sequence can share the heads of attention: each computes some
+    /// Checks that ranks can have some of the rows of each sequence. Those that exchange rows for heads each compute some
     /// query heads, and the key heads that these read.
     ///
     /// # Errors
     /// They cannot be shared out. Heads are those of this rank, where it has a [part](Self::part).
-    pub fn check_context(&self, ranks: usize) -> Result<(), PartError> {
+    pub fn check_context(&self, kind: ContextKind, ranks: usize) -> Result<(), PartError> {
         if ranks == 1 {
             return Ok(());
         }
         self.sees_no_pictures(RankKind::Context, ranks)?;
+        if kind == ContextKind::Ring {
+            return Ok(());
+        }
         even(RankKind::Context, ranks, self.heads, "query heads")?;
         // A key head that several ranks read goes to all of them.
         match ranks.is_multiple_of(self.kv_heads) {

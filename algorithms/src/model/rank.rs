@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// One of several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RankOf {
@@ -97,5 +99,85 @@ impl fmt::Display for RankKind {
             Self::Context => "context",
             Self::Shard => "sharding",
         })
+    }
+}
+
+/// The way in which ranks that share rows attend to those of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContextKind {
+    /// They exchange rows for heads: for no more ranks than heads.
+    #[default]
+    Ulysses,
+    /// Keys and values go from rank to rank: for any number of ranks.
+    Ring,
+}
+
+impl fmt::Display for ContextKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ulysses => "ulysses",
+            Self::Ring => "ring",
+        })
+    }
+}
+
+impl ContextKind {
+    /// Parts of rows that a rank has.
+    const fn parts(self) -> usize {
+        match self {
+            Self::Ulysses => 1,
+            Self::Ring => 2,
+        }
+    }
+
+    /// The least number of rows, so many at least, that ranks can share: each has as many as any other, and a multiple
+    /// of those that share them again.
+    pub(super) fn shared(self, rows: usize, ranks: usize, again: usize) -> usize {
+        let parts = self.parts();
+        let step = match again.is_multiple_of(parts) {
+            true => again / parts,
+            false => again,
+        };
+        rows.div_ceil(ranks * parts).next_multiple_of(step) * parts * ranks
+    }
+
+    /// The rows of a rank among those of all: runs that lie one behind the other with it.
+    pub(super) fn runs(self, own: RankOf, rows: usize) -> Vec<Range<usize>> {
+        let part = rows / (own.ranks * self.parts());
+        let run = |number: usize| number * part..(number + 1) * part;
+        match self {
+            Self::Ulysses => vec![run(own.rank)],
+            Self::Ring => vec![run(own.rank), run(2 * own.ranks - 1 - own.rank)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_dealt_out_from_both_ends_of_a_ring() {
+        let of = |kind: ContextKind| (0..2).map(move |rank| kind.runs(RankOf::new(rank, 2), 12));
+        assert!(of(ContextKind::Ring).eq([vec![0..3, 9..12], vec![3..6, 6..9]]));
+        assert!(of(ContextKind::Ulysses).flatten().eq([0..6, 6..12]));
+    }
+
+    #[test]
+    fn shared_rows_are_the_least_that_all_can_share() {
+        let (ulysses, ring) = (ContextKind::Ulysses, ContextKind::Ring);
+        for (kind, rows, ranks, again, shared) in [
+            (ulysses, 5, 3, 1, 6),
+            (ulysses, 5, 2, 2, 8),
+            (ring, 5, 3, 1, 6),
+            (ring, 7, 3, 1, 12),
+            (ring, 5, 2, 2, 8),
+            (ring, 9, 2, 4, 16),
+            (ring, 9, 2, 3, 12),
+            (ring, 13, 2, 3, 24),
+        ] {
+            assert_eq!(kind.shared(rows, ranks, again), shared, "{kind} {rows}");
+        }
     }
 }

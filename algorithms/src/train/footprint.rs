@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use crate::model::{
-    Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor, RankOf, ShardPlace,
+    ContextKind, Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor,
+    RankOf, ShardPlace,
 };
 
 /// The states of training of which ranks with the same parameters keep a share each (ZeRO, arXiv
@@ -57,6 +58,8 @@ pub struct Sharing {
     pub experts: usize,
     /// Ranks of a copy that have some of the rows of a sequence each.
     pub context: usize,
+    /// The way in which these attend to each other's rows.
+    pub context_kind: ContextKind,
     /// Ranks of a copy that have a part of each matrix.
     pub tensor: usize,
     /// The states that those with the same parameters share.
@@ -72,6 +75,7 @@ impl Sharing {
         copies: 1,
         experts: 1,
         context: 1,
+        context_kind: ContextKind::Ulysses,
         tensor: 1,
         zero: ZeroStage::Off,
         shards: None,
@@ -202,8 +206,10 @@ pub struct Footprint {
     /// Bytes of a predicted token that tensor ranks tell each other of their entries of the vocabulary, in a
     /// forward pass.
     pub vocabulary_row: usize,
-    /// Bytes of a token that go to other context ranks in a forward pass, and again in a backward pass.
+    /// Bytes of a token that go to other context ranks in a forward pass.
     pub context_row: usize,
+    /// Bytes of a token that go to other context ranks in a backward pass.
+    pub context_row_back: usize,
     /// Bytes of a token that go to experts and back in a forward pass, and again in a backward pass. Those to experts
     /// of the same rank are among them.
     pub expert_row: usize,
@@ -225,7 +231,7 @@ impl Footprint {
     ) -> Result<Self, PartError> {
         let place = sharing.place(rank);
         let own = config.part(place)?;
-        own.check_context(sharing.context)?;
+        own.check_context(sharing.context_kind, sharing.context)?;
         let (layout, _) = Model::<odeon_gpu::Cpu>::describe(&own);
         let (of_whole, _) = Model::<odeon_gpu::Cpu>::describe(config);
         let part = ModelPart::new(config.clone(), &of_whole, &layout, place);
@@ -259,9 +265,8 @@ impl Footprint {
         let (unit, all) = shard
             .as_ref()
             .map_or((0, 0), |it| (it.longest_unit(), it.gathered()));
-        let heads = own.heads + own.kv_heads.max(sharing.context);
-        // Queries, keys and values there, and what is read back; of each the share of the other ranks.
-        let exchanged = 2 * heads * own.head_dim / sharing.context * (sharing.context - 1);
+        let sent = sharing.context_kind.sent(own.attention(), sharing.context);
+        let [context_row, context_row_back] = sent.map(|it| bytes(config.layers * it));
         let taken = config.block.experts().map_or(0, |it| it.top);
         Ok(Self {
             tensors: names.zip(part.tensors().iter().cloned()).collect(),
@@ -280,7 +285,8 @@ impl Footprint {
             row_sums: among(sharing.tensor, 1 + 2 * config.layers) / 4,
             row: bytes(config.dim),
             vocabulary_row: among(sharing.tensor, 3 * sharing.tensor),
-            context_row: among(sharing.context, config.layers * exchanged),
+            context_row,
+            context_row_back,
             expert_row: among(sharing.experts, config.layers * 2 * taken * config.dim),
         })
     }

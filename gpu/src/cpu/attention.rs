@@ -2,6 +2,8 @@
 //! one tile of scores, and the backward pass computes the probabilities again. Keys and values of a span
 //! with a prefix are first copied to one place.
 
+pub(super) mod blocks;
+
 use std::ops::Range;
 
 use gemm_common::Parallelism;
@@ -297,18 +299,19 @@ fn backward_span(
     (dk, dv): (&mut [f32], &mut [f32]),
     dqkv: Shared,
 ) {
-    let (heads, dim) = (shape.heads, shape.head_dim);
-    let (width, out_width, scale) = (shape.qkv_cols(), shape.out_cols(), shape.scale());
-    let Passed { qkv, dout, .. } = passed;
+    let (heads, dim, width) = (shape.heads, shape.head_dim, shape.qkv_cols());
     let RowSpan { prefix, rows: own } = span;
+    // It may lie behind the last row, where there is nothing to slice.
+    if own.is_empty() {
+        return;
+    }
     let (all, tile_rows) = (span.keys(), TILE.min(own.len()));
     let gathered = gathered_len(shape, prefix, all);
     pool.scratch(
         gathered + 2 * tile_rows * all + tile_rows * dim,
         |scratch| {
             let (gathered, scratch) = scratch.split_at_mut(gathered);
-            let keys = Keys::of(shape, kv, prefix, own.clone(), qkv, gathered);
-            let (kv_width, k) = (keys.width, keys.keys);
+            let keys = Keys::of(shape, kv, prefix, own.clone(), passed.qkv, gathered);
             let (probs, scratch) = scratch.split_at_mut(tile_rows * all);
             let (dscores, dq) = scratch.split_at_mut(tile_rows * all);
             let group = heads / shape.kv_heads;
@@ -317,28 +320,11 @@ fn backward_span(
                     let rows = TILE.min(own.len() - start);
                     let known = prefix.len() + start + rows;
                     let first = own.start + start;
-                    let q = &qkv[first * width + head * dim..];
-                    let d_o = &dout[first * out_width + head * dim..];
                     let tile = (first, [rows, known]);
-                    score_gradients(shape, head, keys, passed, tile, probs, dscores);
-                    let call = MatMul::linear_dw(rows, known, dim).stored(Store::Add);
-                    let call = MatMul {
-                        b: Strides::rows(out_width),
-                        ..call
-                    };
-                    product(Parallelism::None, call, probs, d_o, dv);
-                    let call = MatMul {
-                        b: Strides::rows(width),
-                        ..call
-                    }
-                    .scaled(scale);
-                    product(Parallelism::None, call, dscores, q, dk);
-                    let call = MatMul::linear_dx(rows, known, dim).scaled(scale);
-                    let call = MatMul {
-                        b: Strides::rows(kv_width),
-                        ..call
-                    };
-                    product(Parallelism::None, call, dscores, k, dq);
+                    let seen = |row| shape.seen(known - rows + row + 1);
+                    let scores = [&mut *probs, &mut *dscores];
+                    let gradients = [&mut *dq, &mut *dk, &mut *dv];
+                    tile_gradients(shape, head, keys, passed, tile, seen, scores, gradients);
                     for i in 0..rows {
                         // SAFETY: these elements belong to this row and query head, so to this task.
                         let row = unsafe { dqkv.slice((first + i) * width + head * dim, dim) };
@@ -350,13 +336,52 @@ fn backward_span(
     );
 }
 
-/// Probabilities of a tile of rows from `first` on over `known` positions, and the gradient of its scores.
+/// The gradient of the queries of a tile of rows from `first` on over `known` positions, of which each sees some. Adds
+/// to that of these keys and values.
+fn tile_gradients(
+    shape: AttentionShape,
+    head: usize,
+    keys: Keys<'_>,
+    passed: Passed<'_>,
+    (first, [rows, known]): (usize, [usize; 2]),
+    seen: impl Fn(usize) -> Range<usize>,
+    [probs, dscores]: [&mut [f32]; 2],
+    [dq, dk, dv]: [&mut [f32]; 3],
+) {
+    let (width, out_width) = (shape.qkv_cols(), shape.out_cols());
+    let (dim, scale) = (shape.head_dim, shape.scale());
+    let q = &passed.qkv[first * width + head * dim..];
+    let d_o = &passed.dout[first * out_width + head * dim..];
+    let tile = (first, [rows, known]);
+    score_gradients(shape, head, keys, passed, tile, seen, probs, dscores);
+    let call = MatMul::linear_dw(rows, known, dim).stored(Store::Add);
+    let call = MatMul {
+        b: Strides::rows(out_width),
+        ..call
+    };
+    product(Parallelism::None, call, probs, d_o, dv);
+    let call = MatMul {
+        b: Strides::rows(width),
+        ..call
+    }
+    .scaled(scale);
+    product(Parallelism::None, call, dscores, q, dk);
+    let call = MatMul::linear_dx(rows, known, dim).scaled(scale);
+    let call = MatMul {
+        b: Strides::rows(keys.width),
+        ..call
+    };
+    product(Parallelism::None, call, dscores, keys.keys, dq);
+}
+
+/// Probabilities of such a tile, and the gradient of its scores.
 fn score_gradients(
     shape: AttentionShape,
     head: usize,
     keys: Keys<'_>,
     passed: Passed<'_>,
     (first, [rows, known]): (usize, [usize; 2]),
+    seen: impl Fn(usize) -> Range<usize>,
     probs: &mut [f32],
     dscores: &mut [f32],
 ) {
@@ -374,7 +399,7 @@ fn score_gradients(
     for i in 0..rows {
         dscore_row(
             passed.lse[(first + i) * shape.heads + head],
-            shape.seen(known - rows + i + 1),
+            seen(i),
             &o[i * out_width..][..dim],
             &d_o[i * out_width..][..dim],
             &mut probs[i * known..][..known],

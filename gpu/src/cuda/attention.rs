@@ -1,5 +1,7 @@
 //! Attention over packed sequences: tiles, and which kernels take a head.
 
+mod blocks;
+
 use std::num::NonZeroU32;
 
 use crate::backend::{AttentionShape, Precision};
@@ -26,6 +28,8 @@ struct Wide {
     forward: Kernel,
     dkv: Kernel,
     dq: Kernel,
+    /// The same three where keys and values lie apart.
+    apart: [Kernel; 3],
 }
 
 const WIDE: [Wide; 4] = [
@@ -34,24 +38,44 @@ const WIDE: [Wide; 4] = [
         forward: Kernel::attention_forward_32,
         dkv: Kernel::attention_dkv_32,
         dq: Kernel::attention_dq_32,
+        apart: [
+            Kernel::block_attention_forward_32,
+            Kernel::block_attention_dkv_32,
+            Kernel::block_attention_dq_32,
+        ],
     },
     Wide {
         wide: 64,
         forward: Kernel::attention_forward_64,
         dkv: Kernel::attention_dkv_64,
         dq: Kernel::attention_dq_64,
+        apart: [
+            Kernel::block_attention_forward_64,
+            Kernel::block_attention_dkv_64,
+            Kernel::block_attention_dq_64,
+        ],
     },
     Wide {
         wide: 96,
         forward: Kernel::attention_forward_96,
         dkv: Kernel::attention_dkv_96,
         dq: Kernel::attention_dq_96,
+        apart: [
+            Kernel::block_attention_forward_96,
+            Kernel::block_attention_dkv_96,
+            Kernel::block_attention_dq_96,
+        ],
     },
     Wide {
         wide: 128,
         forward: Kernel::attention_forward_128,
         dkv: Kernel::attention_dkv_128,
         dq: Kernel::attention_dq_128,
+        apart: [
+            Kernel::block_attention_forward_128,
+            Kernel::block_attention_dkv_128,
+            Kernel::block_attention_dq_128,
+        ],
     },
 ];
 
@@ -139,7 +163,7 @@ impl<C: Card> Cuda<C> {
             Some(wide) => {
                 let heads = shape.heads + 2 * shape.kv_heads;
                 let rounded = queue.scratch(rounded_bytes(rows, heads, wide));
-                let args = round_args(qkv, shape, heads, rounded, wide);
+                let args = round_args(qkv, shape.qkv_cols(), shape, heads, rounded, wide);
                 queue.launch(Kernel::attention_round, [rows as u64, 1, 1], THREADS, args);
                 (wide.forward, Arg::Pointer(rounded), wide.forward_bytes())
             }
@@ -173,14 +197,7 @@ impl<C: Card> Cuda<C> {
             [qkv_heads, shape.heads].map(|heads| rounded_bytes(rows, heads, wide))
         });
         let delta = queue.scratch(delta_bytes + parts[0] + parts[1]);
-        let args = vec![
-            out.into(),
-            dout.into(),
-            Arg::U32(shape.head_dim as u32),
-            Arg::Pointer(delta),
-            Arg::U32(count as u32),
-        ];
-        let grid = [count.div_ceil(4) as u64, 1, 1];
+        let (grid, args) = delta_launch([out, dout], shape, count, delta);
         queue.launch(Kernel::attention_delta, grid, THREADS, args);
         let (dkv, dq, sources, shared) = match wide {
             Some(wide) => {
@@ -189,7 +206,8 @@ impl<C: Card> Cuda<C> {
                     .into_iter()
                     .zip(places)
                 {
-                    let args = round_args(view, shape, heads, place, wide);
+                    let step = heads * shape.head_dim;
+                    let args = round_args(view, step, shape, heads, place, wide);
                     queue.launch(Kernel::attention_round, [rows as u64, 1, 1], THREADS, args);
                 }
                 let sources = places.map(Arg::Pointer);
@@ -227,12 +245,31 @@ pub(super) fn shape_args(shape: AttentionShape) -> [Arg; 5] {
     ]
 }
 
+/// Grid and arguments for the product of each of so many rows and heads of outputs with its gradient.
+fn delta_launch<C: Card>(
+    [out, dout]: [CudaView<'_, C>; 2],
+    shape: AttentionShape,
+    count: usize,
+    delta: u64,
+) -> ([u64; 3], Vec<Arg>) {
+    let args = vec![
+        out.into(),
+        dout.into(),
+        Arg::U32(shape.head_dim as u32),
+        Arg::Pointer(delta),
+        Arg::U32(count as u32),
+    ];
+    ([count.div_ceil(4) as u64, 1, 1], args)
+}
+
 fn rounded_bytes(rows: usize, heads: usize, wide: &Wide) -> u64 {
     (2 * (rows * heads) as u64 * u64::from(wide.wide)).next_multiple_of(256)
 }
 
+/// Those of rounding the first heads of rows that lie `step` elements apart.
 fn round_args<C: Card>(
     rows: CudaView<'_, C>,
+    step: usize,
     shape: AttentionShape,
     heads: usize,
     to: u64,
@@ -240,7 +277,7 @@ fn round_args<C: Card>(
 ) -> Vec<Arg> {
     vec![
         rows.into(),
-        Arg::U64((heads * shape.head_dim) as u64),
+        Arg::U64(step as u64),
         Arg::U32(heads as u32),
         Arg::U32(shape.head_dim as u32),
         Arg::Pointer(to),

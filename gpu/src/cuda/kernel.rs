@@ -78,7 +78,12 @@ kernels! {
         attention_forward_64 attention_dkv_64 attention_dq_64
         attention_forward_96 attention_dkv_96 attention_dq_96
         attention_forward_128 attention_dkv_128 attention_dq_128
-        attention_forward_f32 attention_dkv_f32 attention_dq_f32;
+        attention_forward_f32 attention_dkv_f32 attention_dq_f32
+        block_attention_forward_32 block_attention_dkv_32 block_attention_dq_32
+        block_attention_forward_64 block_attention_dkv_64 block_attention_dq_64
+        block_attention_forward_96 block_attention_dkv_96 block_attention_dq_96
+        block_attention_forward_128 block_attention_dkv_128 block_attention_dq_128
+        block_attention_forward_f32 block_attention_dkv_f32 block_attention_dq_f32;
     Decode "decode": cache_append_f32 cache_append_bf16 cache_attention_f32 cache_attention_bf16
         cache_combine packed_linear_1 packed_linear_2 packed_linear_4 packed_linear_8
         packed_linear_f32;

@@ -1,5 +1,6 @@
 //! Gives activations and gradients places in memory before anything runs.
 
+use super::ring::Travelling;
 use super::spread::Arrived;
 use super::{Op, Tape, Var};
 use crate::backend::Backend;
@@ -31,6 +32,8 @@ pub struct Arena<B: Backend> {
     pub(super) lists: Vec<Dispatch>,
     /// Rows that have come from other ranks to experts, by the number of the list that sent them.
     pub(super) arrived: Vec<Arrived<B>>,
+    /// What goes around a ring, of the operation that runs.
+    pub(super) travelling: Travelling<B>,
 }
 
 impl<B: Backend> Default for Arena<B> {
@@ -40,6 +43,7 @@ impl<B: Backend> Default for Arena<B> {
             live: Vec::new(),
             lists: Vec::new(),
             arrived: Vec::new(),
+            travelling: Travelling::default(),
         }
     }
 }

@@ -315,6 +315,12 @@ impl<B: Backend> Run<'_, B> {
                 ranks,
                 out,
             } => self.exchange(*x, moves, &**ranks, *out),
+            Op::Ring {
+                qkv,
+                ring,
+                out,
+                lse,
+            } => self.ring(*qkv, ring, [*out, *lse]),
             Op::Spread {
                 x,
                 experts,
@@ -576,6 +582,12 @@ impl<B: Backend> Run<'_, B> {
                 ranks,
                 out,
             } => self.exchange_backward(*x, moves, &**ranks, *out),
+            Op::Ring {
+                qkv,
+                ring,
+                out,
+                lse,
+            } => self.ring_backward(*qkv, ring, [*out, *lse]),
             Op::Spread {
                 x,
                 experts,

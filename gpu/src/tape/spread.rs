@@ -105,7 +105,7 @@ impl<B: Backend> Arrived<B> {
 
 /// Makes room for so many numbers; what was there is lost where that was too little. A buffer of none lies on no device
 /// yet.
-fn room<B: Backend>(backend: &B, buffer: &mut B::Buffer, len: usize) {
+pub(super) fn room<B: Backend>(backend: &B, buffer: &mut B::Buffer, len: usize) {
     let len = len.max(1);
     if B::len(buffer) < len {
         *buffer = B::Buffer::default();

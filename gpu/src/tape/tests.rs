@@ -1,5 +1,7 @@
 //! Tests of what ranks compute together, with a thread for each.
 
+mod ring;
+
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 

@@ -129,7 +129,7 @@ fn local_of(
                     own => {
                         let own = own.start - entry.range.start..own.end - entry.range.start;
                         match optimizer.model().shard() {
-                            Some(_) => rows_of(region, &entry.shape, own),
+                            Some(_) => rows_of(&region, &entry.shape, own),
                             None => Held::Flat(own),
                         }
                     }
@@ -143,7 +143,7 @@ fn local_of(
 }
 
 /// Some rows of a region of a tensor, by the numbers of a part of this shape that a rank keeps.
-fn rows_of(region: Region, shape: &[usize], own: Range<usize>) -> Held {
+fn rows_of(region: &Region, shape: &[usize], own: Range<usize>) -> Held {
     if own.is_empty() {
         return Held::Flat(own);
     }

@@ -22,6 +22,14 @@ const fn sparse(copies: usize, experts: usize, context: usize) -> Sharing {
     }
 }
 
+/// Context ranks whose keys and values go around.
+const fn ring(context: usize) -> Sharing {
+    Sharing {
+        context_kind: ContextKind::Ring,
+        ..sparse(1, 1, context)
+    }
+}
+
 /// A run of ranks that share copies so.
 fn of(folder: &Path, sharing: Sharing, block: LayerBlock) -> PretrainPlan {
     let mut plan = plan(folder);
@@ -91,6 +99,7 @@ async fn ranks_that_share_copies_make_the_steps_of_one_whoever_is_lost() {
 async fn ranks_with_some_of_the_experts_and_rows_make_the_steps_of_one_whoever_is_lost() {
     let victims = || vec![(6, vec!["rank-1"])];
     are_as_one(sparse(1, 1, 2), LayerBlock::default(), victims()).await;
+    are_as_one(ring(2), LayerBlock::default(), victims()).await;
     are_as_one(sparse(2, 2, 1), experts(), victims()).await;
     are_as_one(sparse(1, 2, 2), experts(), victims()).await;
 }
@@ -152,6 +161,7 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
         sharded(tensor(3, 1), ZeroStage::Parameters, None),
         sparse(1, 1, 2),
         sharded(tensor(2, 2), ZeroStage::Gradients, None),
+        sharded(ring(3), ZeroStage::Parameters, None),
         tensor(2, 1),
         sharded(tensor(4, 1), ZeroStage::Parameters, Some(2)),
     ];

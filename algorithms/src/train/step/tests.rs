@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::StepOperation::*;
 use super::*;
-use crate::model::{Model, ModelConfig, RankOf, Sequence, VisionConfig};
+use crate::model::{ContextKind, Model, ModelConfig, RankOf, Sequence, VisionConfig};
 use crate::setting::Chosen;
 use crate::train::{Optimizer, StatePart, TrainConfig};
 
@@ -181,8 +181,12 @@ struct Texts {
     entropy: f32,
     /// The rank whose rows are computed, of those with rows of the same sequences.
     context: RankOf,
+    /// The way in which these attend to each other's rows.
+    context_kind: ContextKind,
     /// Tensor ranks.
     tensor: usize,
+    /// Lengths of sequences that stand in each batch behind its own.
+    beside: Vec<usize>,
     /// Micro-batches at least: behind its own are empty ones.
     at_least: usize,
 }
@@ -198,22 +202,27 @@ impl Texts {
             policy: 1.0,
             entropy: 0.0,
             context: RankOf::ALONE,
+            context_kind: ContextKind::Ulysses,
             tensor: 1,
+            beside: vec![],
             at_least: 0,
         }
     }
 
-    /// A sequence as a batch; behind all of them is a token that predicts nothing.
+    /// A sequence as a batch, with others beside it; behind all of them is a token that predicts nothing.
     fn packed(&self, number: usize) -> Batch {
-        let length = self.lengths.get(number).map_or(1, |length| *length as u32);
-        let tokens: Vec<u32> = (0..length)
-            .map(|at| (at * at + 5 * number as u32) % 23)
-            .collect();
-        let batch = Batch::pack(&[Sequence {
-            tokens: &tokens,
-            prompt: 1,
-        }]);
-        batch.unwrap().of_ranks(self.context, self.tensor)
+        let lengths = match self.lengths.get(number) {
+            Some(own) => [*own].iter().chain(&self.beside).copied().collect(),
+            None => vec![1],
+        };
+        let tokens = |(nth, length): (usize, &usize)| {
+            let token = |at: u32| (at * at + 5 * number as u32 + 7 * nth as u32) % 23;
+            (0..*length as u32).map(token).collect::<Vec<u32>>()
+        };
+        let all: Vec<_> = lengths.iter().enumerate().map(tokens).collect();
+        let sequences = all.iter().map(|tokens| Sequence { tokens, prompt: 1 });
+        let batch = Batch::pack(&sequences.collect::<Vec<_>>()).unwrap();
+        batch.of_ranks(self.context, self.context_kind, self.tensor)
     }
 
     /// Each sequence sees a picture of one visual token. This rank encodes those of its own sequences

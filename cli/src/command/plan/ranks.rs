@@ -45,6 +45,7 @@ struct RankTold {
     row_bytes: usize,
     vocabulary_row_bytes: usize,
     context_row_bytes: usize,
+    context_row_back_bytes: usize,
     expert_row_bytes: usize,
     tensors: Vec<TensorTold>,
 }
@@ -79,6 +80,7 @@ impl RankTold {
             row_bytes: footprint.row,
             vocabulary_row_bytes: footprint.vocabulary_row,
             context_row_bytes: footprint.context_row,
+            context_row_back_bytes: footprint.context_row_back,
             expert_row_bytes: footprint.expert_row,
             tensors: tensors.collect(),
         }
@@ -291,8 +293,10 @@ fn passes_of(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
     }
     if context > 1 {
         told.push(format!(
-            "Each pass sends {} a token to the others of {context} context ranks, forward, and as much backward.",
+            "Each pass sends {} a token to the others of {context} context ranks ({}), forward, and {} backward.",
             bytes(of_rank.context_row),
+            sharing.context_kind,
+            bytes(of_rank.context_row_back),
         ));
     }
     told

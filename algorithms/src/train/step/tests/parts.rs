@@ -1,5 +1,8 @@
 //! Tests of ranks that have parts of one model.
 
+mod rings;
+mod shards;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -358,6 +361,7 @@ fn in_parts(
         let first = dealt[..bucket].iter().sum();
         work.own = first..first + dealt[bucket];
         work.context = sharing.context_of(rank);
+        work.context_kind = sharing.context_kind;
         work.tensor = tensor;
         if experts > 1 || shards {
             work.at_least = dealt.iter().max().copied().unwrap_or(0);
@@ -529,52 +533,6 @@ proptest! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// SEMANTICS 137. Ranks that keep shards, alone and in every mixture, also in several replicas.
-    #[test]
-    fn ranks_with_shards_train_a_model_as_one_device_does(
-        config in prop::sample::select(models_of_mixtures()),
-        ([copies, experts, context, tensor], shards) in prop::sample::select(sharded_mixtures()),
-        zero in prop::sample::select(vec![ZeroStage::Gradients, ZeroStage::Parameters]),
-        lengths in prop::collection::vec(2usize..10, 6),
-        clip in prop::option::of(Just(0.05f32)),
-        entropy in prop::sample::select(vec![0.0f32, 0.1]),
-        lion in any::<bool>(),
-        seed in any::<prop::sample::Index>(),
-    ) {
-        let of_experts = config.block.experts().map_or(1, |_| experts);
-        let sharing = Sharing { copies, experts: of_experts, context, tensor, zero, shards };
-        let mut work = Texts::of(&lengths, 0..6);
-        work.entropy = entropy;
-        let buckets = copies * of_experts;
-        let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
-        dealt[seed.index(buckets)] += 6 - buckets.min(4);
-        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
-    }
-}
-
-/// Copies, expert, context and tensor ranks with shards, and the copies that keep one set of these.
-fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
-    vec![
-        ([2, 1, 1, 1], None),
-        ([8, 1, 1, 1], None),
-        ([3, 1, 1, 1], None),
-        ([8, 1, 1, 1], Some(4)),
-        ([4, 1, 1, 1], Some(2)),
-        ([4, 1, 1, 2], None),
-        ([4, 1, 1, 2], Some(2)),
-        ([4, 1, 2, 1], None),
-        ([1, 1, 4, 1], None),
-        ([2, 4, 1, 1], None),
-        ([4, 2, 1, 1], Some(2)),
-        ([1, 4, 1, 1], None),
-        ([2, 2, 1, 2], None),
-        ([1, 2, 2, 2], None),
-    ]
-}
-
 /// The same, and one with fewer key heads than there may be context ranks.
 fn models_of_mixtures() -> Vec<ModelConfig> {
     let mut all = models();
@@ -682,40 +640,6 @@ fn a_footprint_is_what_a_rank_holds_and_adds_up() {
             });
             let threads: Vec<_> = threads.collect();
             threads.into_iter().for_each(|it| it.join().unwrap());
-        }
-    }
-}
-
-/// SEMANTICS 134. Of shards a rank says what it keeps and gathers.
-#[test]
-fn a_footprint_knows_shards_and_what_is_gathered() {
-    let config = &models()[0];
-    for zero in [ZeroStage::Gradients, ZeroStage::Parameters] {
-        let sharing = Sharing {
-            copies: 4,
-            zero,
-            ..Sharing::ALONE
-        };
-        let train = TrainConfig::default();
-        let work = Texts::of(&[5, 3, 8, 2], 0..4);
-        let all = in_parts(config, &train, &work, &[1; 4], sharing);
-        for (rank, (_, mut trainer)) in all.into_iter().enumerate() {
-            let told = Footprint::of(config, &train, sharing, rank).unwrap();
-            let kept = 4 * trainer.part().len();
-            assert_eq!((told.parameters, told.gradients), (kept, kept));
-            assert_eq!(told.optimizer, 2 * kept);
-            assert!(kept * 3 < 4 * trainer.model().parameters());
-            let (model, gathered) = trainer.scorer.gathering();
-            let of_all = 4 * model.shard().unwrap().gathered();
-            assert_eq!(told.gathered_of_others, of_all - kept);
-            // Buffers of another unit may be longer than what they are used for.
-            let held = 4 * gathered.len();
-            assert!(
-                held <= told.gathered && 2 * held > told.gathered,
-                "{held} of {}",
-                told.gathered
-            );
-            assert_eq!(told.summed_over_data, 0);
         }
     }
 }
