@@ -19,6 +19,7 @@ mod rank;
 mod rope;
 mod scorer;
 mod shard;
+mod sharded;
 mod vision;
 
 use std::borrow::Cow;
@@ -39,8 +40,8 @@ pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, NormPlaces, Outputs, Places, Wanted};
-pub(crate) use part::PartRanges;
-pub(crate) use shard::ShardPass;
+pub(crate) use rank::PartRanges;
+pub(crate) use sharded::ShardPass;
 
 /// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them, or the
 /// [shard](Self::into_shard) of either that it keeps.

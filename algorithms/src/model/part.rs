@@ -8,7 +8,7 @@ use std::sync::Arc;
 use odeon_gpu::{Backend, Layout, PassRanks};
 use thiserror::Error;
 
-use super::rank::{ContextKind, PartPlace, RankKind, RankOf};
+use super::rank::{ContextKind, PartPlace, PartRanges, RankKind, RankOf};
 use super::shard::{ModelShard, ShardPlace};
 use super::{ExpertRange, Model, ModelConfig};
 
@@ -171,28 +171,6 @@ pub struct ModelPart {
     /// In the order of the layout.
     tensors: Vec<PartTensor>,
     ranges: PartRanges,
-}
-
-/// The flat parameters of a part, by the ranks that have the same: those add up their gradients. Neighbours are one
-/// range.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PartRanges {
-    /// All ranks have them, and tensor ranks each an addend of their gradient; none where these are not shared.
-    pub(crate) everywhere: Vec<Range<usize>>,
-    /// Those that have other samples or rows have them.
-    pub(crate) data: Vec<Range<usize>>,
-    /// Those of these that have the same experts have them.
-    pub(crate) experts: Vec<Range<usize>>,
-}
-
-impl PartRanges {
-    /// Those of a whole model of so many parameters.
-    pub(crate) fn whole(len: usize) -> Self {
-        Self {
-            data: std::iter::once(0..len).collect(),
-            ..Self::default()
-        }
-    }
 }
 
 /// A tensor of which a rank has a part.

@@ -78,6 +78,28 @@ impl PartPlace {
     }
 }
 
+/// The flat parameters of a part, by the ranks that have the same: those add up their gradients. Neighbours are one
+/// range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PartRanges {
+    /// All ranks have them, and tensor ranks each an addend of their gradient; none where these are not shared.
+    pub(crate) everywhere: Vec<Range<usize>>,
+    /// Those that have other samples or rows have them.
+    pub(crate) data: Vec<Range<usize>>,
+    /// Those of these that have the same experts have them.
+    pub(crate) experts: Vec<Range<usize>>,
+}
+
+impl PartRanges {
+    /// Those of a whole model of so many parameters.
+    pub(crate) fn whole(len: usize) -> Self {
+        Self {
+            data: std::iter::once(0..len).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// The ways in which ranks compute passes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankKind {

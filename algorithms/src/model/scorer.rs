@@ -4,7 +4,7 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, Wanted};
-use super::shard::{Gathered, ShardPass};
+use super::sharded::{Gathered, ShardPass};
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
 

@@ -2,7 +2,7 @@
 //! [1910.02054](https://arxiv.org/abs/1910.02054), stages 2 and 3).
 //!
 //! The tensors of a layer that the same ranks have make up a set. It lies in one [buffer](GroupBuffer), of which each
-//! of these ranks keeps an equal shard; tensors are cut between rows. A [pass](ShardPass) gathers the sets of a layer
+//! of these ranks keeps an equal shard; tensors are cut between rows. A [pass](super::sharded::ShardPass) gathers the sets of a layer
 //! before its operations, and adds up their gradients over the ranks behind them:
 //!
 //! ```text
@@ -15,18 +15,12 @@
 //! those that have the same ones. So one reduction adds up all addends of a gradient, along whatever dimensions of the
 //! mesh these are.
 
-mod pass;
-
 use std::ops::Range;
 
-use odeon_gpu::{Backend, Layout, Param, STATES_ALIGN};
+use odeon_gpu::{Layout, Param, STATES_ALIGN};
 use odeon_sharding::group_buffer::{GroupBuffer, GroupTensor};
 
-use super::part::{ModelPart, PartError, PartRanges};
-use super::rank::{RankKind, RankOf};
-use super::{Model, ModelConfig};
-
-pub(crate) use pass::{Gathered, ShardPass};
+use super::rank::{PartRanges, RankOf};
 
 /// The place of a rank among those that keep shards of the same tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,7 +82,7 @@ impl SetKind {
 #[derive(Clone, Debug)]
 pub struct ModelShard {
     place: ShardPlace,
-    sets: Vec<ShardSet>,
+    pub(super) sets: Vec<ShardSet>,
     /// In the order of the flat parameters.
     runs: Vec<Run>,
     layout: Layout,
@@ -98,13 +92,13 @@ pub struct ModelShard {
 
 /// Tensors of a unit that the same ranks have, in one buffer.
 #[derive(Clone, Debug)]
-struct ShardSet {
-    kind: SetKind,
+pub(super) struct ShardSet {
+    pub(super) kind: SetKind,
     /// The layer, or what is before or behind all of them.
-    unit: usize,
-    buffer: GroupBuffer,
+    pub(super) unit: usize,
+    pub(super) buffer: GroupBuffer,
     /// Where this rank's shard of it begins, among all that it keeps.
-    at: usize,
+    pub(super) at: usize,
 }
 
 /// Neighbours among the flat parameters which stay neighbours in a set's buffer.
@@ -339,70 +333,13 @@ impl ModelShard {
     }
 
     /// Puts what a rank keeps of flat parameters in its order.
-    fn cut(&self, flat: &[f32]) -> Vec<f32> {
+    pub(super) fn cut(&self, flat: &[f32]) -> Vec<f32> {
         let mut kept = vec![0.0; self.layout.len()];
         for held in self.held.iter().filter(|held| !held.is_empty()) {
             let at = self.kept_at(held.start);
             kept[at..at + held.len()].copy_from_slice(&flat[held.clone()]);
         }
         kept
-    }
-}
-
-impl ModelConfig {
-    /// Checks that ranks can keep shards of this model.
-    ///
-    /// # Errors
-    /// It reads pictures.
-    pub fn check_shards(&self, ranks: usize) -> Result<(), PartError> {
-        self.sees_no_pictures(RankKind::Shard, ranks)
-    }
-}
-
-impl<B: Backend> Model<B> {
-    /// The shard of this model, or of this part of one, that a rank keeps. It computes with the other ranks from
-    /// [`meet`](Self::meet) on.
-    ///
-    /// # Errors
-    /// It cannot be sharded.
-    ///
-    /// # Panics
-    /// If this is a shard already.
-    pub fn into_shard(self, place: ShardPlace) -> Result<Self, PartError> {
-        assert!(self.shard.is_none(), "a shard is not cut again");
-        let ranks = place.data.ranks;
-        self.config.check_shards(ranks)?;
-        if self.has_adapters() {
-            let kind = RankKind::Shard;
-            return Err(PartError::Adapters { kind, ranks });
-        }
-        let part = self.part.as_ref().map(ModelPart::ranges);
-        let whole = PartRanges::whole(self.layout.len());
-        let ranges = part.unwrap_or(&whole);
-        let shard = ModelShard::new(&self.layout, ranges, self.config.layers, place);
-        let kept = shard.cut(&self.to_flat());
-        let mut own = self;
-        // Never both on the device at once.
-        own.params = B::Buffer::default();
-        own.params = own.backend.parameters(kept.len());
-        own.backend
-            .write(B::view_mut(&mut own.params, 0..kept.len()), &kept);
-        own.shard = Some(shard);
-        Ok(own)
-    }
-
-    /// The shard that this rank keeps; `None` where it has all.
-    #[must_use]
-    pub fn shard(&self) -> Option<&ModelShard> {
-        self.shard.as_ref()
-    }
-
-    /// Flat parameters as a recording reads them.
-    pub(crate) fn param(&self, range: &Range<usize>) -> Param {
-        match &self.shard {
-            None => Param::new(super::network::BASE, range.clone()),
-            Some(shard) => shard.param(range),
-        }
     }
 }
 

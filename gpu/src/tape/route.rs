@@ -1,8 +1,12 @@
-//! Recording of rows that a router sends to experts. Which rows an expert takes is known only when
+//! Recording of rows that a router sends to experts, and what is done with them. Which rows an expert takes is known only when
 //! the recording runs; how many are taken in all is known before, so memory is planned as ever.
 
+use std::mem;
+
+use super::run::Run;
 use super::{Op, Param, Rows, Tape, Var};
-use crate::backend::{Backend, RouteShape};
+use crate::backend::{Backend, MatMul, RouteShape, Store};
+use crate::dispatch::Dispatch;
 
 /// Rows on their way to the experts that a router chooses for them, see [`Tape::route`].
 #[derive(Clone, Copy, Debug)]
@@ -97,5 +101,64 @@ impl<B: Backend> Tape<B> {
         assert_eq!(shape, (routed.rows, cols), "residual shaped as the output");
         let rows = Rows::Taken(routed.list);
         self.combine_of(made, routed.weights, rows, residual, routed.rows)
+    }
+}
+
+impl<B: Backend> Run<'_, B> {
+    pub(super) fn route(&mut self, x: Var, shape: RouteShape, list: usize, out: Var) {
+        let lists = &mut self.arena.lists;
+        if lists.len() <= list {
+            lists.resize_with(list + 1, Dispatch::default);
+        }
+        let mut dispatch = mem::take(&mut lists[list]);
+        let (backend, rows) = (self.backend, self.tape.vars[x.0].rows);
+        self.produce([out], |run, [out]| {
+            dispatch.route(backend, shape, rows, run.value(x), out);
+        });
+        self.arena.lists[list] = dispatch;
+    }
+
+    pub(super) fn experts(&mut self, x: Var, weights: &[Param], list: usize, out: Var) {
+        let backend = self.backend;
+        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
+        let slot = self.plan.values[out.0].expect("an output has a place");
+        let mut dst = mem::take(&mut self.arena.slots[slot]);
+        for (expert, taken) in self.arena.lists[list].experts() {
+            let y = B::view_mut(&mut dst, taken.start * outputs..taken.end * outputs);
+            let x = self.value_rows(x, &taken, inputs);
+            let call = MatMul::linear(taken.len(), outputs, inputs);
+            backend.matmul(call, x, self.param(&weights[expert]), y);
+        }
+        self.arena.slots[slot] = dst;
+    }
+
+    pub(super) fn experts_backward(
+        &mut self,
+        x: Var,
+        weights: &[Param],
+        list: usize,
+        out: Var,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let backend = self.backend;
+        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
+        let mut dx = self.take_grad(x);
+        let slot = self.plan.grads[out.0].expect("a gradient that is read has a place");
+        for (expert, taken) in self.arena.lists[list].experts() {
+            let (weight, rows) = (&weights[expert], taken.len());
+            let dy = taken.start * outputs..taken.end * outputs;
+            let dy = B::view(&self.arena.slots[slot], dy);
+            if let Some(dw) = self.param_grad(gradients, weight) {
+                let call = MatMul::linear_dw(rows, outputs, inputs).stored(Store::Add);
+                backend.matmul(call, dy, self.value_rows(x, &taken, inputs), dw);
+            }
+            if let Some(dx) = &mut dx {
+                let own = taken.start * inputs..taken.end * inputs;
+                let call = MatMul::linear_dx(rows, outputs, inputs).stored(dx.store);
+                let dst = B::view_mut(&mut dx.buffer, own);
+                backend.matmul(call, dy, self.param(weight), dst);
+            }
+        }
+        self.put(dx);
     }
 }

@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use super::params::{PassParams, Resident};
 use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Rows, Tape, Var, VocabVars};
-use crate::backend::{Addends, Backend, MatMul, RouteShape, Store, VocabGrad, VocabStats};
-use crate::dispatch::Dispatch;
+use crate::backend::{Addends, Backend, MatMul, Store, VocabGrad, VocabStats};
 
 impl<B: Backend> Tape<B> {
     /// Writes an input.
@@ -117,7 +116,7 @@ pub(super) struct Run<'a, B: Backend> {
     pub(super) tape: &'a Tape<B>,
     pub(super) backend: &'a B,
     pub(super) arena: &'a mut Arena<B>,
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     params: &'a mut dyn PassParams<B>,
 }
 
@@ -126,7 +125,7 @@ pub(super) struct Taken<B: Backend> {
     slot: usize,
     pub(super) len: usize,
     pub(super) buffer: B::Buffer,
-    store: Store,
+    pub(super) store: Store,
 }
 
 impl<B: Backend> Taken<B> {
@@ -349,33 +348,6 @@ impl<B: Backend> Run<'_, B> {
             residual: extras.residual.map(|residual| self.value(residual)),
         };
         backend.linear(call, self.value(x), self.param(weight), add, &mut dst);
-        self.arena.slots[slot] = dst;
-    }
-
-    fn route(&mut self, x: Var, shape: RouteShape, list: usize, out: Var) {
-        let lists = &mut self.arena.lists;
-        if lists.len() <= list {
-            lists.resize_with(list + 1, Dispatch::default);
-        }
-        let mut dispatch = mem::take(&mut lists[list]);
-        let (backend, rows) = (self.backend, self.tape.vars[x.0].rows);
-        self.produce([out], |run, [out]| {
-            dispatch.route(backend, shape, rows, run.value(x), out);
-        });
-        self.arena.lists[list] = dispatch;
-    }
-
-    fn experts(&mut self, x: Var, weights: &[Param], list: usize, out: Var) {
-        let backend = self.backend;
-        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
-        let slot = self.plan.values[out.0].expect("an output has a place");
-        let mut dst = mem::take(&mut self.arena.slots[slot]);
-        for (expert, taken) in self.arena.lists[list].experts() {
-            let y = B::view_mut(&mut dst, taken.start * outputs..taken.end * outputs);
-            let x = self.value_rows(x, &taken, inputs);
-            let call = MatMul::linear(taken.len(), outputs, inputs);
-            backend.matmul(call, x, self.param(&weights[expert]), y);
-        }
         self.arena.slots[slot] = dst;
     }
 
@@ -655,36 +627,6 @@ impl<B: Backend> Run<'_, B> {
         }
     }
 
-    fn experts_backward(
-        &mut self,
-        x: Var,
-        weights: &[Param],
-        list: usize,
-        out: Var,
-        gradients: &mut [Option<B::Buffer>],
-    ) {
-        let backend = self.backend;
-        let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
-        let mut dx = self.take_grad(x);
-        let slot = self.plan.grads[out.0].expect("a gradient that is read has a place");
-        for (expert, taken) in self.arena.lists[list].experts() {
-            let (weight, rows) = (&weights[expert], taken.len());
-            let dy = taken.start * outputs..taken.end * outputs;
-            let dy = B::view(&self.arena.slots[slot], dy);
-            if let Some(dw) = self.param_grad(gradients, weight) {
-                let call = MatMul::linear_dw(rows, outputs, inputs).stored(Store::Add);
-                backend.matmul(call, dy, self.value_rows(x, &taken, inputs), dw);
-            }
-            if let Some(dx) = &mut dx {
-                let own = taken.start * inputs..taken.end * inputs;
-                let call = MatMul::linear_dx(rows, outputs, inputs).stored(dx.store);
-                let dst = B::view_mut(&mut dx.buffer, own);
-                backend.matmul(call, dy, self.param(weight), dst);
-            }
-        }
-        self.put(dx);
-    }
-
     fn custom_backward(&mut self, op: &dyn CustomOp<B>, inputs: &[Var], out: Var) {
         let mut taken: Vec<_> = inputs.iter().map(|&x| self.take_grad(x)).collect();
         let values: Vec<_> = inputs.iter().map(|&x| self.value(x)).collect();
@@ -753,7 +695,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Some rows of a value of so many columns.
-    fn value_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
+    pub(super) fn value_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
         let slot = self.plan.values[v.0].expect("a value that is read has a place");
         B::view(&self.arena.slots[slot], rows.start * cols..rows.end * cols)
     }

@@ -4,7 +4,7 @@ use odeon_gpu::Cpu;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{LayerBlock, Moe, PartPlace};
+use crate::model::{LayerBlock, Model, ModelConfig, Moe, PartPlace};
 
 fn config(layers: usize, tied_head: bool) -> ModelConfig {
     ModelConfig {

@@ -1,11 +1,16 @@
-//! Passes of ranks that keep shards: layers are gathered before they are computed.
+//! Models of which ranks keep shards: layers are gathered before they are computed.
 
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 
-use odeon_gpu::{Backend, PassParams};
+use odeon_gpu::{Backend, Param, PassParams, PassRanks};
 
-use super::{Model, ModelShard, SetKind};
+use super::network::BASE;
+use super::part::{ModelPart, PartError, PassGroups};
+use super::rank::{PartRanges, RankKind};
+use super::shard::{ModelShard, SetKind, ShardPlace};
+use super::{Model, ModelConfig};
 
 /// The sets that are gathered, and the memory of those that are not any more.
 #[derive(Debug)]
@@ -189,14 +194,71 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
     }
 }
 
-impl<B: Backend> super::super::PassGroups<B> {
+impl<B: Backend> PassGroups<B> {
     /// The ranks that keep shards of the same tensors of a kind, where there are others.
-    fn keepers(&self, kind: SetKind) -> Option<&std::sync::Arc<dyn odeon_gpu::PassRanks<B>>> {
+    fn keepers(&self, kind: SetKind) -> Option<&Arc<dyn PassRanks<B>>> {
         let ranks = match kind {
             SetKind::Everywhere => &self.shards.everywhere,
             SetKind::Data => &self.shards.data,
             SetKind::Experts => &self.shards.experts,
         };
         ranks.as_ref()
+    }
+}
+
+impl ModelConfig {
+    /// Checks that ranks can keep shards of this model.
+    ///
+    /// # Errors
+    /// It reads pictures.
+    pub fn check_shards(&self, ranks: usize) -> Result<(), PartError> {
+        self.sees_no_pictures(RankKind::Shard, ranks)
+    }
+}
+
+impl<B: Backend> Model<B> {
+    /// The shard of this model, or of this part of one, that a rank keeps. It computes with the other ranks from
+    /// [`meet`](Self::meet) on.
+    ///
+    /// # Errors
+    /// It cannot be sharded.
+    ///
+    /// # Panics
+    /// If this is a shard already.
+    pub fn into_shard(self, place: ShardPlace) -> Result<Self, PartError> {
+        assert!(self.shard.is_none(), "a shard is not cut again");
+        let ranks = place.data.ranks;
+        self.config.check_shards(ranks)?;
+        if self.has_adapters() {
+            let kind = RankKind::Shard;
+            return Err(PartError::Adapters { kind, ranks });
+        }
+        let part = self.part.as_ref().map(ModelPart::ranges);
+        let whole = PartRanges::whole(self.layout.len());
+        let ranges = part.unwrap_or(&whole);
+        let shard = ModelShard::new(&self.layout, ranges, self.config.layers, place);
+        let kept = shard.cut(&self.to_flat());
+        let mut own = self;
+        // Never both on the device at once.
+        own.params = B::Buffer::default();
+        own.params = own.backend.parameters(kept.len());
+        own.backend
+            .write(B::view_mut(&mut own.params, 0..kept.len()), &kept);
+        own.shard = Some(shard);
+        Ok(own)
+    }
+
+    /// The shard that this rank keeps; `None` where it has all.
+    #[must_use]
+    pub fn shard(&self) -> Option<&ModelShard> {
+        self.shard.as_ref()
+    }
+
+    /// Flat parameters as a recording reads them.
+    pub(crate) fn param(&self, range: &Range<usize>) -> Param {
+        match &self.shard {
+            None => Param::new(BASE, range.clone()),
+            Some(shard) => shard.param(range),
+        }
     }
 }

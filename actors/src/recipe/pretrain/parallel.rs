@@ -1,0 +1,274 @@
+//! The way in which ranks of a pretraining run share its model, as a file says it.
+
+use odeon::Failure;
+use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind};
+use odeon_algorithms::train::{Footprint, Optimizer, Sharing, ZeroStage};
+use odeon_data::plan::Axis;
+use serde::{Deserialize, Serialize};
+
+use super::{Fault, PretrainRecipe, VisionSection};
+
+/// `[parallel]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ParallelSection {
+    /// The stage of ZeRO: 0 has all on each rank; of 1 each has a part of the optimiser's state; of 2 and 3 it keeps
+    /// shards of that, of gradients and of parameters. These are gathered once a step (2), or layer by layer in each
+    /// pass (3).
+    pub zero: u8,
+    /// Copies of the model that keep one set of shards together (hybrid sharding), with stages 2 and 3; 0: all.
+    pub fsdp: u32,
+    /// Ranks that each have some heads, inner columns and entries of the vocabulary (tensor parallelism).
+    pub tp: u32,
+    /// Ranks that each have some of the rows of a batch (context parallelism).
+    pub cp: u32,
+    /// The way in which these attend to each other's rows.
+    pub cp_kind: ContextKind,
+    /// Ranks that each have some of the experts, and batches of their own (expert parallelism).
+    pub ep: u32,
+}
+
+impl Default for ParallelSection {
+    fn default() -> Self {
+        Self {
+            zero: 0,
+            fsdp: 0,
+            tp: 1,
+            cp: 1,
+            cp_kind: ContextKind::Ulysses,
+            ep: 1,
+        }
+    }
+}
+
+impl ParallelSection {
+    /// Ranks of a copy of the model, which has all of its parameters and rows between them.
+    fn of_copy(&self) -> u64 {
+        [self.tp, self.cp, self.ep].map(u64::from).iter().product()
+    }
+
+    /// The fields that say so, with their values.
+    fn spelled(&self) -> String {
+        let fields = [("tp", self.tp), ("cp", self.cp), ("ep", self.ep)];
+        let said = fields.iter().filter(|(_, ranks)| *ranks > 1);
+        let said = said.map(|(field, ranks)| format!("parallel.{field} = {ranks}"));
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The field of `[parallel]` that has ranks of a kind.
+const fn field_of(kind: RankKind) -> &'static str {
+    match kind {
+        RankKind::Tensor => "tp",
+        RankKind::Context => "cp",
+        RankKind::Expert => "ep",
+        RankKind::Shard => "zero",
+    }
+}
+
+impl PretrainRecipe {
+    /// Checks that ranks can share what they are to share, as far as the file tells.
+    pub(super) fn check_parallel(&self) -> Result<(), Fault> {
+        let ParallelSection {
+            zero,
+            tp,
+            cp,
+            cp_kind,
+            ep,
+            ..
+        } = self.parallel;
+        let fault = |field, what: String| {
+            Err(Fault {
+                table: "parallel",
+                field,
+                what,
+            })
+        };
+        let of_copy = self.parallel.of_copy();
+        let fields = [("tp", tp), ("cp", cp), ("ep", ep)];
+        let first = fields.iter().find(|(_, ranks)| *ranks > 1);
+        let first = first.map_or("tp", |(field, _)| field);
+        let (ranks, said) = (self.processes.ranks, self.parallel.spelled());
+        if !u64::from(ranks).is_multiple_of(of_copy) {
+            let what = format!(
+                "copies of the model on {of_copy} ranks each ({said}) cannot be made of processes.ranks = {ranks}: let \
+                 that be a multiple of {of_copy}"
+            );
+            return fault(first, what);
+        }
+        if cp == 1 && cp_kind != ContextKind::Ulysses {
+            let what = format!(
+                "\"{cp_kind}\" is a way of ranks that share the rows of a batch, and parallel.cp = 1 makes none: let that \
+                 be 2 or more"
+            );
+            return fault("cp_kind", what);
+        }
+        self.check_shards()?;
+        if of_copy == 1 {
+            return self.check_shares();
+        }
+        if zero == 1 && (tp > 1 || ep > 1) {
+            let what = "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser's state \
+                        alone: 2 and 3 shard parameters, gradients and that";
+            return fault("zero", what.to_owned());
+        }
+        if tp > 1 && matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+            let what = "\"muon\" moves matrices as a whole, and tensor ranks (parallel.tp) have parts of them: \
+                        \"adamw\" and \"lion\" move each number by itself";
+            return Err(Fault {
+                table: "pretrain",
+                field: "optimizer",
+                what: what.to_owned(),
+            });
+        }
+        let axis = self.plan.distribute.axis;
+        if axis != Axis::Data && (tp > 1 || cp > 1) {
+            let what = format!(
+                "{} gives samples of their own to ranks that train on the same ({said}): \"data\" gives them to those \
+                 that do not",
+                match axis {
+                    Axis::World => "\"world\"",
+                    _ => "\"context\"",
+                }
+            );
+            return Err(Fault {
+                table: "plan.distribute",
+                field: "axis",
+                what,
+            });
+        }
+        self.check_shares()
+    }
+
+    /// Checks that copies of the model can keep shards.
+    fn check_shards(&self) -> Result<(), Fault> {
+        let ParallelSection { zero, fsdp, .. } = self.parallel;
+        let fault = |field, what: String| {
+            Err(Fault {
+                table: "parallel",
+                field,
+                what,
+            })
+        };
+        let Some(stage) = ZeroStage::numbered(zero) else {
+            let what = format!(
+                "{zero} is no stage of ZeRO: 0 shares nothing, 1 the optimiser's state, 2 that and gradients and \
+                 parameters between steps, 3 parameters within a step, too"
+            );
+            return fault("zero", what);
+        };
+        if !stage.has_shards() {
+            return match fsdp {
+                0 => Ok(()),
+                _ => {
+                    let what = format!(
+                        "{fsdp} copies keep no shards together, since parallel.zero = {zero} makes none: let that be 2 \
+                         or 3"
+                    );
+                    fault("fsdp", what)
+                }
+            };
+        }
+        let copies = u64::from(self.processes.ranks) / self.parallel.of_copy();
+        if fsdp > 0 && !copies.is_multiple_of(u64::from(fsdp)) {
+            let what = format!(
+                "sets of shards that {fsdp} copies keep each cannot be made of {copies} copies of the model: let these \
+                 be a multiple of {fsdp}"
+            );
+            return fault("fsdp", what);
+        }
+        if matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+            let what = format!(
+                "\"muon\" moves matrices as a whole, and of shards (parallel.zero = {zero}) a rank has some rows: \
+                 \"adamw\" and \"lion\" move each number by itself"
+            );
+            return Err(Fault {
+                table: "pretrain",
+                field: "optimizer",
+                what,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks that the ranks of a copy can share the model, where the file says it all.
+    fn check_shares(&self) -> Result<(), Fault> {
+        if self.model.load.is_some() {
+            return Ok(());
+        }
+        // How many entries the vocabulary has is known when the tokenizer is read.
+        let config = ModelConfig {
+            vision: self.vision.as_ref().map(VisionSection::config),
+            ..self.model.config(self.parallel.tp as usize)
+        };
+        self.shared_out(&config).map_err(|error| Fault {
+            table: "parallel",
+            field: field_of(error.kind()),
+            what: error.to_string(),
+        })
+    }
+
+    /// Checks that the ranks of a copy can share this model.
+    pub(super) fn shared_out(&self, config: &ModelConfig) -> Result<(), PartError> {
+        let sharing = self.sharing();
+        let part = config.part(sharing.place(0))?;
+        part.check_context(sharing.context_kind, sharing.context)?;
+        match sharing.zero.has_shards() {
+            true => config.check_shards(sharing.copies_of_shards()),
+            false => Ok(()),
+        }
+    }
+
+    /// The way in which the ranks train the model together.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        let ParallelSection {
+            zero,
+            fsdp,
+            tp,
+            cp,
+            cp_kind,
+            ep,
+        } = self.parallel;
+        let whole = Sharing {
+            experts: ep as usize,
+            context: cp as usize,
+            context_kind: cp_kind,
+            tensor: tp as usize,
+            zero: ZeroStage::numbered(zero).unwrap_or_default(),
+            shards: Some(fsdp as usize).filter(|copies| *copies > 0),
+            ..Sharing::ALONE
+        };
+        Sharing {
+            copies: self.processes.ranks as usize / whole.of_copy(),
+            ..whole
+        }
+    }
+
+    pub(super) fn cannot_share(&self, why: &PartError) -> Failure {
+        let field = field_of(why.kind());
+        let ParallelSection {
+            zero, tp, cp, ep, ..
+        } = self.parallel;
+        let ranks = match why.kind() {
+            RankKind::Tensor => tp,
+            RankKind::Context => cp,
+            RankKind::Expert => ep,
+            RankKind::Shard => u32::from(zero),
+        };
+        Failure::error(format!("parallel.{field} = {ranks}: {why}"))
+    }
+
+    /// The memory of each rank and the sums of a step, but for the activations, which depend on the samples.
+    ///
+    /// # Errors
+    /// The tokenizer or the model cannot be read, or the ranks cannot share it.
+    pub fn footprints(&self) -> Result<Vec<Footprint>, Failure> {
+        let config = self.model_config()?;
+        let (train, sharing) = (self.train(), self.sharing());
+        let of = |rank| Footprint::of(&config, &train, sharing, rank);
+        let all = (0..self.processes.ranks as usize).map(of);
+        let all: Result<_, _> = all.collect();
+        all.map_err(|why| self.cannot_share(&why))
+    }
+}
