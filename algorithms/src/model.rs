@@ -20,6 +20,7 @@ mod rope;
 mod scorer;
 mod shard;
 mod sharded;
+mod stage;
 mod vision;
 
 use std::borrow::Cow;
@@ -32,16 +33,20 @@ pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use lora::LoraConfig;
 pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
-pub use rank::{ContextKind, PartPlace, RankKind, RankOf};
+pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StagePlace};
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, TokenScores};
 pub use shard::{ModelShard, ShardPlace};
+pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 
 pub(crate) use lora::Adapters;
-pub(crate) use network::{LayerPlaces, NormPlaces, Outputs, Places, Wanted};
+pub(crate) use network::{
+    LayerPlaces, NormPlaces, Outputs, Places, StageOutput, StageVars, Wanted,
+};
 pub(crate) use rank::PartRanges;
 pub(crate) use sharded::ShardPass;
+pub(crate) use stage::Stage;
 
 /// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them, or the
 /// [shard](Self::into_shard) of either that it keeps.

@@ -42,6 +42,7 @@
 mod footprint;
 mod optimizer;
 mod schedule;
+mod stages;
 mod state;
 mod step;
 
@@ -58,6 +59,8 @@ pub use footprint::{Footprint, Sharing, ZeroStage};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
 pub use schedule::Schedule;
+use stages::StagePasses;
+pub use stages::{PipelineKind, PipelineShape, StagePass};
 pub use state::{StateError, StateOwner, StatePart};
 pub use step::{
     Peers, PictureShape, StepOperation, StepOutcome, StepPeers, StepPictures, StepShape, StepWork,
@@ -213,6 +216,8 @@ pub struct Trainer<B: Backend = Cpu> {
     grads: Vec<Option<B::Buffer>>,
     optimizer: Prepared<B>,
     share: Option<Share>,
+    /// Passes through stages, of a pipeline rank.
+    stages: StagePasses<B>,
     step: u64,
 }
 
@@ -268,6 +273,7 @@ impl<B: Backend> Trainer<B> {
             grads,
             optimizer,
             share,
+            stages: StagePasses::default(),
             step: 0,
         }
     }
@@ -321,6 +327,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Forgets what was accumulated.
     fn clear_gradient(&mut self) {
+        self.stages.clear();
         let backend = self.model().backend().clone();
         for buffer in self.grads.iter_mut().flatten() {
             let len = B::len(buffer);
@@ -545,14 +552,27 @@ impl<B: Backend> Trainer<B> {
     /// The sum of the squares of what this rank tells of the gradient, of those that have a part of the model each.
     fn told_squares(&mut self) -> f64 {
         let model = self.model();
-        // Of what is sharded each number is with one rank alone.
-        let Some(part) = model.part().filter(|_| model.shard().is_none()) else {
-            return self.part_squares();
+        // Of an embedding that two pipeline ranks have the first tells.
+        let of_another = match model.config().has_embedding_of_another() {
+            true => model.embedding_kept(),
+            false => 0..0,
         };
-        let told = part.told_ranges().into_iter();
+        // Of what is sharded each number is with one rank alone.
+        let told = match model.part().filter(|_| model.shard().is_none()) {
+            Some(part) => part.told_ranges(),
+            None => vec![self.part().clone()],
+        };
+        let told = told.into_iter().flat_map(|own| {
+            let before = own.start..of_another.start.clamp(own.start, own.end);
+            let behind = of_another.end.clamp(before.end, own.end)..own.end;
+            [before, behind].into_iter().filter(|it| !it.is_empty())
+        });
+        let told: Vec<_> = told.collect();
         let backend = self.model().backend().clone();
         let grads = &*self.trained_gradient_mut();
-        let squares = told.map(|own| backend.sum_squares(B::view(grads, own)));
+        let squares = told
+            .into_iter()
+            .map(|own| backend.sum_squares(B::view(grads, own)));
         squares.sum()
     }
 

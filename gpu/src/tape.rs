@@ -110,6 +110,8 @@ pub struct Tape<B: Backend> {
     ops: Vec<Op<B>>,
     /// Lists of rows that are known only when it runs.
     lists: usize,
+    /// Inputs that get a gradient.
+    learnt: Vec<Var>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -265,6 +267,7 @@ impl<B: Backend> Default for Tape<B> {
             vars: Vec::new(),
             ops: Vec::new(),
             lists: 0,
+            learnt: Vec::new(),
         }
     }
 }
@@ -285,6 +288,14 @@ impl<B: Backend> Tape<B> {
     /// An activation that the caller writes before the forward pass; it gets no gradient.
     pub fn input(&mut self, rows: usize, cols: usize) -> Var {
         self.var(rows, cols)
+    }
+
+    /// An activation that the caller writes before the forward pass, and whose gradient it
+    /// [reads](Self::read_gradient) behind the backward pass: what another recording has made.
+    pub fn learnt_input(&mut self, rows: usize, cols: usize) -> Var {
+        let input = self.var(rows, cols);
+        self.learnt.push(input);
+        input
     }
 
     /// Rows of an embedding table `[vocabulary, cols]`.

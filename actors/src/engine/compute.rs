@@ -10,6 +10,7 @@ pub(crate) mod peers;
 mod reward;
 mod rollout;
 mod score;
+pub(crate) mod stages;
 pub(crate) mod state;
 pub(crate) mod step;
 mod stored;

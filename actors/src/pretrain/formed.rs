@@ -2,10 +2,10 @@
 
 use odeon::group::{Formation, Seat};
 use odeon::{Failure, Group, mesh};
-use odeon_algorithms::train::{Sharing, ZeroStage};
-use odeon_mesh::{CP, DP, EP, FSDP, Mesh, TP};
+use odeon_algorithms::train::Sharing;
+use odeon_mesh::{CP, DP, EP, FSDP, Mesh, PP, TP};
 
-use super::rank::{Join, PretrainRank};
+use super::rank::{Join, PipelineSeats, PretrainRank};
 
 /// The mesh of the ranks. Copies that keep one set of shards together have a dimension of their own. A dimension that has
 /// one place is left out, unless it is that of copies.
@@ -15,12 +15,14 @@ pub(super) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
         experts,
         context,
         tensor,
+        stages,
         ..
     } = sharing;
     let of_shards = sharing.copies_of_shards();
     let within = [
         (FSDP, of_shards),
         (EP, experts),
+        (PP, stages),
         (CP, context),
         (TP, tensor),
     ];
@@ -36,9 +38,10 @@ pub(crate) fn data_mesh(sharing: Sharing) -> Result<Mesh, Failure> {
         experts,
         context,
         tensor,
+        stages,
         ..
     } = sharing;
-    let of_same = (TP, context * tensor);
+    let of_same = (TP, stages * context * tensor);
     let of_same = Some(of_same).filter(|(_, size)| *size > 1);
     let made = Mesh::new(std::iter::once((DP, copies * experts)).chain(of_same));
     made.map_err(|error| Failure::error(error).fatal())
@@ -55,6 +58,9 @@ pub(super) fn of_ranks(sharing: Sharing, ranks: u32) -> Sharing {
     }
 }
 
+/// One of the seats of a pipeline rank.
+type PipelineSeat = fn(&mut PipelineSeats) -> &mut Option<Seat>;
+
 /// Ranks that are formed for collectives.
 pub(super) struct Formed {
     /// Ranks can take their seats while these are there.
@@ -65,7 +71,7 @@ pub(super) struct Formed {
 
 impl Formed {
     /// The groups that ranks train in, see [`Join`].
-    pub(super) async fn of(group: &Group<PretrainRank>, zero: ZeroStage) -> Result<Self, Failure> {
+    pub(super) async fn of(group: &Group<PretrainRank>, sharing: Sharing) -> Result<Self, Failure> {
         let mut formed = Self {
             _formations: vec![],
             joins: vec![Join::default(); group.members().len()],
@@ -77,7 +83,7 @@ impl Formed {
         };
         // The only rank there is has a seat, too.
         add(&[DP, FSDP, EP, CP], |join| &mut join.data).await?;
-        let has_shards = zero.has_shards();
+        let has_shards = sharing.zero.has_shards();
         if is_shared(TP) {
             if has_shards {
                 add(&[FSDP, EP, CP, TP], |join| &mut join.shards.everywhere).await?;
@@ -101,7 +107,52 @@ impl Formed {
         if is_shared(CP) {
             add(&[CP], |join| &mut join.context).await?;
         }
+        if is_shared(PP) {
+            add(&[PP], |join| &mut join.pipeline.all).await?;
+            for ranks in mesh.groups(&[PP]) {
+                formed.add_ways(group, &ranks, sharing.chunks).await?;
+                // Of a head that is no embedding nothing is added up there.
+                let ends = [ranks[0], ranks[ranks.len() - 1]];
+                formed.pair(group, ends, [|it| &mut it.tied; 2]).await?;
+            }
+        }
         Ok(formed)
+    }
+
+    /// Forms the ways between the ranks of a pipeline. With several stages a rank, the last sends to the first as well.
+    async fn add_ways(
+        &mut self,
+        group: &Group<PretrainRank>,
+        ranks: &[usize],
+        chunks: usize,
+    ) -> Result<(), Failure> {
+        let pairs = ranks.len() - usize::from(chunks == 1);
+        for at in 0..pairs {
+            let (before, behind) = (ranks[at], ranks[(at + 1) % ranks.len()]);
+            let rows: [PipelineSeat; 2] = [|it| &mut it.rows_out, |it| &mut it.rows_in];
+            self.pair(group, [before, behind], rows).await?;
+            let gradients: [PipelineSeat; 2] =
+                [|it| &mut it.gradients_out, |it| &mut it.gradients_in];
+            self.pair(group, [behind, before], gradients).await?;
+        }
+        Ok(())
+    }
+
+    /// Forms two ranks, the first of which sends.
+    async fn pair(
+        &mut self,
+        group: &Group<PretrainRank>,
+        ranks: [usize; 2],
+        seats: [PipelineSeat; 2],
+    ) -> Result<(), Failure> {
+        let members = ranks.map(|rank| group.members()[rank]).to_vec();
+        let pair = Group::new(mesh! { rank: 2 }, members).map_err(Failure::error)?;
+        let formation = pair.form().await.map_err(Failure::error)?;
+        for ((rank, seat), own) in ranks.into_iter().zip(seats).zip(formation.seats()) {
+            *seat(&mut self.joins[rank].pipeline) = Some(own);
+        }
+        self._formations.push(formation);
+        Ok(())
     }
 
     /// Forms the groups along these dimensions, unless each would be of one rank of several.

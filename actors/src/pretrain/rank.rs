@@ -26,8 +26,9 @@ use super::checkpoint;
 use super::courier::{Courier, Mail, Meet};
 use super::work::{Texts, Work};
 use crate::engine::compute::peers::{Gang, PassGang};
+use crate::engine::compute::stages::{StageGang, StageSeats};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
-use crate::engine::compute::step::{Learning, PassGangs, ShardGangs, StepGangs, step};
+use crate::engine::compute::step::{Learning, PassGangs, ShardGangs, StageGangs, StepGangs, step};
 use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
 
@@ -96,6 +97,26 @@ pub struct Join {
     pub shards: ShardSeats,
     /// The same among those that keep the same shard.
     pub replicas: Option<Seat>,
+    /// The same in its pipeline.
+    pub pipeline: PipelineSeats,
+}
+
+/// The seats of a rank in a pipeline, see [`Join`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct PipelineSeats {
+    /// Among all of its ranks.
+    pub all: Option<Seat>,
+    /// Among the first and the last, which both have the embedding where it is the head, too.
+    pub tied: Option<Seat>,
+    /// Beside the rank that gets its rows.
+    pub rows_out: Option<Seat>,
+    /// Beside the rank that it gets rows from.
+    pub rows_in: Option<Seat>,
+    /// Beside the rank that gets its gradients.
+    pub gradients_out: Option<Seat>,
+    /// Beside the rank that it gets gradients from.
+    pub gradients_in: Option<Seat>,
 }
 
 /// The seats of a rank among those that keep shards of the same tensors, see [`Join`].
@@ -380,6 +401,14 @@ impl PretrainRank {
             let seat = take(seat)?;
             Ok::<_, Failure>(seat.map(|seat| Arc::new(PassGang::new(seat))))
         };
+        let is_pipeline = join.pipeline.all.is_some();
+        let links = StageSeats {
+            rows_out: take(join.pipeline.rows_out)?,
+            rows_in: take(join.pipeline.rows_in)?,
+            gradients_out: take(join.pipeline.gradients_out)?,
+            gradients_in: take(join.pipeline.gradients_in)?,
+        };
+        let links = Some(links).filter(|_| is_pipeline);
         self.gangs = Gangs {
             data: take(join.data)?.map(Gang::new),
             all: take(join.all)?.map(Gang::new),
@@ -393,6 +422,12 @@ impl PretrainRank {
                     everywhere: pass(join.shards.everywhere)?,
                     data: pass(join.shards.data)?,
                     experts: pass(join.shards.experts)?,
+                },
+                stages: StageGangs {
+                    all: pass(join.pipeline.all)?,
+                    tied: pass(join.pipeline.tied)?,
+                    links: links.map(|links| Arc::new(StageGang::new(links))),
+                    kind: self.args.sharing.schedule,
                 },
             },
         };

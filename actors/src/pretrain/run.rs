@@ -312,7 +312,7 @@ impl<'a> Life<'a> {
                 tracing::warn!(name, %error, "a rank has no name");
             }
         }
-        let formed = Formed::of(&group, sharing.zero).await?;
+        let formed = Formed::of(&group, sharing).await?;
         let mut begun = Self {
             run,
             sharing,
@@ -560,7 +560,10 @@ impl<'a> Life<'a> {
         };
         // Those that have all of the model between them, all at once.
         let Sharing {
-            context, tensor, ..
+            context,
+            tensor,
+            stages,
+            ..
         } = self.sharing;
         let copies = self.sharing.copies_of_shards();
         let raters = &self.group.members()[..copies * self.sharing.of_copy()];
@@ -570,8 +573,9 @@ impl<'a> Life<'a> {
                 .map(|rater| rater.ask(rate.clone()).timeout(LONG)),
         );
         let rated: Vec<Trained> = answers(rated.await.into_iter().collect())?;
-        // Those with other rows of the samples: what tensor and expert ranks and other copies tell is the same.
-        let rated = rated.iter().step_by(tensor).take(context);
+        // Those of the last stage with other rows of the samples: what tensor and expert ranks and other copies tell is the same.
+        let scoring = rated.iter().skip((stages - 1) * context * tensor);
+        let rated = scoring.step_by(tensor).take(context);
         let mut parts: BTreeMap<u16, SourcePart> = BTreeMap::new();
         for (source, part) in rated.flat_map(|rated| &rated.sources) {
             parts.entry(*source).or_default().add(part);
@@ -665,8 +669,17 @@ fn report(
     seconds: f64,
     name: impl Fn(u16) -> String,
 ) -> StepReport {
-    // Tensor ranks have the same rows, and context ranks the same samples.
-    let apart = || parts.iter().step_by(sharing.tensor);
+    // Pipeline ranks have the same samples, of which the last score; so have context ranks, and tensor ranks the same
+    // rows.
+    let of_stage = sharing.context * sharing.tensor;
+    let scores = |rank: usize| rank / of_stage % sharing.stages + 1 == sharing.stages;
+    let scoring = || {
+        parts
+            .iter()
+            .enumerate()
+            .filter(move |(rank, _)| scores(*rank))
+    };
+    let apart = || scoring().map(|(_, part)| part).step_by(sharing.tensor);
     let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
     let compute_seconds = largest(|part| part.compute_seconds);
     let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;

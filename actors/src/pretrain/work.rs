@@ -39,6 +39,8 @@ pub(super) struct Texts<'a> {
     predicted: u64,
     /// Nats of these, added up.
     nats: f64,
+    /// Set where this rank has scored something, as the last of a pipeline does.
+    scores: bool,
     seen: Option<Seen>,
     told: Trained,
 }
@@ -106,6 +108,7 @@ impl<'a> Texts<'a> {
             responses: vec![],
             predicted: predicted.sum::<Result<u64, Failure>>()?,
             nats: 0.0,
+            scores: false,
             seen: Seen::of(work, vision, rank)?,
             told: Trained {
                 digest: work.delivery.digest,
@@ -119,7 +122,7 @@ impl<'a> Texts<'a> {
     pub(super) fn told(self) -> Trained {
         let mean = self.nats / self.predicted.max(1) as f64;
         Trained {
-            own_loss: (self.predicted > 0).then_some(mean),
+            own_loss: (self.predicted > 0 && self.scores).then_some(mean),
             ..self.told
         }
     }
@@ -180,6 +183,7 @@ impl StepWork for Texts<'_> {
         let number = self.computed[micro];
         let ids = &self.work.delivery.microbatches[number];
         let mut sum = 0.0;
+        self.scores = true;
         let packed = &self.work.batches[number];
         let sequences = packed.sequences().zip(&self.responses);
         for (id, (sequence, response)) in ids.iter().zip(sequences) {

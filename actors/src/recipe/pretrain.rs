@@ -312,6 +312,8 @@ impl PretrainRecipe {
             (self.data.constructors.into(), "data", "constructors"),
             (self.parallel.tp.into(), "parallel", "tp"),
             (self.parallel.cp.into(), "parallel", "cp"),
+            (self.parallel.pp.into(), "parallel", "pp"),
+            (self.parallel.pp_chunks.into(), "parallel", "pp_chunks"),
             (self.parallel.ep.into(), "parallel", "ep"),
         ] {
             if value == 0 {

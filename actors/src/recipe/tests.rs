@@ -715,7 +715,7 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             &[],
             "tp = 2\nzero = 1",
             "zero = 1",
-            "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser",
+            "ranks that have parts of the model (parallel.tp, ep, pp) do not share the optimiser",
         ),
         (
             &[("[pretrain]", "[pretrain]\noptimizer = \"muon\"")],
@@ -733,6 +733,36 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             "\"world\" gives samples of their own to ranks that train on the same (parallel.tp = 2)",
         ),
         (&[], "ep = 0", "ep = 0", "at least 1 is needed"),
+        (
+            &[],
+            "pp_chunks = 0",
+            "pp_chunks = 0",
+            "at least 1 is needed",
+        ),
+        (
+            &[("ranks = 2", "ranks = 8")],
+            "pp = 8",
+            "pp = 8",
+            "8 stages are more than the 4 layers",
+        ),
+        (
+            &[],
+            "pp_chunks = 2",
+            "pp_chunks = 2",
+            "2 stages of each pipeline rank need several such ranks, and parallel.pp = 1 makes none",
+        ),
+        (
+            &[],
+            "pp = 2\npp_chunks = 2\npp_schedule = \"gpipe\"",
+            "pp_chunks = 2",
+            "2 stages of each pipeline rank are interleaved, which \"gpipe\" does not",
+        ),
+        (
+            &[],
+            "pp = 2\nzero = 1",
+            "zero = 1",
+            "ranks that have parts of the model (parallel.tp, ep, pp) do not share the optimiser",
+        ),
         (
             &[],
             "cp_kind = \"ring\"",

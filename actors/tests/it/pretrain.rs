@@ -23,7 +23,7 @@ use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::Source;
 use odeon_algorithms::model::{ContextKind, Gelu, LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::setting::Chosen;
-use odeon_algorithms::train::{Optimizer, Sharing, ZeroStage};
+use odeon_algorithms::train::{Optimizer, PipelineKind, Sharing, ZeroStage};
 use odeon_algorithms::weights::{Family, load_directory};
 use odeon_checkpoint::commit::find;
 use odeon_checkpoint::export::{Export, export};

@@ -17,8 +17,9 @@ impl Pass {
     /// The forward pass: two operations for each weight of a matrix and token that meets it, and
     /// four for each element of a head and pair of a token with one that it attends to, which are
     /// itself and those before it. Of experts those count that a token passes. The output head
-    /// meets the predicted tokens alone. After Chowdhery et al. 2022, appendix B, which counts the
-    /// pairs that the causal mask leaves out as well.
+    /// meets the predicted tokens alone. Of a pipeline rank the layers count that it has. After
+    /// Chowdhery et al. 2022, appendix B, which counts the pairs that the causal mask leaves out as
+    /// well.
     fn forward(config: &ModelConfig, batch: &Batch) -> Self {
         let head = config.head_dim as f64;
         let dim = config.dim as f64;
@@ -28,8 +29,12 @@ impl Pass {
             + queries * dim
             + config.block.met(config.widths()) as f64;
         let values = if config.value_head { 1.0 } else { 0.0 };
-        let output = dim * (config.vocab as f64 + values);
-        let layers = config.layers as f64;
+        let output = match config.scores() {
+            true => dim * (config.vocab as f64 + values),
+            false => 0.0,
+        };
+        let layers = config.own_layers().into_iter().map(|own| own.len());
+        let layers = layers.sum::<usize>() as f64;
         let pairs = batch.spans().iter().map(|span| {
             let (own, prefix) = (span.rows.len() as f64, span.prefix.len() as f64);
             own * (own + 1.0) / 2.0 + own * prefix

@@ -1,6 +1,7 @@
 //! The shape of a model.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -8,7 +9,9 @@ use thiserror::Error;
 use odeon_gpu::{AttentionShape, HeadNormShape, RopeShape, RopeStyle};
 
 use super::block::{ExpertRange, Gelu, LayerBlock, Widths};
+use super::rank::StagePlace;
 use super::rope::{Rope, RopeScaling};
+use super::stage::Stage;
 use super::vision::VisionConfig;
 use crate::setting::{Chosen, SettingError};
 
@@ -65,6 +68,10 @@ pub struct ModelConfig {
     /// experts are shared; `None`: all.
     #[serde(skip)]
     pub own_experts: Option<ExpertRange>,
+    /// The stages that are there, in the settings of a pipeline rank's [part](ModelConfig::part); `None`: all layers,
+    /// and what is before and behind them.
+    #[serde(skip)]
+    pub own_stages: Option<StagePlace>,
 }
 
 /// The layers whose rows see the last tokens alone.
@@ -103,6 +110,7 @@ impl Default for ModelConfig {
             value_head: false,
             vision: None,
             own_experts: None,
+            own_stages: None,
         }
     }
 }
@@ -259,6 +267,39 @@ impl ModelConfig {
             Some(rows) if tokens > rows => Err(ConfigError::Positions { tokens, rows }),
             _ => Ok(()),
         }
+    }
+
+    /// One of the stages that are there.
+    pub(crate) fn stage(&self, chunk: usize) -> Stage {
+        let place = self.own_stages.unwrap_or(StagePlace::ALONE);
+        let number = place.stage(chunk);
+        Stage {
+            number,
+            layers: place.layers(chunk, self.layers),
+            embeds: number == 0,
+            scores: number + 1 == place.stages(),
+        }
+    }
+
+    /// The layers that are there, of one stage after the other.
+    pub(crate) fn own_layers(&self) -> Vec<Range<usize>> {
+        let chunks = 0..self.own_stages.map_or(1, |place| place.chunks);
+        chunks.map(|chunk| self.stage(chunk).layers).collect()
+    }
+
+    /// True where the first stage is there.
+    pub(crate) fn embeds(&self) -> bool {
+        self.own_stages.is_none_or(StagePlace::is_first)
+    }
+
+    /// True where the last stage is there.
+    pub(crate) fn scores(&self) -> bool {
+        self.own_stages.is_none_or(StagePlace::is_last)
+    }
+
+    /// True where the embedding is there as the head alone, and the first stage of another rank has it, too.
+    pub(crate) fn has_embedding_of_another(&self) -> bool {
+        self.tied_head && self.scores() && !self.embeds()
     }
 
     /// Elements of a row outside and inside of the feed-forward part.

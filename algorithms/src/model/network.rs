@@ -7,12 +7,13 @@ use std::sync::Arc;
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
-use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, Tape, Var, VocabVars};
+use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, RopeShape, Tape, Var, VocabVars};
 
 use super::block::{Cutting, Matrix, Products};
 use super::context::ContextAttention;
 use super::lora::Adapters;
 use super::rank::RankOf;
+use super::stage::Stage;
 use super::vision::{self, VisionPlaces};
 use super::{Batch, Model, ModelConfig};
 
@@ -102,68 +103,43 @@ fn block_biases(
 }
 
 /// Names in Hugging Face's spelling. Queries, keys and values stand together, and so do the tensors
-/// of each matrix of the feed-forward part.
+/// of each matrix of the feed-forward part. What other pipeline ranks have is without rows.
 pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
-    let &ModelConfig {
-        vocab,
-        dim,
-        head_dim,
-        ..
-    } = config;
-    let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let &ModelConfig { vocab, dim, .. } = config;
     let block = config.block.tensors(config.widths());
     let mut layout = Layout::new();
-    let embed = layout.push("model.embed_tokens.weight", &[vocab, dim]);
-    let positions = config.learned_positions;
-    let positions = positions.map(|rows| layout.push("model.embed_positions.weight", &[rows, dim]));
+    let (embeds, scores, own_layers) = (config.embeds(), config.scores(), config.own_layers());
+    let embedding = [
+        if embeds || scores && config.tied_head {
+            vocab
+        } else {
+            0
+        },
+        dim,
+    ];
+    let embed = layout.push("model.embed_tokens.weight", &embedding);
+    let positions = config.learned_positions.map(|rows| {
+        let rows = if embeds { rows } else { 0 };
+        layout.push("model.embed_positions.weight", &[rows, dim])
+    });
     let mut layers = Vec::with_capacity(config.layers);
     for i in 0..config.layers {
-        let mut push =
-            |name: &str, shape: &[usize]| layout.push(format!("model.layers.{i}.{name}"), shape);
-        let attention_norm = NormPlaces::push("input_layernorm", config, &mut push);
-        let start = push("self_attn.q_proj.weight", &[q, dim]).start;
-        push("self_attn.k_proj.weight", &[kv, dim]);
-        let qkv = start..push("self_attn.v_proj.weight", &[kv, dim]).end;
-        let qkv_bias = config.qkv_bias.then(|| {
-            let start = push("self_attn.q_proj.bias", &[q]).start;
-            push("self_attn.k_proj.bias", &[kv]);
-            start..push("self_attn.v_proj.bias", &[kv]).end
-        });
-        let head_norms = config.head_norms.then(|| {
-            let start = push("self_attn.q_norm.weight", &[head_dim]).start;
-            start..push("self_attn.k_norm.weight", &[head_dim]).end
-        });
-        let out = push("self_attn.o_proj.weight", &[dim, q]);
-        let out_bias = config
-            .out_bias
-            .then(|| push("self_attn.o_proj.bias", &[dim]));
-        let ffn_norm = NormPlaces::push("post_attention_layernorm", config, &mut push);
-        for (name, shape, _) in &block {
-            push(name, shape);
-        }
-        let block_biases = block_biases(config, &mut push);
-        layers.push(LayerPlaces {
-            attention_norm,
-            qkv,
-            qkv_bias,
-            head_norms,
-            out,
-            out_bias,
-            block: config.block.places(config.widths(), ffn_norm.end()),
-            block_biases,
-            ffn_norm,
-        });
+        let is_there = own_layers.iter().any(|own| own.contains(&i));
+        let mut push = |name: &str, shape: &[usize]| {
+            layout.push(format!("model.layers.{i}.{name}"), &there(is_there, shape))
+        };
+        layers.push(layer_places(config, &block, &mut push));
     }
-    let norm = NormPlaces::push("model.norm", config, |name, shape| layout.push(name, shape));
-    let head = if config.tied_head {
-        embed.clone()
-    } else {
-        layout.push("lm_head.weight", &[vocab, dim])
+    let mut push = |name: &str, shape: &[usize]| layout.push(name, &there(scores, shape));
+    let norm = NormPlaces::push("model.norm", config, &mut push);
+    let head = match config.tied_head {
+        true => embed.clone(),
+        false => push("lm_head.weight", &[vocab, dim]),
     };
     let value = config.value_head.then(|| {
         (
-            layout.push("value_head.weight", &[1, dim]),
-            layout.push("value_head.bias", &[1]),
+            push("value_head.weight", &[1, dim]),
+            push("value_head.bias", &[1]),
         )
     });
     let vision = config.vision.as_ref();
@@ -180,6 +156,58 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             vision,
         },
     )
+}
+
+/// Lays a layer out; `push` takes names below `model.layers.N.` and shapes.
+fn layer_places(
+    config: &ModelConfig,
+    block: &[(String, Vec<usize>, Cutting)],
+    push: &mut impl FnMut(&str, &[usize]) -> Range<usize>,
+) -> LayerPlaces {
+    let &ModelConfig { dim, head_dim, .. } = config;
+    let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let attention_norm = NormPlaces::push("input_layernorm", config, &mut *push);
+    let start = push("self_attn.q_proj.weight", &[q, dim]).start;
+    push("self_attn.k_proj.weight", &[kv, dim]);
+    let qkv = start..push("self_attn.v_proj.weight", &[kv, dim]).end;
+    let qkv_bias = config.qkv_bias.then(|| {
+        let start = push("self_attn.q_proj.bias", &[q]).start;
+        push("self_attn.k_proj.bias", &[kv]);
+        start..push("self_attn.v_proj.bias", &[kv]).end
+    });
+    let head_norms = config.head_norms.then(|| {
+        let start = push("self_attn.q_norm.weight", &[head_dim]).start;
+        start..push("self_attn.k_norm.weight", &[head_dim]).end
+    });
+    let out = push("self_attn.o_proj.weight", &[dim, q]);
+    let out_bias = config
+        .out_bias
+        .then(|| push("self_attn.o_proj.bias", &[dim]));
+    let ffn_norm = NormPlaces::push("post_attention_layernorm", config, &mut *push);
+    for (name, shape, _) in block {
+        push(name, shape);
+    }
+    let block_biases = block_biases(config, push);
+    LayerPlaces {
+        attention_norm,
+        qkv,
+        qkv_bias,
+        head_norms,
+        out,
+        out_bias,
+        block: config.block.places(config.widths(), ffn_norm.end()),
+        block_biases,
+        ffn_norm,
+    }
+}
+
+/// The shape of a tensor, without rows where it is another rank's.
+fn there(is_there: bool, shape: &[usize]) -> Vec<usize> {
+    let mut shape = shape.to_vec();
+    if !is_there {
+        shape[0] = 0;
+    }
+    shape
 }
 
 /// Initial values in layout order.
@@ -269,13 +297,24 @@ pub(crate) struct Seen {
     pub(crate) rows: usize,
 }
 
-/// Records the forward pass over a packed batch.
-///
-/// Tensor ranks have a share of the rows of the residual stream each. They gather normed rows before products, and add
-/// up what they have made of all rows behind them (sequence parallelism, arXiv
-/// [2205.05198](https://arxiv.org/abs/2205.05198)). Biases behind a sum are the first rank's to add; so each rank has an
-/// addend of the gradient of every tensor that it has whole. Ranks that have some of the experts send each other rows
-/// for these, and ranks that have some of the rows of a batch attend to those of all together.
+/// The rows that go into a stage, and what comes out of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageVars {
+    /// Rows of the stage before, where there is one.
+    pub(crate) input: Option<Var>,
+    pub(crate) output: StageOutput,
+}
+
+/// The output of a stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StageOutput {
+    /// Rows for the next one.
+    Rows(Var),
+    /// Scores, of the last one.
+    Scores(Outputs),
+}
+
+/// Records the forward pass over a packed batch, of a model that has all layers.
 pub(super) fn record<B: Backend>(
     tape: &mut Tape<B>,
     model: &Model<B>,
@@ -283,73 +322,132 @@ pub(super) fn record<B: Backend>(
     seen: Option<Seen>,
     wanted: Wanted,
 ) -> Outputs {
-    let (config, places, adapters) = (&model.config, &model.places, model.adapters());
+    let is_whole = model.config.own_stages.is_none();
+    assert!(is_whole, "a stage is recorded as such");
+    let all = model.config.stage(0);
+    match record_stage(tape, model, batch, seen, (&all, wanted)).output {
+        StageOutput::Scores(outputs) => outputs,
+        StageOutput::Rows(_) => unreachable!("the last stage scores"),
+    }
+}
+
+/// Records the part of it that a stage has.
+///
+/// Tensor ranks have a share of the rows of the residual stream each. They gather normed rows before products, and add
+/// up what they have made of all rows behind them (sequence parallelism, arXiv
+/// [2205.05198](https://arxiv.org/abs/2205.05198)). Biases behind a sum are the first rank's to add; so each rank has an
+/// addend of the gradient of every tensor that it has whole. Ranks that have some of the experts send each other rows
+/// for these, and ranks that have some of the rows of a batch attend to those of all together.
+pub(super) fn record_stage<B: Backend>(
+    tape: &mut Tape<B>,
+    model: &Model<B>,
+    batch: &Batch,
+    seen: Option<Seen>,
+    (stage, wanted): (&Stage, Wanted),
+) -> StageVars {
+    let (config, places) = (&model.config, &model.places);
     let ranks = model.shared().map(|(_, ranks)| ranks);
-    let adds_whole = model.adds_whole();
     check_rows(batch, model.context_ranks(), ranks);
-    let context = model.context_ranks();
-    let context =
-        context.map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks));
-    let base = |range: &Range<usize>| model.param(range);
-    let dim = config.dim;
-    let attention = config.attention();
-    let linear = |tape: &mut Tape<B>, layer, which, x, range: &Range<usize>, outputs, extras| {
-        let y = tape.linear_with(x, base(range), outputs, extras);
-        adapted(tape, adapters, layer, which, [x, y])
+    let (mut x, input) = if stage.embeds {
+        let x = embedded(tape, model, batch);
+        let x = share_of(tape, ranks, x, None);
+        (with_pictures(tape, config, places, batch, seen, x), None)
+    } else {
+        let rows = batch.processed() / ranks.map_or(1, |ranks| ranks.count());
+        let input = tape.learnt_input(rows, config.dim);
+        (input, Some(input))
     };
-    let x = embedded(tape, model, batch);
-    let x = share_of(tape, ranks, x, None);
-    let mut x = with_pictures(tape, config, places, batch, seen, x);
-    let matrices = config.block.matrices(config.widths());
-    let rope = config.rope_shape();
-    for (i, layer) in places.layers.iter().enumerate() {
-        let h = layer.attention_norm.record(tape, model, x);
-        let h = all_rows(tape, ranks, h);
-        // Of rows that are added up the residual comes behind the sum.
-        let own = ranks.is_none().then_some(x);
-        let extras = LinearExtras {
-            bias: layer.qkv_bias.as_ref().map(base),
-            ..Default::default()
+    let context = model.context_ranks();
+    let all = LayersRecorded {
+        matrices: config.block.matrices(config.widths()),
+        rope: config.rope_shape(),
+        context: context
+            .map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks)),
+    };
+    for layer in stage.layers.clone() {
+        x = record_layer(tape, model, batch, (layer, &all), x);
+    }
+    if !stage.scores {
+        return StageVars {
+            input,
+            output: StageOutput::Rows(x),
         };
-        let mut qkv = linear(tape, i, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
-        if let (Some(weight), Some(shape)) = (&layer.head_norms, config.head_norm()) {
-            qkv = tape.head_norm(qkv, base(weight), shape);
-        }
-        if let Some(rope) = &rope {
-            tape.rope(qkv, rope.clone(), batch.positions().clone());
-        }
-        let shape = config.attention_of(i);
-        let a = match &context {
-            None => tape.attention(qkv, shape, batch.spans().clone()),
-            Some(context) => context.record(tape, qkv, shape),
-        };
-        let extras = LinearExtras {
-            residual: own,
-            bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
-            ..Default::default()
-        };
-        let y = linear(tape, i, OUT, a, &layer.out, dim, extras);
-        x = share_of(tape, ranks, y, Some(x));
-        let h = layer.ffn_norm.record(tape, model, x);
-        let h = all_rows(tape, ranks, h);
-        let products = LayerProducts {
-            model,
-            layer: i,
-            matrices: &matrices,
-            places: &layer.block,
-            biases: &layer.block_biases,
-            adds_whole,
-        };
-        let (block, own) = (&config.block, ranks.is_none().then_some(x));
-        let y = block.record(tape, config.widths(), &products, h, own);
-        x = share_of(tape, ranks, y, Some(x));
     }
     x = all_rows(tape, ranks, x);
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
     let h = places.norm.record(tape, model, x);
-    scored(tape, model, batch, h, wanted)
+    StageVars {
+        input,
+        output: StageOutput::Scores(scored(tape, model, batch, h, wanted)),
+    }
+}
+
+/// Everything that all layers of a recording have in common.
+struct LayersRecorded<'a, B: Backend> {
+    matrices: Vec<Matrix>,
+    rope: Option<RopeShape>,
+    context: Option<ContextAttention<'a, B>>,
+}
+
+/// Records a layer of this number.
+fn record_layer<B: Backend>(
+    tape: &mut Tape<B>,
+    model: &Model<B>,
+    batch: &Batch,
+    (i, all): (usize, &LayersRecorded<'_, B>),
+    x: Var,
+) -> Var {
+    let (config, adapters, layer) = (&model.config, model.adapters(), &model.places.layers[i]);
+    let ranks = model.shared().map(|(_, ranks)| ranks);
+    let adds_whole = model.adds_whole();
+    let base = |range: &Range<usize>| model.param(range);
+    let attention = config.attention();
+    let linear = |tape: &mut Tape<B>, which, x, range: &Range<usize>, outputs, extras| {
+        let y = tape.linear_with(x, base(range), outputs, extras);
+        adapted(tape, adapters, i, which, [x, y])
+    };
+    let h = layer.attention_norm.record(tape, model, x);
+    let h = all_rows(tape, ranks, h);
+    // Of rows that are added up the residual comes behind the sum.
+    let own = ranks.is_none().then_some(x);
+    let extras = LinearExtras {
+        bias: layer.qkv_bias.as_ref().map(base),
+        ..Default::default()
+    };
+    let mut qkv = linear(tape, QKV, h, &layer.qkv, attention.qkv_cols(), extras);
+    if let (Some(weight), Some(shape)) = (&layer.head_norms, config.head_norm()) {
+        qkv = tape.head_norm(qkv, base(weight), shape);
+    }
+    if let Some(rope) = &all.rope {
+        tape.rope(qkv, rope.clone(), batch.positions().clone());
+    }
+    let shape = config.attention_of(i);
+    let a = match &all.context {
+        None => tape.attention(qkv, shape, batch.spans().clone()),
+        Some(context) => context.record(tape, qkv, shape),
+    };
+    let extras = LinearExtras {
+        residual: own,
+        bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
+        ..Default::default()
+    };
+    let y = linear(tape, OUT, a, &layer.out, config.dim, extras);
+    let x = share_of(tape, ranks, y, Some(x));
+    let h = layer.ffn_norm.record(tape, model, x);
+    let h = all_rows(tape, ranks, h);
+    let products = LayerProducts {
+        model,
+        layer: i,
+        matrices: &all.matrices,
+        places: &layer.block,
+        biases: &layer.block_biases,
+        adds_whole,
+    };
+    let (block, own) = (&config.block, ranks.is_none().then_some(x));
+    let y = block.record(tape, config.widths(), &products, h, own);
+    share_of(tape, ranks, y, Some(x))
 }
 
 /// # Panics

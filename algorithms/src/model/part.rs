@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::rank::{ContextKind, PartPlace, PartRanges, RankKind, RankOf};
 use super::shard::{ModelShard, ShardPlace};
+use super::stage::{StageGroups, StageLinks};
 use super::{ExpertRange, Model, ModelConfig};
 
 /// Why a model cannot be shared by so many ranks.
@@ -35,6 +36,14 @@ pub enum PartError {
         ranks: usize,
         /// Number of entries.
         vocab: usize,
+    },
+    /// A stage would have no layer.
+    #[error("{stages} stages are more than the {layers} layers")]
+    Layers {
+        /// Number of stages.
+        stages: usize,
+        /// Number of layers.
+        layers: usize,
     },
     /// There are no experts to share.
     #[error("{ranks} expert ranks cannot share a model without experts")]
@@ -70,13 +79,14 @@ impl PartError {
             | Self::Adapters { kind, .. } => *kind,
             Self::Vocabulary { .. } => RankKind::Tensor,
             Self::NoExperts { .. } => RankKind::Expert,
+            Self::Layers { .. } => RankKind::Stage,
         }
     }
 }
 
 impl ModelConfig {
     /// The settings of the part that a rank has: of tensor ranks some of the heads, of the inner columns of each
-    /// feed-forward part, and of the vocabulary; of expert ranks some of the experts.
+    /// feed-forward part, and of the vocabulary; of expert ranks some of the experts; of pipeline ranks some layers.
     ///
     /// # Errors
     /// They cannot be shared out.
@@ -95,6 +105,14 @@ impl ModelConfig {
                 first: place.experts.rank * count,
                 count,
             });
+        }
+        if place.stage.rank.ranks > 1 {
+            self.sees_no_pictures(RankKind::Stage, place.stage.rank.ranks)?;
+            let (stages, layers) = (place.stage.stages(), self.layers);
+            if stages > layers {
+                return Err(PartError::Layers { stages, layers });
+            }
+            own.own_stages = Some(place.stage);
         }
         Ok(own)
     }
@@ -272,7 +290,9 @@ impl ModelPart {
     /// Flat parameters of which this rank tells the others, of those that have a part of the model each: over all of
     /// them each parameter is told once.
     pub(crate) fn told_ranges(&self) -> Vec<Range<usize>> {
-        let PartPlace { tensor, experts } = self.place;
+        let PartPlace {
+            tensor, experts, ..
+        } = self.place;
         let PartRanges {
             everywhere,
             data,
@@ -299,6 +319,8 @@ pub struct PassGroups<B: Backend> {
     pub context: Option<Arc<dyn PassRanks<B>>>,
     /// Those that keep shards of the same tensors.
     pub shards: ShardGroups<B>,
+    /// Those that each have some of the layers.
+    pub stages: StageGroups<B>,
 }
 
 /// The ranks that keep shards of the same tensors, in the order of their [places](super::ShardPlace).
@@ -338,6 +360,7 @@ impl<B: Backend> fmt::Debug for PassGroups<B> {
             .field("experts", &self.experts)
             .field("context", &self.context)
             .field("shards", &self.shards)
+            .field("stages", &self.stages)
             .finish()
     }
 }
@@ -349,6 +372,7 @@ impl<B: Backend> Default for PassGroups<B> {
             experts: None,
             context: None,
             shards: ShardGroups::default(),
+            stages: StageGroups::default(),
         }
     }
 }
@@ -368,9 +392,10 @@ impl<B: Backend> Model<B> {
             return Ok(self);
         }
         if self.has_adapters() {
-            let (kind, ranks) = match place.tensor.ranks {
-                1 => (RankKind::Expert, place.experts.ranks),
-                ranks => (RankKind::Tensor, ranks),
+            let (kind, ranks) = match (place.tensor.ranks, place.experts.ranks) {
+                (1, 1) => (RankKind::Stage, place.stage.rank.ranks),
+                (1, ranks) => (RankKind::Expert, ranks),
+                (ranks, _) => (RankKind::Tensor, ranks),
             };
             return Err(PartError::Adapters { kind, ranks });
         }
@@ -413,6 +438,7 @@ impl<B: Backend> Model<B> {
         for (group, own) in [
             (&groups.tensor, place.tensor),
             (&groups.experts, place.experts),
+            (&groups.stages.all, place.stage.rank),
             (&groups.shards.everywhere, shard.everywhere),
             (&groups.shards.data, shard.data),
             (&groups.shards.experts, shard.experts),
@@ -456,6 +482,7 @@ impl<B: Backend> Model<B> {
             self.expert_ranks(),
             self.context_ranks(),
             self.widest_shard_ranks(),
+            self.groups.stages.all.as_ref(),
         ];
         others.iter().any(Option::is_some)
     }
@@ -466,6 +493,42 @@ impl<B: Backend> Model<B> {
             everywhere, data, ..
         } = &self.groups.shards;
         everywhere.as_ref().or(data.as_ref())
+    }
+
+    /// The ways between stages.
+    ///
+    /// # Panics
+    /// If it is no part of a pipeline that has met the others.
+    pub(crate) fn stage_links(&self) -> Arc<dyn StageLinks> {
+        let links = self.groups.stages.links.clone();
+        links.expect("a stage has met the others")
+    }
+
+    /// The ranks that both have the embedding, in a pipeline whose head it is.
+    pub(crate) fn tied_ranks(&self) -> Option<Arc<dyn PassRanks<B>>> {
+        self.groups.stages.tied.clone()
+    }
+
+    /// All ranks of the pipeline.
+    pub(crate) fn pipeline_ranks(&self) -> Option<&Arc<dyn PassRanks<B>>> {
+        self.groups.stages.all.as_ref()
+    }
+
+    /// The embedding's place among the trained parameters that this rank keeps.
+    pub(crate) fn embedding_kept(&self) -> Range<usize> {
+        match &self.shard {
+            None => self.places.embed.clone(),
+            Some(shard) => {
+                let held = shard.held(0);
+                match held.is_empty() {
+                    true => 0..0,
+                    false => {
+                        let at = shard.kept_at(held.start);
+                        at..at + held.len()
+                    }
+                }
+            }
+        }
     }
 
     /// True where what every tensor rank would add is this one's to add: of all but the first it would count again.

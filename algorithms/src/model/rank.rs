@@ -37,6 +37,54 @@ impl RankOf {
     }
 }
 
+/// The place of a rank in a pipeline. It has one stage or several: stages `rank`, `ranks + rank` and so on, of which each
+/// has some layers, as many as any other or one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StagePlace {
+    /// Its place among the ranks of the pipeline.
+    pub rank: RankOf,
+    /// Stages of each rank.
+    pub chunks: usize,
+}
+
+impl StagePlace {
+    /// The only rank.
+    pub const ALONE: Self = Self {
+        rank: RankOf::ALONE,
+        chunks: 1,
+    };
+
+    /// Number of stages.
+    #[must_use]
+    pub const fn stages(self) -> usize {
+        self.rank.ranks * self.chunks
+    }
+
+    /// The number of one of its stages.
+    #[must_use]
+    pub const fn stage(self, chunk: usize) -> usize {
+        chunk * self.rank.ranks + self.rank.rank
+    }
+
+    /// The layers of one of its stages, of so many.
+    #[must_use]
+    pub fn layers(self, chunk: usize, layers: usize) -> Range<usize> {
+        RankOf::new(self.stage(chunk), self.stages()).piece(layers)
+    }
+
+    /// True where it has the first stage, which embeds tokens.
+    #[must_use]
+    pub const fn is_first(self) -> bool {
+        self.rank.rank == 0
+    }
+
+    /// True where it has the last stage, which scores rows.
+    #[must_use]
+    pub const fn is_last(self) -> bool {
+        self.rank.rank + 1 == self.rank.ranks
+    }
+}
+
 /// The place of a rank among those that share the parameters of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PartPlace {
@@ -44,6 +92,8 @@ pub struct PartPlace {
     pub tensor: RankOf,
     /// Among those that each have some of the experts.
     pub experts: RankOf,
+    /// Among those that each have some of the layers.
+    pub stage: StagePlace,
 }
 
 impl PartPlace {
@@ -51,6 +101,7 @@ impl PartPlace {
     pub const WHOLE: Self = Self {
         tensor: RankOf::ALONE,
         experts: RankOf::ALONE,
+        stage: StagePlace::ALONE,
     };
 
     /// Tensor rank `rank` of `ranks`.
@@ -111,6 +162,8 @@ pub enum RankKind {
     Context,
     /// Each keeps a shard of the parameters.
     Shard,
+    /// Each has some of the layers.
+    Stage,
 }
 
 impl fmt::Display for RankKind {
@@ -120,6 +173,7 @@ impl fmt::Display for RankKind {
             Self::Expert => "expert",
             Self::Context => "context",
             Self::Shard => "sharding",
+            Self::Stage => "pipeline",
         })
     }
 }

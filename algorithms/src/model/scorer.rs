@@ -3,8 +3,9 @@
 use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 
 use super::lora::Adapters;
-use super::network::{self, Outputs, Seen, Wanted};
+use super::network::{self, Outputs, Seen, StageVars, Wanted};
 use super::sharded::{Gathered, ShardPass};
+use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
 
@@ -195,6 +196,17 @@ impl<B: Backend> Model<B> {
         wanted: Wanted,
     ) -> Outputs {
         network::record(tape, self, batch, seen, wanted)
+    }
+
+    /// Records the part of a pass that a stage has.
+    pub(crate) fn record_stage(
+        &self,
+        tape: &mut Tape<B>,
+        batch: &Batch,
+        stage: &Stage,
+        wanted: Wanted,
+    ) -> StageVars {
+        network::record_stage(tape, self, batch, None, (stage, wanted))
     }
 
     /// # Panics

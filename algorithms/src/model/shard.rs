@@ -149,6 +149,7 @@ fn pieces(layout: &Layout, ranges: &PartRanges, layers: usize) -> Vec<Piece> {
         match pieces.last_mut() {
             Some(last)
                 if (last.kind, last.unit, last.row) == (kind, unit, row)
+                    && unit > 0
                     && last.flat.end == entry.range.start =>
             {
                 last.flat.end = entry.range.end;
@@ -186,7 +187,12 @@ impl ModelShard {
                 let own = pieces
                     .iter()
                     .filter(|it| (it.unit, it.kind) == (unit, kind));
-                shard.add_set(kind, unit, &own.collect::<Vec<_>>());
+                // The first and the last rank of a pipeline cut an embedding that both have in the same way: learned
+                // positions, which the first has alone, are a set of their own.
+                let (positions, own): (Vec<_>, Vec<_>) =
+                    own.partition(|it| it.name.starts_with("model.embed_positions"));
+                shard.add_set(kind, unit, &own);
+                shard.add_set(kind, unit, &positions);
             }
         }
         shard.runs.sort_by_key(|run| run.flat.start);

@@ -5,10 +5,10 @@ use std::ops::Range;
 use odeon_gpu::STATES_ALIGN;
 use serde::{Deserialize, Serialize};
 
-use super::TrainConfig;
+use super::{PipelineKind, TrainConfig};
 use crate::model::{
     ContextKind, Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor,
-    RankOf, ShardPlace,
+    RankOf, ShardPlace, StagePlace,
 };
 
 /// The states of training of which ranks with the same parameters keep a share each (ZeRO, arXiv
@@ -49,7 +49,7 @@ impl ZeroStage {
 }
 
 /// The way in which ranks train one model together. Ranks of a copy are neighbours, and of these tensor ranks; then
-/// come context ranks, and then expert ranks.
+/// come context ranks, then pipeline ranks, and then expert ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
     /// Copies of the model.
@@ -62,6 +62,12 @@ pub struct Sharing {
     pub context_kind: ContextKind,
     /// Ranks of a copy that have a part of each matrix.
     pub tensor: usize,
+    /// Ranks of a copy that have some of the layers each.
+    pub stages: usize,
+    /// Stages of each of these.
+    pub chunks: usize,
+    /// The order of their passes.
+    pub schedule: PipelineKind,
     /// The states that those with the same parameters share.
     pub zero: ZeroStage,
     /// Neighbouring copies that keep one set of shards together (hybrid sharding), where the stage has shards; `None`:
@@ -77,6 +83,9 @@ impl Sharing {
         context: 1,
         context_kind: ContextKind::Ulysses,
         tensor: 1,
+        stages: 1,
+        chunks: 1,
+        schedule: PipelineKind::OneForwardOneBackward,
         zero: ZeroStage::Off,
         shards: None,
     };
@@ -111,17 +120,16 @@ impl Sharing {
             return None;
         }
         let copies = self.copies_of_shards();
-        let of_replica = rank % (copies * self.of_copy());
-        let (copy, context) = (of_replica / self.of_copy(), self.context_of(rank).rank);
+        let copy = rank / self.of_copy() % copies;
+        let (place, context) = (self.place(rank), self.context_of(rank).rank);
+        let data = (copy * self.experts + place.experts.rank) * self.context + context;
+        let of_data = copies * self.experts * self.context;
         Some(ShardPlace {
             everywhere: match self.tensor {
                 1 => RankOf::ALONE,
-                _ => RankOf::new(of_replica, copies * self.of_copy()),
+                tensor => RankOf::new(data * tensor + place.tensor.rank, of_data * tensor),
             },
-            data: RankOf::new(
-                of_replica / self.tensor,
-                copies * self.experts * self.context,
-            ),
+            data: RankOf::new(data, of_data),
             experts: match self.experts {
                 1 => RankOf::ALONE,
                 _ => RankOf::new(copy * self.context + context, copies * self.context),
@@ -132,7 +140,7 @@ impl Sharing {
     /// Ranks of a copy.
     #[must_use]
     pub const fn of_copy(&self) -> usize {
-        self.experts * self.context * self.tensor
+        self.experts * self.stages * self.context * self.tensor
     }
 
     /// Number of ranks.
@@ -157,9 +165,16 @@ impl Sharing {
         PartPlace {
             tensor: RankOf::new(rank % self.tensor, self.tensor),
             experts: RankOf::new(
-                rank / (self.tensor * self.context) % self.experts,
+                rank / (self.tensor * self.context * self.stages) % self.experts,
                 self.experts,
             ),
+            stage: StagePlace {
+                rank: RankOf::new(
+                    rank / (self.tensor * self.context) % self.stages,
+                    self.stages,
+                ),
+                chunks: self.chunks,
+            },
         }
     }
 
@@ -213,6 +228,9 @@ pub struct Footprint {
     /// Bytes of a token that go to experts and back in a forward pass, and again in a backward pass. Those to experts
     /// of the same rank are among them.
     pub expert_row: usize,
+    /// Bytes of a token's rows that go to other stages in a forward pass; as many of gradients come back in a backward
+    /// pass.
+    pub stage_row: usize,
 }
 
 impl Footprint {
@@ -266,7 +284,14 @@ impl Footprint {
             .as_ref()
             .map_or((0, 0), |it| (it.longest_unit(), it.gathered()));
         let sent = sharing.context_kind.sent(own.attention(), sharing.context);
-        let [context_row, context_row_back] = sent.map(|it| bytes(config.layers * it));
+        let layers = own
+            .own_layers()
+            .into_iter()
+            .map(|it| it.len())
+            .sum::<usize>();
+        let [context_row, context_row_back] = sent.map(|it| bytes(layers * it));
+        // Behind each of its stages but the last of all.
+        let sends = sharing.chunks - usize::from(own.scores());
         let taken = config.block.experts().map_or(0, |it| it.top);
         Ok(Self {
             tensors: names.zip(part.tensors().iter().cloned()).collect(),
@@ -282,12 +307,13 @@ impl Footprint {
             summed_over_all: summed(sharing.tensor, len(&ranges.everywhere)),
             summed_over_experts: summed(sharing.copies * sharing.context, len(&ranges.experts)),
             // What is looked up, and two of each layer.
-            row_sums: among(sharing.tensor, 1 + 2 * config.layers) / 4,
+            row_sums: among(sharing.tensor, usize::from(own.embeds()) + 2 * layers) / 4,
             row: bytes(config.dim),
             vocabulary_row: among(sharing.tensor, 3 * sharing.tensor),
             context_row,
             context_row_back,
-            expert_row: among(sharing.experts, config.layers * 2 * taken * config.dim),
+            expert_row: among(sharing.experts, layers * 2 * taken * config.dim),
+            stage_row: among(sharing.stages, sends * config.dim) / sharing.tensor,
         })
     }
 

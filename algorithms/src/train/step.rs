@@ -28,14 +28,24 @@
 //! Ranks that keep [a shard](crate::model::Model::into_shard) of the model add up gradients within each pass, so at its
 //! end each has the sums of its own. Where several groups of ranks keep all shards each, these are added up over them.
 //!
+//! Ranks that have [some of the layers](crate::model::StagePlace) have passes of their stages in place of whole ones, in
+//! the order of a [schedule](super::PipelineKind::schedule): rows and their gradients go between neighbours within these.
+//! Where the first and the last rank have the same embedding, its gradient is added up over both; and all of them have
+//! the norm and the loss in the end.
+//!
 //! Those marked with `x` are collectives: a plan has them where a rank trains with others, in one order on
 //! all ranks, however many micro-batches and pictures each has.
 
+mod plan;
+
 use std::ops::Range;
 
-use super::{Objective, TokenGradients, Trainer, Update};
-use crate::model::{Batch, Pictures, TokenScores};
 use odeon_gpu::{Backend, PassRanks};
+
+pub use plan::{PictureShape, StepOperation, StepShape, plan};
+
+use super::{Objective, StagePass, TokenGradients, Trainer, Update};
+use crate::model::{Batch, Pictures, TokenScores};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
 pub trait Peers<B: Backend>: Send + Sync {
@@ -153,187 +163,6 @@ impl<'a, P: ?Sized> StepPeers<'a, P> {
             replicas: None,
         }
     }
-}
-
-/// Everything that the plan of a step follows from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepShape {
-    /// Micro-batches of this rank.
-    pub micro_batches: usize,
-    /// Pictures that its micro-batches see, where they see any.
-    pub pictures: Option<PictureShape>,
-    /// Set where a rank trains with others that have other samples.
-    pub has_peers: bool,
-    /// Set where it has a part of each matrix.
-    pub has_tensor_part: bool,
-    /// Set where it has some of the experts.
-    pub has_expert_part: bool,
-    /// Set where others have the same of these.
-    pub has_same_experts: bool,
-    /// Set where it keeps a shard of the model.
-    pub has_shard: bool,
-    /// Set where others keep the same shard.
-    pub has_replicas: bool,
-    /// Set where it learns; else it rates only.
-    pub learns: bool,
-    /// Set where the loss is told of all ranks, and not of this rank's part.
-    pub sums_loss: bool,
-    /// Set where ranks share the optimiser.
-    pub shares_optimizer: bool,
-}
-
-impl StepShape {
-    /// The shape of this work, of a rank that has a model and an optimiser for itself.
-    #[must_use]
-    pub fn of<W: StepWork + ?Sized>(work: &W, has_peers: bool, learns: bool) -> Self {
-        let pictures = work.pictures();
-        Self {
-            micro_batches: work.micro_batches(),
-            pictures: pictures.map(|pictures| PictureShape {
-                passes: pictures.passes.len(),
-                is_shared: pictures.is_shared,
-            }),
-            has_peers,
-            has_tensor_part: false,
-            has_expert_part: false,
-            has_same_experts: false,
-            has_shard: false,
-            has_replicas: false,
-            learns,
-            sums_loss: work.sums_loss(),
-            shares_optimizer: false,
-        }
-    }
-}
-
-/// Pictures in the plan of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PictureShape {
-    /// Passes of the encoder over the pictures of this rank.
-    pub passes: usize,
-    /// Set where each rank encodes a part of what all ranks see.
-    pub is_shared: bool,
-}
-
-/// A part of a step. Numbers are those of micro-batches and of passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StepOperation {
-    /// Adds up over the ranks what losses are divided by.
-    Count,
-    /// Encodes the pictures of a pass.
-    Encode(usize),
-    /// Adds up features over the ranks, so that each has those of all.
-    SumFeatures,
-    /// Computes the loss over a micro-batch.
-    Forward(usize),
-    /// Computes the loss over a micro-batch and adds its gradient.
-    Accumulate(usize),
-    /// Adds up the gradients of features over the ranks.
-    SumFeatureGradients,
-    /// Takes the gradient of features back through the pictures of a pass.
-    AccumulateEncoder(usize),
-    /// Adds up the gradients of what every rank has whole over all ranks, of which each has an addend.
-    SumPartialGradients,
-    /// Adds up the gradients of parameters over the ranks that have the same.
-    SumGradients,
-    /// The same of experts of which ranks have some each.
-    SumExpertGradients,
-    /// The same, but each rank has the sums of its part alone, and the norm of all.
-    ScatterGradients,
-    /// Adds up the gradients of a shard over the ranks that keep the same.
-    SumReplicas,
-    /// Adds up the squares of the gradient over the ranks that share the model.
-    SumSquares,
-    /// Changes the parameters: those of this rank's part.
-    Apply,
-    /// Gives each rank's part of the parameters to all.
-    GatherParameters,
-    /// Adds up losses over the ranks.
-    SumLoss,
-}
-
-impl StepOperation {
-    /// True where it waits for the other ranks.
-    #[must_use]
-    pub const fn is_collective(self) -> bool {
-        matches!(
-            self,
-            Self::Count
-                | Self::SumFeatures
-                | Self::SumFeatureGradients
-                | Self::SumPartialGradients
-                | Self::SumGradients
-                | Self::SumExpertGradients
-                | Self::SumSquares
-                | Self::ScatterGradients
-                | Self::SumReplicas
-                | Self::GatherParameters
-                | Self::SumLoss
-        )
-    }
-}
-
-/// The operations of a step, in their order.
-#[must_use]
-pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
-    let &StepShape {
-        micro_batches,
-        pictures,
-        has_peers,
-        has_tensor_part,
-        has_expert_part,
-        has_same_experts,
-        has_shard,
-        has_replicas,
-        learns,
-        sums_loss,
-        shares_optimizer,
-    } = shape;
-    let passes = pictures.map_or(0, |pictures| pictures.passes);
-    let shares = has_peers && pictures.is_some_and(|pictures| pictures.is_shared);
-    let one = |is_there: bool, operation| is_there.then_some(operation);
-    let micro = match learns {
-        true => StepOperation::Accumulate,
-        false => StepOperation::Forward,
-    };
-    let gradients = match shares_optimizer {
-        true => StepOperation::ScatterGradients,
-        false => StepOperation::SumGradients,
-    };
-    // Passes add up the gradients of shards.
-    let adds_up = learns && !has_shard;
-    one(has_peers, StepOperation::Count)
-        .into_iter()
-        .chain((0..passes).map(StepOperation::Encode))
-        .chain(one(shares, StepOperation::SumFeatures))
-        .chain((0..micro_batches).map(micro))
-        .chain(one(shares && learns, StepOperation::SumFeatureGradients))
-        .chain(
-            (0..passes)
-                .filter(|_| learns)
-                .map(StepOperation::AccumulateEncoder),
-        )
-        .chain(one(
-            has_tensor_part && adds_up,
-            StepOperation::SumPartialGradients,
-        ))
-        .chain(one(has_peers && adds_up, gradients))
-        .chain(one(
-            has_same_experts && adds_up,
-            StepOperation::SumExpertGradients,
-        ))
-        .chain(one(has_replicas && learns, StepOperation::SumReplicas))
-        .chain(one(
-            (has_tensor_part || has_expert_part || has_shard) && learns,
-            StepOperation::SumSquares,
-        ))
-        .chain(one(learns, StepOperation::Apply))
-        .chain(one(
-            has_peers && learns && shares_optimizer,
-            StepOperation::GatherParameters,
-        ))
-        .chain(one(has_peers && sums_loss, StepOperation::SumLoss))
-        .collect()
 }
 
 /// The part of a rank in a step.
@@ -514,8 +343,10 @@ impl<B: Backend> Trainer<B> {
                 }
                 _ => self.compute(operation, work, &mut carried, &mut outcome)?,
             }
-            if operation == StepOperation::SumSquares {
-                carried.squares = Some(self.squares_of_all());
+            match operation {
+                StepOperation::SumSquares => carried.squares = Some(self.squares_of_all()),
+                StepOperation::SumLoss => outcome.loss = self.loss_of_stages(outcome.loss),
+                _ => {}
             }
             after(operation)?;
             if operation == StepOperation::Count && !work.is_wanted(&outcome.counts) {
@@ -579,9 +410,13 @@ impl<B: Backend> Trainer<B> {
                 Ok(())
             }
             StepOperation::SumSquares
+            | StepOperation::SumTied
             | StepOperation::Encode(_)
             | StepOperation::Forward(_)
             | StepOperation::Accumulate(_)
+            | StepOperation::StageForward(_)
+            | StepOperation::StageBackward(_)
+            | StepOperation::StageRate(_)
             | StepOperation::AccumulateEncoder(_)
             | StepOperation::Apply => Ok(()),
         }
@@ -636,6 +471,11 @@ impl<B: Backend> Trainer<B> {
                 outcome.flops += self.model().training_flops(&batch);
                 outcome.loss += done.loss;
             }
+            StepOperation::StageForward(pass) | StepOperation::StageRate(pass) => {
+                self.stage(operation, pass, work, outcome)?;
+            }
+            StepOperation::StageBackward(pass) => self.stage_backward(pass),
+            StepOperation::SumTied => self.sum_tied(),
             StepOperation::Apply => {
                 outcome.update = Some(match carried.squares {
                     Some(squares) => self.apply_part(1.0, squares),
@@ -653,6 +493,37 @@ impl<B: Backend> Trainer<B> {
             | StepOperation::SumReplicas
             | StepOperation::GatherParameters
             | StepOperation::SumLoss => {}
+        }
+        Ok(())
+    }
+
+    /// A pass of a micro-batch through a stage, forward.
+    fn stage<W: StepWork + ?Sized>(
+        &mut self,
+        operation: StepOperation,
+        pass: StagePass,
+        work: &mut W,
+        outcome: &mut StepOutcome,
+    ) -> Result<(), W::Error> {
+        let learns = matches!(operation, StepOperation::StageForward(_));
+        let batch = work.batch(pass.micro)?;
+        let mut objective = Fallible {
+            work,
+            micro: pass.micro,
+            counts: &outcome.counts,
+            failure: None,
+        };
+        let loss = self.stage_forward(pass, &batch, learns, &mut objective);
+        if let Some(failure) = objective.failure {
+            return Err(failure);
+        }
+        outcome.loss += loss;
+        // Those are of all of its stages.
+        if pass.chunk == 0 {
+            outcome.flops += match learns {
+                true => self.model().training_flops(&batch),
+                false => self.model().forward_flops(&batch),
+            };
         }
         Ok(())
     }
@@ -696,8 +567,19 @@ impl<B: Backend> Trainer<B> {
             Some(_) => [model.widest_shard_ranks(), None],
             None => [model.shared().map(|(_, ranks)| ranks), model.expert_ranks()],
         };
-        groups.into_iter().flatten().fold(own, |own, ranks| {
+        let groups = groups.into_iter().chain([model.pipeline_ranks()]);
+        groups.flatten().fold(own, |own, ranks| {
             squares_of(ranks.as_ref(), model.backend(), own)
+        })
+    }
+
+    /// The loss, which the last stage has, on all ranks of a pipeline.
+    fn loss_of_stages(&self, own: f64) -> f64 {
+        let model = self.model();
+        model.pipeline_ranks().map_or(own, |ranks| {
+            of_each(ranks.as_ref(), model.backend(), own)
+                .into_iter()
+                .sum()
         })
     }
 
@@ -713,19 +595,24 @@ impl<B: Backend> Trainer<B> {
     }
 }
 
-/// The sum of the squares that each rank has. Its root travels in two numbers, which have its digits.
+/// The sum of the squares that each rank has, by way of their roots, which are no larger than numbers can be.
 fn squares_of<B: Backend>(ranks: &dyn PassRanks<B>, backend: &B, own: f64) -> f64 {
-    let own = own.sqrt();
-    let mut norms = vec![0.0; 2 * ranks.count()];
-    let digits = &mut norms[2 * ranks.rank()..][..2];
-    digits[0] = own as f32;
-    digits[1] = (own - f64::from(digits[0])) as f32;
-    let mut all = backend.buffer(&norms);
-    ranks.sum(backend, &mut all, 0..norms.len());
-    let norms = backend.to_vec(&all);
-    let norms = norms.as_chunks::<2>().0.iter();
-    let norms = norms.map(|[high, low]| f64::from(*high) + f64::from(*low));
+    let norms = of_each(ranks, backend, own.sqrt()).into_iter();
     norms.map(|norm| norm * norm).sum()
+}
+
+/// A number of each rank. It travels in two, which have its digits.
+fn of_each<B: Backend>(ranks: &dyn PassRanks<B>, backend: &B, own: f64) -> Vec<f64> {
+    let mut digits = vec![0.0; 2 * ranks.count()];
+    let place = &mut digits[2 * ranks.rank()..][..2];
+    place[0] = own as f32;
+    place[1] = (own - f64::from(place[0])) as f32;
+    let mut all = backend.buffer(&digits);
+    ranks.sum(backend, &mut all, 0..digits.len());
+    let digits = backend.to_vec(&all);
+    let digits = digits.as_chunks::<2>().0.iter();
+    let numbers = digits.map(|[high, low]| f64::from(*high) + f64::from(*low));
+    numbers.collect()
 }
 
 /// The sum of a number of each rank, in the order of ranks: the same to the bit on all. The bits of each travel

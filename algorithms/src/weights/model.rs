@@ -115,6 +115,7 @@ impl ModelFields {
             value_head: self.value_head,
             vision: self.vision.clone(),
             own_experts: None,
+            own_stages: None,
         }
     }
 }

@@ -87,9 +87,10 @@ impl<B: Backend> Tape<B> {
         self.plan(&[], keep, &vec![false; self.vars.len()])
     }
 
-    /// For each activation, true when a trainable parameter stands upstream of it.
+    /// For each activation, true when a trainable parameter or a learnt input stands upstream of it.
     fn wants_gradient(&self, trainable: &[bool]) -> Vec<bool> {
         let mut wants = vec![false; self.vars.len()];
+        self.learnt.iter().for_each(|v| wants[v.0] = true);
         for op in &self.ops {
             let want =
                 op.sets().any(|set| trainable[set]) || op.inputs().iter().any(|v| wants[v.0]);
@@ -143,6 +144,12 @@ impl<B: Backend> Tape<B> {
             }
             for v in op.backward_reads() {
                 Life::extend(&mut values[v.0], t);
+            }
+        }
+        // Read behind the pass.
+        for v in &self.learnt {
+            if grads[v.0].is_some() {
+                Life::extend(&mut grads[v.0], 2 * ops + 1);
             }
         }
         let shares = self.residual_shares(&grads);

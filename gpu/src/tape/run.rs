@@ -23,6 +23,16 @@ impl<B: Backend> Tape<B> {
         values
     }
 
+    /// Reads the gradient of a [learnt input](Tape::learnt_input); zeros where none came to it.
+    #[must_use]
+    pub fn read_gradient(&self, backend: &B, arena: &Arena<B>, plan: &Plan, v: Var) -> Vec<f32> {
+        let mut values = vec![0.0; self.len(v)];
+        if let Some(slot) = plan.grads[v.0].filter(|_| arena.live[v.0]) {
+            backend.read(B::view(&arena.slots[slot], 0..self.len(v)), &mut values);
+        }
+        values
+    }
+
     /// Gives the loss gradient of a root. An unseeded root counts as zero.
     pub fn seed(&self, backend: &B, arena: &mut Arena<B>, plan: &Plan, v: Var, values: &[f32]) {
         // A root that no trainable parameter influences has no gradient to give.

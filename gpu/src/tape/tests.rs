@@ -295,3 +295,83 @@ proptest! {
         }
     }
 }
+
+/// A recording in two pieces, of which the second reads what the first has made, has the gradients of the whole.
+#[test]
+fn pieces_of_a_recording_have_the_gradients_of_the_whole() {
+    let cpu = Cpu::new(1);
+    let (rows, cols) = (3, 4);
+    let values = |seed: usize, len: usize| -> Vec<f32> {
+        (0..len).map(|at| ((at * 7 + seed) as f32).sin()).collect()
+    };
+    let (x, first, second) = (
+        values(1, rows * cols),
+        values(2, cols * cols),
+        values(3, cols * cols),
+    );
+    let params = cpu.buffer(&[first, second].concat());
+    let weight = |number: usize| Param::new(0, number * cols * cols..(number + 1) * cols * cols);
+    let seed = values(4, rows * cols);
+    // A product and, with what went into it, another one.
+    let layer = |tape: &mut Tape<Cpu>, x: Var, number: usize| {
+        let extras = LinearExtras {
+            residual: Some(x),
+            ..LinearExtras::default()
+        };
+        tape.linear_with(x, weight(number), cols, extras)
+    };
+    let run = |tape: &Tape<Cpu>,
+               input: Var,
+               given: &[f32],
+               root: Var,
+               seed: &[f32],
+               gradients: &mut Vec<_>| {
+        let (plan, mut arena) = (tape.plan_training(&[true], &[root]), Arena::default());
+        arena.prepare(&cpu, &plan);
+        tape.write(&cpu, &mut arena, &plan, input, given);
+        tape.forward(&cpu, &mut arena, &plan, &[&params]);
+        let made = tape.read(&cpu, &arena, &plan, root);
+        tape.seed(&cpu, &mut arena, &plan, root, seed);
+        tape.backward(&cpu, &mut arena, &plan, &[&params], gradients);
+        (made, tape.read_gradient(&cpu, &arena, &plan, input))
+    };
+    let zeros = || vec![Some(cpu.buffer(&vec![0.0; 2 * cols * cols]))];
+    let mut whole = Tape::new();
+    let input = whole.learnt_input(rows, cols);
+    let middle = layer(&mut whole, input, 0);
+    let root = layer(&mut whole, middle, 1);
+    let mut of_whole = zeros();
+    let (made, gradient) = run(&whole, input, &x, root, &seed, &mut of_whole);
+
+    let piece = |number| {
+        let mut tape = Tape::new();
+        let input = tape.learnt_input(rows, cols);
+        let root = layer(&mut tape, input, number);
+        (tape, input, root)
+    };
+    let mut of_pieces = zeros();
+    let (head, head_input, head_root) = piece(0);
+    let (rows_made, _) = run(
+        &head,
+        head_input,
+        &x,
+        head_root,
+        &vec![0.0; rows * cols],
+        &mut zeros(),
+    );
+    let (tail, tail_input, tail_root) = piece(1);
+    let (tail_made, between) = run(
+        &tail,
+        tail_input,
+        &rows_made,
+        tail_root,
+        &seed,
+        &mut of_pieces,
+    );
+    let (_, of_input) = run(&head, head_input, &x, head_root, &between, &mut of_pieces);
+    assert_eq!(tail_made, made);
+    assert_eq!(of_input, gradient);
+    let numbers =
+        |gradients: &[Option<CpuBuffer>]| gradients[0].as_ref().unwrap().as_slice().to_vec();
+    assert_eq!(numbers(&of_pieces), numbers(&of_whole));
+}

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use odeon::{Clock, Failure};
-use odeon_algorithms::model::{PassGroups, ShardGroups};
+use odeon_algorithms::model::{PassGroups, ShardGroups, StageGroups, StageLinks};
 use odeon_algorithms::train::{
-    Peers, StepOperation, StepOutcome, StepPeers, StepShape, StepWork, plan,
+    Peers, PipelineKind, StepOperation, StepOutcome, StepPeers, StepShape, StepWork, plan,
 };
 use odeon_gpu::{Any, PassRanks};
 
 use super::Optimizer;
 use super::peers::{Gang, PassGang};
+use super::stages::StageGang;
 
 /// A choice between a step that changes the weights and one that rates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,17 @@ pub(crate) struct PassGangs {
     pub(crate) context: Option<Arc<PassGang>>,
     /// Those that keep shards of the same tensors.
     pub(crate) shards: ShardGangs,
+    /// The layers.
+    pub(crate) stages: StageGangs,
+}
+
+/// Ranks of a pipeline, as [`StageGroups`] has them, and the order of their passes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StageGangs {
+    pub(crate) all: Option<Arc<PassGang>>,
+    pub(crate) tied: Option<Arc<PassGang>>,
+    pub(crate) links: Option<Arc<StageGang>>,
+    pub(crate) kind: PipelineKind,
 }
 
 /// Ranks that keep shards of the same tensors, as [`ShardGroups`] has them.
@@ -75,9 +87,10 @@ impl PassGangs {
             experts,
             context,
             shards,
+            stages,
         } = self;
         let shards = [&shards.everywhere, &shards.data, &shards.experts];
-        [tensor, experts, context]
+        [tensor, experts, context, &stages.all, &stages.tied]
             .into_iter()
             .chain(shards)
             .flatten()
@@ -86,11 +99,16 @@ impl PassGangs {
     /// Leaves all of them.
     pub(crate) fn leave(&self) {
         self.all().for_each(|gang| gang.leave());
+        self.stages.links.iter().for_each(|links| links.leave());
     }
 
     /// The seconds in their collectives since this was asked last.
     fn take_seconds(&self) -> f64 {
-        self.all().map(|gang| gang.take_seconds()).sum()
+        let links = self.stages.links.iter().map(|links| links.take_seconds());
+        self.all()
+            .map(|gang| gang.take_seconds())
+            .chain(links)
+            .sum()
     }
 
     /// Checks that all ranks have had their part in each collective so far.
@@ -98,6 +116,8 @@ impl PassGangs {
     /// # Errors
     /// The first that has failed.
     fn check(&self) -> Result<(), Failure> {
+        let links = self.stages.links.as_ref();
+        links.map_or(Ok(()), |links| links.check())?;
         self.all().try_for_each(|gang| gang.check())
     }
 
@@ -107,6 +127,7 @@ impl PassGangs {
             let gang = gang.clone();
             gang.map(|gang| gang as Arc<dyn PassRanks<Any>>)
         };
+        let links = self.stages.links.clone();
         PassGroups {
             tensor: group(&self.tensor),
             experts: group(&self.experts),
@@ -115,6 +136,11 @@ impl PassGangs {
                 everywhere: group(&self.shards.everywhere),
                 data: group(&self.shards.data),
                 experts: group(&self.shards.experts),
+            },
+            stages: StageGroups {
+                all: group(&self.stages.all),
+                tied: group(&self.stages.tied),
+                links: links.map(|links| links as Arc<dyn StageLinks>),
             },
         }
     }
@@ -158,6 +184,7 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         has_same_experts: gangs.same_experts.is_some(),
         has_shard: optimizer.model().shard().is_some(),
         has_replicas: gangs.replicas.is_some(),
+        pipeline: optimizer.pipeline(gangs.passes.stages.kind),
         ..StepShape::of(work, gangs.data.is_some(), learning == Learning::Yes)
     });
     let passes = gangs.passes.clone();

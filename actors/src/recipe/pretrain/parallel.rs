@@ -2,7 +2,7 @@
 
 use odeon::Failure;
 use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind};
-use odeon_algorithms::train::{Footprint, Optimizer, Sharing, ZeroStage};
+use odeon_algorithms::train::{Footprint, Optimizer, PipelineKind, Sharing, ZeroStage};
 use odeon_data::plan::Axis;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,12 @@ pub struct ParallelSection {
     pub cp_kind: ContextKind,
     /// Ranks that each have some of the experts, and batches of their own (expert parallelism).
     pub ep: u32,
+    /// Ranks that each have some of the layers (pipeline parallelism).
+    pub pp: u32,
+    /// Stages of each of these, which are neighbours in turn (interleaved).
+    pub pp_chunks: u32,
+    /// The order of their passes.
+    pub pp_schedule: PipelineKind,
 }
 
 impl Default for ParallelSection {
@@ -37,6 +43,9 @@ impl Default for ParallelSection {
             cp: 1,
             cp_kind: ContextKind::Ulysses,
             ep: 1,
+            pp: 1,
+            pp_chunks: 1,
+            pp_schedule: PipelineKind::OneForwardOneBackward,
         }
     }
 }
@@ -44,12 +53,18 @@ impl Default for ParallelSection {
 impl ParallelSection {
     /// Ranks of a copy of the model, which has all of its parameters and rows between them.
     fn of_copy(&self) -> u64 {
-        [self.tp, self.cp, self.ep].map(u64::from).iter().product()
+        let ranks = [self.tp, self.cp, self.ep, self.pp].map(u64::from);
+        ranks.into_iter().fold(1, u64::saturating_mul)
     }
 
     /// The fields that say so, with their values.
     fn spelled(&self) -> String {
-        let fields = [("tp", self.tp), ("cp", self.cp), ("ep", self.ep)];
+        let fields = [
+            ("tp", self.tp),
+            ("cp", self.cp),
+            ("ep", self.ep),
+            ("pp", self.pp),
+        ];
         let said = fields.iter().filter(|(_, ranks)| *ranks > 1);
         let said = said.map(|(field, ranks)| format!("parallel.{field} = {ranks}"));
         said.collect::<Vec<_>>().join(", ")
@@ -63,6 +78,7 @@ const fn field_of(kind: RankKind) -> &'static str {
         RankKind::Context => "cp",
         RankKind::Expert => "ep",
         RankKind::Shard => "zero",
+        RankKind::Stage => "pp",
     }
 }
 
@@ -75,6 +91,7 @@ impl PretrainRecipe {
             cp,
             cp_kind,
             ep,
+            pp,
             ..
         } = self.parallel;
         let fault = |field, what: String| {
@@ -85,7 +102,7 @@ impl PretrainRecipe {
             })
         };
         let of_copy = self.parallel.of_copy();
-        let fields = [("tp", tp), ("cp", cp), ("ep", ep)];
+        let fields = [("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp)];
         let first = fields.iter().find(|(_, ranks)| *ranks > 1);
         let first = first.map_or("tp", |(field, _)| field);
         let (ranks, said) = (self.processes.ranks, self.parallel.spelled());
@@ -103,12 +120,13 @@ impl PretrainRecipe {
             );
             return fault("cp_kind", what);
         }
+        self.check_stages()?;
         self.check_shards()?;
         if of_copy == 1 {
             return self.check_shares();
         }
-        if zero == 1 && (tp > 1 || ep > 1) {
-            let what = "ranks that have parts of the model (parallel.tp, parallel.ep) do not share the optimiser's state \
+        if zero == 1 && (tp > 1 || ep > 1 || pp > 1) {
+            let what = "ranks that have parts of the model (parallel.tp, ep, pp) do not share the optimiser's state \
                         alone: 2 and 3 shard parameters, gradients and that";
             return fault("zero", what.to_owned());
         }
@@ -122,7 +140,7 @@ impl PretrainRecipe {
             });
         }
         let axis = self.plan.distribute.axis;
-        if axis != Axis::Data && (tp > 1 || cp > 1) {
+        if axis != Axis::Data && (tp > 1 || cp > 1 || pp > 1) {
             let what = format!(
                 "{} gives samples of their own to ranks that train on the same ({said}): \"data\" gives them to those \
                  that do not",
@@ -138,6 +156,33 @@ impl PretrainRecipe {
             });
         }
         self.check_shares()
+    }
+
+    /// Checks that stages have an order of passes.
+    fn check_stages(&self) -> Result<(), Fault> {
+        let ParallelSection {
+            pp,
+            pp_chunks,
+            pp_schedule,
+            ..
+        } = self.parallel;
+        let what = match (pp, pp_chunks, pp_schedule) {
+            (_, 1, _) => return Ok(()),
+            (1, chunks, _) => format!(
+                "{chunks} stages of each pipeline rank need several such ranks, and parallel.pp = 1 makes none: let that \
+                 be 2 or more"
+            ),
+            (_, chunks, PipelineKind::Gpipe) => format!(
+                "{chunks} stages of each pipeline rank are interleaved, which \"gpipe\" does not: let parallel.pp_schedule \
+                 be \"1f1b\""
+            ),
+            (_, _, PipelineKind::OneForwardOneBackward) => return Ok(()),
+        };
+        Err(Fault {
+            table: "parallel",
+            field: "pp_chunks",
+            what,
+        })
     }
 
     /// Checks that copies of the model can keep shards.
@@ -229,8 +274,14 @@ impl PretrainRecipe {
             cp,
             cp_kind,
             ep,
+            pp,
+            pp_chunks,
+            pp_schedule,
         } = self.parallel;
         let whole = Sharing {
+            stages: pp as usize,
+            chunks: pp_chunks as usize,
+            schedule: pp_schedule,
             experts: ep as usize,
             context: cp as usize,
             context_kind: cp_kind,
@@ -248,13 +299,19 @@ impl PretrainRecipe {
     pub(super) fn cannot_share(&self, why: &PartError) -> Failure {
         let field = field_of(why.kind());
         let ParallelSection {
-            zero, tp, cp, ep, ..
+            zero,
+            tp,
+            cp,
+            ep,
+            pp,
+            ..
         } = self.parallel;
         let ranks = match why.kind() {
             RankKind::Tensor => tp,
             RankKind::Context => cp,
             RankKind::Expert => ep,
             RankKind::Shard => u32::from(zero),
+            RankKind::Stage => pp,
         };
         Failure::error(format!("parallel.{field} = {ranks}: {why}"))
     }

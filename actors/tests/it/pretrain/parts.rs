@@ -30,6 +30,16 @@ const fn ring(context: usize) -> Sharing {
     }
 }
 
+/// Copies of pipeline ranks, with so many stages each.
+const fn pipeline(copies: usize, stages: usize, chunks: usize) -> Sharing {
+    Sharing {
+        copies,
+        stages,
+        chunks,
+        ..Sharing::ALONE
+    }
+}
+
 /// A run of ranks that share copies so.
 fn of(folder: &Path, sharing: Sharing, block: LayerBlock) -> PretrainPlan {
     let mut plan = plan(folder);
@@ -37,6 +47,8 @@ fn of(folder: &Path, sharing: Sharing, block: LayerBlock) -> PretrainPlan {
         unreachable!("the recipe loads none")
     };
     (model.heads, model.kv_heads, model.block) = (4, 4, block);
+    // For stages of two lengths.
+    model.layers = 5;
     plan.sharing = sharing;
     plan.train.lr = 1e-3;
     plan.memory_every = 1;
@@ -128,6 +140,27 @@ async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     are_as_one(of_experts, experts(), victims()).await;
 }
 
+/// SEMANTICS 138.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_with_stages_make_the_steps_of_one_whoever_is_lost() {
+    let dense = LayerBlock::default();
+    let victims = || vec![(6, vec!["rank-1"])];
+    are_as_one(pipeline(2, 2, 1), dense, victims()).await;
+    are_as_one(pipeline(1, 2, 2), dense, victims()).await;
+    let gpipe = Sharing {
+        schedule: PipelineKind::Gpipe,
+        tensor: 2,
+        ..pipeline(1, 2, 1)
+    };
+    are_as_one(gpipe, dense, victims()).await;
+    let of_experts = Sharing {
+        experts: 2,
+        ..pipeline(1, 2, 1)
+    };
+    let of_experts = sharded(of_experts, ZeroStage::Parameters, None);
+    are_as_one(of_experts, experts(), victims()).await;
+}
+
 /// Trains as one rank does, and so, and so again while ranks are killed at some steps.
 async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
     let folder = tempfile::tempdir().unwrap();
@@ -151,7 +184,7 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     assert_eq!(losses(&killed), losses(&parts));
 }
 
-/// SEMANTICS 132, 135 and 137.
+/// SEMANTICS 132, 135, 137 and 138.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
     let dense = [
@@ -162,6 +195,7 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
         sparse(1, 1, 2),
         sharded(tensor(2, 2), ZeroStage::Gradients, None),
         sharded(ring(3), ZeroStage::Parameters, None),
+        pipeline(1, 2, 2),
         tensor(2, 1),
         sharded(tensor(4, 1), ZeroStage::Parameters, Some(2)),
     ];

@@ -40,6 +40,7 @@ proptest! {
         let of_part = PartPlace {
             tensor: RankOf::new(tensor - 1, tensor),
             experts: RankOf::new(experts - 1, experts),
+            ..PartPlace::WHOLE
         };
         let make = || {
             let model = Model::init(Cpu::new(1), config(layers, tied), 5).unwrap();

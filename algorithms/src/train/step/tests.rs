@@ -518,6 +518,7 @@ proptest! {
                 has_same_experts: has_expert_part,
                 has_shard,
                 has_replicas: has_shard,
+                pipeline: None,
                 learns,
                 sums_loss,
                 shares_optimizer,

@@ -21,6 +21,7 @@ struct Told {
     expert_ranks: usize,
     context_ranks: usize,
     tensor_ranks: usize,
+    pipeline_ranks: usize,
     /// Copies that keep one set of shards together; 1 where nothing is sharded.
     copies_of_shards: usize,
     ranks: Vec<RankTold>,
@@ -47,6 +48,7 @@ struct RankTold {
     context_row_bytes: usize,
     context_row_back_bytes: usize,
     expert_row_bytes: usize,
+    stage_row_bytes: usize,
     tensors: Vec<TensorTold>,
 }
 
@@ -82,6 +84,7 @@ impl RankTold {
             context_row_bytes: footprint.context_row,
             context_row_back_bytes: footprint.context_row_back,
             expert_row_bytes: footprint.expert_row,
+            stage_row_bytes: footprint.stage_row,
             tensors: tensors.collect(),
         }
     }
@@ -115,6 +118,7 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
             expert_ranks: sharing.experts,
             context_ranks: sharing.context,
             tensor_ranks: sharing.tensor,
+            pipeline_ranks: sharing.stages,
             copies_of_shards: sharing.copies_of_shards(),
             ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
             placed,
@@ -289,6 +293,15 @@ fn passes_of(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
             "Each pass sends {} a token to experts on {experts} ranks and back, forward, and as much backward; those of \
              the same rank are among them.",
             bytes(of_rank.expert_row),
+        ));
+    }
+    if sharing.stages > 1 {
+        told.push(format!(
+            "Each pass goes through {} stages on {} ranks: this one sends {} a token to others, forward, and gets as much \
+             backward.",
+            sharing.stages * sharing.chunks,
+            sharing.stages,
+            bytes(of_rank.stage_row),
         ));
     }
     if context > 1 {

@@ -1,5 +1,6 @@
 //! Tests of ranks that have parts of one model.
 
+mod pipelines;
 mod rings;
 mod shards;
 
@@ -12,6 +13,7 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::model::{
     AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups, ShardGroups,
+    StageGroups,
 };
 use crate::train::{Footprint, Lion, Sharing, ZeroStage};
 
@@ -275,16 +277,10 @@ fn together(
     all
 }
 
-/// The coordinates of a rank: replica, copy of its shards, expert, context and tensor rank.
-fn at(sharing: Sharing, rank: usize) -> [usize; 5] {
-    let Sharing {
-        experts,
-        context,
-        tensor,
-        ..
-    } = sharing;
+/// The coordinates of a rank: replica, copy of its shards, expert, pipeline, context and tensor rank.
+fn at(sharing: Sharing, rank: usize) -> [usize; 6] {
     let place = sharing.place(rank);
-    let copy = rank / (experts * context * tensor);
+    let copy = rank / sharing.of_copy();
     let context = sharing.context_of(rank).rank;
     let copies = match sharing.copies_of_shards() {
         1 => sharing.copies,
@@ -295,14 +291,15 @@ fn at(sharing: Sharing, rank: usize) -> [usize; 5] {
         copy[0],
         copy[1],
         place.experts.rank,
+        place.stage.rank.rank,
         context,
         place.tensor.rank,
     ]
 }
 
 /// For each rank its place in its group along some coordinates, where that has others.
-fn along(sharing: Sharing, free: [bool; 5]) -> Vec<Option<Rank>> {
-    let mut groups: BTreeMap<[usize; 5], Vec<usize>> = BTreeMap::new();
+fn along(sharing: Sharing, free: [bool; 6]) -> Vec<Option<Rank>> {
+    let mut groups: BTreeMap<[usize; 6], Vec<usize>> = BTreeMap::new();
     for rank in 0..sharing.ranks() {
         let mut key = at(sharing, rank);
         let pairs = key.iter_mut().zip(free);
@@ -335,26 +332,42 @@ fn in_parts(
     } = sharing;
     let shards = sharing.zero.has_shards();
     let groups = [
-        ([true, true, true, true, false], true),
-        ([true; 5], tensor > 1 && !shards),
-        ([true, true, false, true, false], experts > 1 && !shards),
-        ([true, false, false, false, false], shards),
-        ([false, false, false, false, true], true),
-        ([false, false, true, false, false], true),
-        ([false, false, false, true, false], true),
-        ([false, true, true, true, true], shards && tensor > 1),
-        ([false, true, true, true, false], shards),
-        ([false, true, false, true, false], shards && experts > 1),
+        ("rxe c ", true),
+        ("rxe ct", tensor > 1 && !shards),
+        ("rx  c ", experts > 1 && !shards),
+        ("r     ", shards),
+        ("     t", true),
+        ("  e   ", true),
+        ("    c ", true),
+        (" xe ct", shards && tensor > 1),
+        (" xe c ", shards),
+        (" x  c ", shards && experts > 1),
+        ("   p  ", true),
     ];
+    let groups = groups.map(|(free, there)| {
+        let mut free = free.chars();
+        ([(); 6].map(|()| free.next() != Some(' ')), there)
+    });
     let mut groups = groups.map(|(free, there)| match there {
         true => along(sharing, free),
         false => (0..sharing.ranks()).map(|_| None).collect(),
     });
     let sizes = [tensor, experts, context];
+    let mut tied = pipelines::tied(config, sharing);
+    let office = pipelines::Office::default();
     let threads = (0..sharing.ranks()).map(|rank| {
         let [data, all, same, replicas, of_passes @ ..] =
             groups.each_mut().map(|group| group[rank].take());
-        let [of_tensor, of_experts, of_context, of_all, of_data, of_same] = of_passes;
+        let [
+            of_tensor,
+            of_experts,
+            of_context,
+            of_all,
+            of_data,
+            of_same,
+            of_stages,
+        ] = of_passes;
+        let (tied, links) = (tied[rank].take(), office.of(sharing, rank));
         let copy = rank / sharing.of_copy();
         let bucket = copy * experts + sharing.place(rank).experts.rank;
         let mut work = work.clone();
@@ -385,6 +398,11 @@ fn in_parts(
                     data: group(of_data, shard.map_or(1, |it| it.data.ranks)),
                     experts: group(of_same, shard.map_or(1, |it| it.experts.ranks)),
                 },
+                stages: StageGroups {
+                    all: group(of_stages, sharing.stages),
+                    tied: group(tied, 2),
+                    links: Some(links),
+                },
             });
             let shape = StepShape {
                 has_tensor_part: tensor > 1,
@@ -392,6 +410,7 @@ fn in_parts(
                 has_same_experts: same.is_some(),
                 has_shard: shard.is_some(),
                 has_replicas: replicas.is_some(),
+                pipeline: pipelines::shape(&config, sharing, rank),
                 sums_loss: true,
                 ..StepShape::of(&work, data.is_some(), true)
             };

@@ -27,6 +27,7 @@ proptest! {
             tensor,
             zero,
             shards,
+            ..Sharing::ALONE
         };
         let mut work = Texts::of(&lengths, 0..6);
         work.entropy = entropy;

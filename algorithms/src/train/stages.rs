@@ -1,0 +1,284 @@
+//! Passes of micro-batches through the stages that a pipeline rank has.
+
+use odeon_gpu::{Arena, Backend, PassParams, Plan, Resident, Tape, Var};
+use odeon_replay::PipelineSchedule;
+use serde::{Deserialize, Serialize};
+
+use super::{Objective, TokenGradients, Trainer, roots};
+use crate::model::{
+    Batch, ShardPass, Stage, StageLetter, StageOutput, StagePlace, StageVars, TokenScores, Wanted,
+};
+
+/// An order of the passes of a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PipelineKind {
+    /// All forward, then all backward (GPipe, arXiv [1811.06965](https://arxiv.org/abs/1811.06965)).
+    #[serde(rename = "gpipe")]
+    Gpipe,
+    /// Forward and backward by turns (1F1B, arXiv [2006.09503](https://arxiv.org/abs/2006.09503)); of ranks with several
+    /// stages interleaved (arXiv [2104.04473](https://arxiv.org/abs/2104.04473)).
+    #[default]
+    #[serde(rename = "1f1b")]
+    OneForwardOneBackward,
+}
+
+impl PipelineKind {
+    /// The passes of all ranks of a pipeline.
+    ///
+    /// # Panics
+    /// If there are no ranks, stages or micro-batches.
+    #[must_use]
+    pub fn schedule(self, ranks: usize, chunks: usize, micro_batches: usize) -> PipelineSchedule {
+        let made = match (self, chunks) {
+            (Self::Gpipe, 1) => PipelineSchedule::gpipe(ranks, micro_batches),
+            (Self::OneForwardOneBackward, 1) => {
+                PipelineSchedule::one_forward_one_backward(ranks, micro_batches)
+            }
+            _ => PipelineSchedule::interleaved(ranks, micro_batches, chunks),
+        };
+        made.expect("a pipeline has ranks, stages and micro-batches")
+    }
+}
+
+/// A pipeline as a rank sees it, in the plan of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipelineShape {
+    /// Its place.
+    pub place: StagePlace,
+    /// The order of passes.
+    pub kind: PipelineKind,
+    /// Set where the first and the last rank both have the embedding, and this is one of them.
+    pub has_tied: bool,
+}
+
+/// A pass of a micro-batch through one of a rank's stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StagePass {
+    /// The micro-batch.
+    pub micro: usize,
+    /// The stage, among those of the rank.
+    pub chunk: usize,
+}
+
+/// A forward pass whose backward pass is still to come.
+#[derive(Debug)]
+pub(super) struct UnderWay<B: Backend> {
+    pass: StagePass,
+    tape: Tape<B>,
+    plan: Plan,
+    arena: Arena<B>,
+    vars: StageVars,
+    /// The gradient of scores, of the last stage.
+    seeds: Vec<(Var, Vec<f32>)>,
+}
+
+/// Passes under way, and the memory of those that are over.
+#[derive(Debug)]
+pub(super) struct StagePasses<B: Backend> {
+    under_way: Vec<UnderWay<B>>,
+    arenas: Vec<Arena<B>>,
+}
+
+impl<B: Backend> Default for StagePasses<B> {
+    fn default() -> Self {
+        Self {
+            under_way: vec![],
+            arenas: vec![],
+        }
+    }
+}
+
+impl<B: Backend> StagePasses<B> {
+    /// Forgets passes that a step has left.
+    pub(super) fn clear(&mut self) {
+        let left = self.under_way.drain(..).map(|pass| pass.arena);
+        self.arenas.extend(left);
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// The pipeline that its model is a part of, if it is one, with passes in this order.
+    #[must_use]
+    pub fn pipeline(&self, kind: PipelineKind) -> Option<PipelineShape> {
+        let model = self.model();
+        let place = model.part()?.place().stage;
+        (place.rank.ranks > 1).then_some(PipelineShape {
+            place,
+            kind,
+            has_tied: model.config().tied_head && (place.is_first() || place.is_last()),
+        })
+    }
+
+    /// Computes a stage of a micro-batch and sends its rows on; of the last one the loss, which it answers. What it has
+    /// computed is kept for the way back if it `learns`.
+    pub(super) fn stage_forward(
+        &mut self,
+        pass: StagePass,
+        batch: &Batch,
+        learns: bool,
+        objective: &mut dyn Objective,
+    ) -> f64 {
+        let wanted = self.wanted();
+        // Other stages wait for this one, whatever there is to learn.
+        let stands_in = batch.predicted() == 0;
+        let batch = match stands_in {
+            true => batch.standing_in(),
+            false => batch.clone(),
+        };
+        let Self {
+            scorer,
+            grads,
+            stages,
+            ..
+        } = self;
+        let (model, gathered) = scorer.gathering();
+        let (backend, stage) = (model.backend(), model.config().stage(pass.chunk));
+        let mut tape = Tape::new();
+        let vars = model.record_stage(&mut tape, &batch, &stage, wanted);
+        let keep = match vars.output {
+            StageOutput::Rows(rows) => vec![rows],
+            StageOutput::Scores(outputs) => outputs.vars(),
+        };
+        let plan = match learns {
+            true => tape.plan_training(&model.trainable_sets(), &keep),
+            false => tape.plan_inference(&keep),
+        };
+        let mut arena = stages.arenas.pop().unwrap_or_default();
+        arena.prepare(backend, &plan);
+        let rows_for = |stage| StageLetter::Rows {
+            stage,
+            micro: pass.micro,
+        };
+        if let Some(input) = vars.input {
+            let (rows, cols) = tape.shape(input);
+            let letter = rows_for(stage.number);
+            let numbers = model.stage_links().receive(letter, rows * cols);
+            tape.write(backend, &mut arena, &plan, input, &numbers);
+        }
+        let sets = model.param_sets();
+        match &mut ShardPass::of(model, gathered, grads[0].as_mut()) {
+            Some(params) => backend.scope(|| tape.forward_over(backend, &mut arena, &plan, params)),
+            None => backend.scope(|| tape.forward(backend, &mut arena, &plan, &sets)),
+        }
+        let (mut loss, mut seeds) = (0.0, vec![]);
+        match vars.output {
+            StageOutput::Rows(rows) => {
+                let numbers = tape.read(backend, &arena, &plan, rows);
+                let letter = rows_for(stage.number + 1);
+                model.stage_links().send(letter, numbers);
+            }
+            StageOutput::Scores(outputs) => {
+                let scores = match stands_in {
+                    true => TokenScores::default(),
+                    false => outputs.read(backend, &tape, &arena, &plan),
+                };
+                let gradients;
+                (loss, gradients) = evaluated(&scores, wanted, stands_in, objective);
+                seeds = roots(model, outputs, &gradients);
+            }
+        }
+        match learns {
+            true => stages.under_way.push(UnderWay {
+                pass,
+                tape,
+                plan,
+                arena,
+                vars,
+                seeds,
+            }),
+            false => stages.arenas.push(arena),
+        }
+        loss
+    }
+
+    /// Takes a stage of a micro-batch back: adds to the gradient of its parameters, and sends that of the rows which it
+    /// got to whom it got them from.
+    ///
+    /// # Panics
+    /// If it has not been computed forward.
+    pub(super) fn stage_backward(&mut self, pass: StagePass) {
+        let Self {
+            scorer,
+            grads,
+            stages,
+            ..
+        } = self;
+        let at = stages.under_way.iter().position(|it| it.pass == pass);
+        let at = at.expect("a pass goes back after it went forward");
+        let UnderWay {
+            tape,
+            plan,
+            mut arena,
+            vars,
+            mut seeds,
+            ..
+        } = stages.under_way.swap_remove(at);
+        let (model, gathered) = scorer.gathering();
+        let (backend, stage) = (model.backend(), model.config().stage(pass.chunk));
+        let Stage { number, .. } = stage;
+        if let StageOutput::Rows(made) = vars.output {
+            let (rows, cols) = tape.shape(made);
+            let letter = StageLetter::Gradient {
+                stage: number,
+                micro: pass.micro,
+            };
+            seeds.push((made, model.stage_links().receive(letter, rows * cols)));
+        }
+        let sets = model.param_sets();
+        let mut of_sets: Vec<Option<B::Buffer>> = vec![];
+        let shard = model.shard().and_then(|_| grads[0].as_mut());
+        let mut sharded = ShardPass::of(model, gathered, shard);
+        let mut resident = Resident(&sets);
+        let (params, gradients): (&mut dyn PassParams<B>, _) = match &mut sharded {
+            Some(sharded) => {
+                of_sets.resize_with(model.trainable_sets().len(), || None);
+                (sharded, &mut of_sets)
+            }
+            None => (&mut resident, &mut *grads),
+        };
+        backend.scope(|| {
+            for (var, values) in &seeds {
+                tape.seed(backend, &mut arena, &plan, *var, values);
+            }
+            tape.backward_over(backend, &mut arena, &plan, params, gradients);
+        });
+        if let Some(input) = vars.input {
+            let letter = StageLetter::Gradient {
+                stage: number - 1,
+                micro: pass.micro,
+            };
+            let numbers = tape.read_gradient(backend, &arena, &plan, input);
+            model.stage_links().send(letter, numbers);
+        }
+        stages.arenas.push(arena);
+    }
+
+    /// Adds up the gradient of an embedding over the two ranks that have it.
+    pub(super) fn sum_tied(&mut self) {
+        let model = self.model();
+        let (backend, range) = (model.backend().clone(), model.embedding_kept());
+        let tied = model.tied_ranks();
+        if let Some(ranks) = tied.filter(|_| !range.is_empty()) {
+            ranks.sum(&backend, self.trained_gradient_mut(), range);
+        }
+    }
+}
+
+/// The loss that an objective gives scores, and its gradient: nothing where the batch stands in for one that predicts
+/// nothing.
+fn evaluated(
+    scores: &TokenScores,
+    wanted: Wanted,
+    stands_in: bool,
+    objective: &mut dyn Objective,
+) -> (f64, TokenGradients) {
+    let count = scores.logprobs.len();
+    let mut gradients = TokenGradients::zeros(count, wanted.values);
+    let loss = objective.evaluate(scores, &mut gradients);
+    let fits = gradients.logprobs.len() == count && gradients.entropies.len() == count;
+    assert!(fits, "one gradient a response token");
+    match stands_in {
+        true => (loss, TokenGradients::zeros(1, wanted.values)),
+        false => (loss, gradients),
+    }
+}

@@ -1,0 +1,226 @@
+//! Tests of ranks that have some of the layers each.
+
+use std::collections::HashMap;
+use std::sync::Condvar;
+
+use super::*;
+use crate::model::{StageLetter, StageLinks};
+use crate::train::{PipelineKind, PipelineShape, StagePass};
+
+/// Letters by the copy and the rank in it that the pipeline is of.
+type Letters = HashMap<(usize, StageLetter), Vec<f32>>;
+
+/// The letters of all pipelines of a run.
+#[derive(Clone, Default)]
+pub(super) struct Office(Arc<(Mutex<Letters>, Condvar)>);
+
+impl Office {
+    /// As a rank sees it.
+    pub(super) fn of(&self, sharing: Sharing, rank: usize) -> Arc<dyn StageLinks> {
+        let mut place = at(sharing, rank);
+        place[3] = 0;
+        let pipeline = place.into_iter().fold(0, |key, at| key * 100 + at);
+        Arc::new(Links {
+            pipeline,
+            office: self.clone(),
+        })
+    }
+}
+
+struct Links {
+    pipeline: usize,
+    office: Office,
+}
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Links").field(&self.pipeline).finish()
+    }
+}
+
+impl StageLinks for Links {
+    fn send(&self, letter: StageLetter, numbers: Vec<f32>) {
+        let (letters, arrived) = &*self.office.0;
+        let before = letters
+            .lock()
+            .unwrap()
+            .insert((self.pipeline, letter), numbers);
+        assert!(before.is_none(), "each letter is sent once a step");
+        arrived.notify_all();
+    }
+
+    fn receive(&self, letter: StageLetter, len: usize) -> Vec<f32> {
+        let (letters, arrived) = &*self.office.0;
+        let mut letters = letters.lock().unwrap();
+        loop {
+            if let Some(numbers) = letters.remove(&(self.pipeline, letter)) {
+                assert_eq!(numbers.len(), len, "{letter:?}");
+                return numbers;
+            }
+            letters = arrived.wait(letters).unwrap();
+        }
+    }
+}
+
+/// For the first and the last rank of each pipeline their places, where both have the embedding.
+pub(super) fn tied(config: &ModelConfig, sharing: Sharing) -> Vec<Option<Rank>> {
+    let mut all: Vec<Option<Rank>> = (0..sharing.ranks()).map(|_| None).collect();
+    if !config.tied_head || sharing.stages == 1 {
+        return all;
+    }
+    let within = sharing.context * sharing.tensor;
+    for first in (0..sharing.ranks()).filter(|rank| sharing.place(*rank).stage.is_first()) {
+        let last = first + (sharing.stages - 1) * within;
+        for (own, rank) in Rank::all(2).into_iter().zip([first, last]) {
+            all[rank] = Some(own);
+        }
+    }
+    all
+}
+
+/// The pipeline of a rank.
+pub(super) fn shape(config: &ModelConfig, sharing: Sharing, rank: usize) -> Option<PipelineShape> {
+    let place = sharing.place(rank).stage;
+    (sharing.stages > 1).then_some(PipelineShape {
+        place,
+        kind: sharing.schedule,
+        has_tied: config.tied_head && (place.is_first() || place.is_last()),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// SEMANTICS 138. Ranks with some of the layers each, in every order of passes, with heads of their own and tied
+    /// ones, alone and in every mixture.
+    #[test]
+    fn ranks_with_stages_train_a_model_as_one_device_does(
+        config in prop::sample::select(models_of_mixtures()),
+        ([copies, experts, context, tensor], [stages, chunks], zero) in prop::sample::select(pipelined_mixtures()),
+        schedule in prop::sample::select(vec![PipelineKind::Gpipe, PipelineKind::OneForwardOneBackward]),
+        lengths in prop::collection::vec(2usize..10, 6),
+        clip in prop::option::of(Just(0.05f32)),
+        lion in any::<bool>(),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let of_experts = config.block.experts().map_or(1, |_| experts);
+        // One more than stages: they are not of one length.
+        let config = ModelConfig { layers: stages * chunks + 1, ..config };
+        let sharing = Sharing {
+            copies,
+            experts: of_experts,
+            context,
+            tensor,
+            stages,
+            chunks,
+            schedule,
+            zero,
+            ..Sharing::ALONE
+        };
+        let work = Texts::of(&lengths, 0..6);
+        let buckets = copies * of_experts;
+        let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
+        dealt[seed.index(buckets)] += 6 - buckets.min(4);
+        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
+    }
+}
+
+/// Copies, expert, context and tensor ranks; pipeline ranks and the stages of each; and the stage of ZeRO.
+fn pipelined_mixtures() -> Vec<([usize; 4], [usize; 2], ZeroStage)> {
+    let (off, all) = (ZeroStage::Off, ZeroStage::Parameters);
+    vec![
+        ([1, 1, 1, 1], [2, 1], off),
+        ([4, 1, 1, 1], [2, 1], off),
+        ([1, 1, 1, 1], [3, 1], off),
+        ([1, 1, 1, 1], [2, 3], off),
+        ([2, 1, 1, 1], [4, 2], off),
+        ([1, 1, 1, 2], [2, 2], off),
+        ([2, 1, 1, 2], [2, 1], off),
+        ([2, 1, 1, 2], [2, 1], all),
+        ([2, 1, 1, 2], [2, 1], ZeroStage::Gradients),
+        ([1, 2, 2, 1], [2, 1], off),
+        ([2, 1, 1, 1], [2, 2], all),
+        ([1, 2, 2, 1], [2, 1], all),
+    ]
+}
+
+#[test]
+fn stages_hold_their_layers_and_no_more() {
+    let config = ModelConfig {
+        layers: 5,
+        ..models()[0].clone()
+    };
+    let whole = model(&config).parameters();
+    let sharing = Sharing {
+        stages: 2,
+        chunks: 2,
+        ..Sharing::ALONE
+    };
+    let of = |rank| model(&config).into_part(sharing.place(rank)).unwrap();
+    let parts = [of(0), of(1)];
+    assert_eq!(
+        parts.iter().map(Model::parameters).sum::<usize>(),
+        whole,
+        "nothing is on both, with a head of its own"
+    );
+    let layers = parts.map(|part| part.config().own_layers());
+    assert_eq!(layers, [vec![0..2, 3..4], vec![2..3, 4..5]]);
+    let many = Sharing {
+        stages: 3,
+        chunks: 2,
+        ..Sharing::ALONE
+    };
+    let refused = config.part(many.place(0)).unwrap_err().to_string();
+    assert_eq!(refused, "6 stages are more than the 5 layers");
+}
+
+#[test]
+fn a_plan_of_a_pipeline_rank_has_the_passes_of_its_schedule() {
+    let sharing = Sharing {
+        stages: 2,
+        ..Sharing::ALONE
+    };
+    let of = |rank: usize, learns| {
+        plan(&StepShape {
+            micro_batches: 3,
+            pipeline: shape(&models()[1], sharing, rank),
+            learns,
+            sums_loss: true,
+            ..StepShape::default()
+        })
+    };
+    let pass = |micro| StagePass { micro, chunk: 0 };
+    let (forward, backward) = (
+        |micro| StageForward(pass(micro)),
+        |micro| StageBackward(pass(micro)),
+    );
+    assert_eq!(
+        of(0, true),
+        [
+            forward(0),
+            forward(1),
+            backward(0),
+            forward(2),
+            backward(1),
+            backward(2),
+            SumTied,
+            SumSquares,
+            Apply,
+            SumLoss
+        ]
+    );
+    assert_eq!(
+        of(1, true)[..6],
+        [
+            forward(0),
+            backward(0),
+            forward(1),
+            backward(1),
+            forward(2),
+            backward(2)
+        ]
+    );
+    let rates = (0..3).map(|micro| StageRate(pass(micro)));
+    let rates: Vec<_> = rates.chain([SumLoss]).collect();
+    assert_eq!(of(0, false), rates);
+}
