@@ -40,7 +40,8 @@ pub use algorithm::Algorithm;
 pub use environment::EnvironmentSection;
 pub use placement::RankPlacement;
 pub use pretrain::{
-    DataSection, HeldOutSection, PretrainRecipe, PretrainSection, RanksSection, TokenizerSection,
+    DataSection, HeldOutSection, ParallelSection, PretrainRecipe, PretrainSection, RanksSection,
+    TokenizerSection,
 };
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
+use odeon_algorithms::model::PartError;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig, ZeroStage};
 use odeon_algorithms::weights::ModelFields;
@@ -29,7 +30,7 @@ use crate::engine::compute::peers::{Gang, PassGang};
 use crate::engine::compute::stages::{StageGang, StageSeats};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
 use crate::engine::compute::step::{Learning, PassGangs, ShardGangs, StageGangs, StepGangs, step};
-use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, share_of};
+use crate::engine::compute::{ComputePlace, Model, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
 
 /// Settings that a rank is made from.
@@ -564,21 +565,27 @@ impl PretrainRank {
 /// The optimiser as it is at first.
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
     let model = place.model(&args.source, args.seed, false);
-    let (rank, sharing) = (args.rank as usize, args.sharing);
-    let fatal = |error| Failure::error(error).fatal();
-    let model = model
-        .map_err(Failure::fatal)?
-        .into_part(sharing.place(rank))
-        .map_err(fatal)?;
-    let model = match sharing.shard_place(rank) {
-        Some(place) => model.into_shard(place).map_err(fatal)?,
-        None => model,
+    let model = model.map_err(Failure::fatal)?;
+    let part = part_of(model, args.train.clone(), args.sharing, args.rank as usize);
+    part.map_err(|error| Failure::error(error).fatal())
+}
+
+/// The optimiser of a rank among those that share a model.
+fn part_of(
+    model: Model,
+    train: TrainConfig,
+    sharing: Sharing,
+    rank: usize,
+) -> Result<Optimizer, PartError> {
+    let part = model.into_part(sharing.place(rank))?;
+    let part = match sharing.shard_place(rank) {
+        Some(place) => part.into_shard(place)?,
+        None => part,
     };
-    let train = args.train.clone();
     Ok(match sharing.zero {
-        ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(model, train),
-        ZeroStage::Optimizer => Optimizer::sharing(model, train, rank, sharing.ranks()),
-        ZeroStage::Gradients => Optimizer::new(model, train).with_parameters_that_stay(),
+        ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
+        ZeroStage::Optimizer => Optimizer::sharing(part, train, rank, sharing.ranks()),
+        ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
     })
 }
 
@@ -734,3 +741,6 @@ async fn next(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

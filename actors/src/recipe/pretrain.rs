@@ -22,7 +22,7 @@ use super::{ModelSection, RankPlacement, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
-use parallel::ParallelSection;
+pub use parallel::ParallelSection;
 
 /// A pretraining run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -57,6 +57,37 @@ impl ParallelSection {
         ranks.into_iter().fold(1, u64::saturating_mul)
     }
 
+    /// The way in which so many ranks share the model.
+    pub(crate) fn sharing(&self, ranks: u32) -> Sharing {
+        let &Self {
+            zero,
+            fsdp,
+            tp,
+            cp,
+            cp_kind,
+            ep,
+            pp,
+            pp_chunks,
+            pp_schedule,
+        } = self;
+        let whole = Sharing {
+            stages: pp as usize,
+            chunks: pp_chunks as usize,
+            schedule: pp_schedule,
+            experts: ep as usize,
+            context: cp as usize,
+            context_kind: cp_kind,
+            tensor: tp as usize,
+            zero: ZeroStage::numbered(zero).unwrap_or_default(),
+            shards: Some(fsdp as usize).filter(|copies| *copies > 0),
+            ..Sharing::ALONE
+        };
+        Sharing {
+            copies: ranks as usize / whole.of_copy(),
+            ..whole
+        }
+    }
+
     /// The fields that say so, with their values.
     fn spelled(&self) -> String {
         let fields = [
@@ -267,33 +298,7 @@ impl PretrainRecipe {
     /// The way in which the ranks train the model together.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
-        let ParallelSection {
-            zero,
-            fsdp,
-            tp,
-            cp,
-            cp_kind,
-            ep,
-            pp,
-            pp_chunks,
-            pp_schedule,
-        } = self.parallel;
-        let whole = Sharing {
-            stages: pp as usize,
-            chunks: pp_chunks as usize,
-            schedule: pp_schedule,
-            experts: ep as usize,
-            context: cp as usize,
-            context_kind: cp_kind,
-            tensor: tp as usize,
-            zero: ZeroStage::numbered(zero).unwrap_or_default(),
-            shards: Some(fsdp as usize).filter(|copies| *copies > 0),
-            ..Sharing::ALONE
-        };
-        Sharing {
-            copies: self.processes.ranks as usize / whole.of_copy(),
-            ..whole
-        }
+        self.parallel.sharing(self.processes.ranks)
     }
 
     pub(super) fn cannot_share(&self, why: &PartError) -> Failure {
