@@ -15,7 +15,7 @@ use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -57,6 +57,7 @@ fn plan(folder: &Path) -> RunPlan {
         lr: 8e-4,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

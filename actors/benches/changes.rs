@@ -25,7 +25,7 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::source::{CountHanded, HandingCounts, Source};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -152,6 +152,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         lr,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -14,7 +14,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
-use odeon_algorithms::model::{LayerBlock, ModelConfig};
+use odeon_algorithms::model::{LayerBlock, ModelConfig, Recompute};
 use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
@@ -216,6 +216,9 @@ pub struct RlSection {
     /// The optimiser of the policy.
     #[serde(default = "policy_optimizer", deserialize_with = "spelled")]
     pub optimizer: Optimizer,
+    /// The part of passes of the policy and of critics that is computed again on the way back, in place of being kept.
+    #[serde(default)]
+    pub recompute: Recompute,
     /// The most steps between the weights that made a trajectory and those that it trains; 0 is
     /// synchronous.
     #[serde(default = "default_staleness")]

@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod activations;
 mod footprint;
 mod optimizer;
 mod schedule;
@@ -52,9 +53,11 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Scorer, ShardPass, TokenScores, Wanted,
+    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Recompute, Scorer, ShardPass,
+    TokenScores, Wanted,
 };
 
+pub use activations::MicroBatches;
 pub use footprint::{Footprint, Sharing, ZeroStage};
 use optimizer::Prepared;
 pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
@@ -83,6 +86,8 @@ pub struct TrainConfig {
     pub optimizer: Optimizer,
     /// Largest L2 norm of the gradient; larger ones are scaled down. None: no clipping.
     pub clip: Option<f32>,
+    /// The part of passes that is computed again on the way back.
+    pub recompute: Recompute,
 }
 
 impl Default for TrainConfig {
@@ -94,6 +99,7 @@ impl Default for TrainConfig {
             weight_decay: 0.1,
             optimizer: Optimizer::default(),
             clip: Some(1.0),
+            recompute: Recompute::Nothing,
         }
     }
 }
@@ -351,6 +357,12 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// Bytes of activations, and of their gradients, that it has room for: the largest batch so far decides.
+    #[must_use]
+    pub fn held_activations(&self) -> usize {
+        self.arena.bytes() + self.stages.held()
     }
 
     /// Bytes that a training pass over the batch needs beside parameters, gradients and moments.
@@ -641,6 +653,7 @@ impl<B: Backend> Trainer<B> {
         Wanted {
             logprobs: true,
             values: self.model().config().value_head,
+            recompute: self.config.recompute,
         }
     }
 }

@@ -83,6 +83,6 @@ pub use score_blocks::{ScoreBlock, ScoreBlocks};
 pub use spans::{RowSpan, RowSpans};
 pub use tape::{
     Arena, CustomOp, LinearExtras, Moves, OwnExperts, Param, PassParams, PassRanks, Plan, Resident,
-    Routed, Tape, Var, VocabVars,
+    Routed, Tape, TapeMark, Var, VocabVars,
 };
 pub use update_rule::{RuleText, STATES_ALIGN, UpdateRule};

@@ -5,7 +5,9 @@
 //! gradient a slot of the arena that is free during its lifetime.
 
 mod exchange;
+mod order;
 mod params;
+mod places;
 mod plan;
 mod ranks;
 mod ring;
@@ -103,6 +105,10 @@ pub trait CustomOp<B: Backend>: fmt::Debug + Send + Sync {
     );
 }
 
+/// A place in a recording, see [`Tape::recompute`].
+#[derive(Clone, Copy, Debug)]
+pub struct TapeMark(usize);
+
 /// A recording of fused operations.
 #[derive(Debug)]
 pub struct Tape<B: Backend> {
@@ -112,6 +118,8 @@ pub struct Tape<B: Backend> {
     lists: usize,
     /// Inputs that get a gradient.
     learnt: Vec<Var>,
+    /// Runs of operations that are computed again on the way back.
+    recomputed: Vec<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -268,6 +276,7 @@ impl<B: Backend> Default for Tape<B> {
             ops: Vec::new(),
             lists: 0,
             learnt: Vec::new(),
+            recomputed: Vec::new(),
         }
     }
 }

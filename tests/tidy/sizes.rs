@@ -113,7 +113,6 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
         "tape",
         "one model, operation by operation",
     ),
-    ("gpu/src/tape/plan.rs", "plan", "one arm for each operation"),
     (
         "gpu/src/tape/run.rs",
         "backward",

@@ -23,7 +23,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice};
 use odeon_algorithms::environment::EnvironmentConfig;
 use odeon_algorithms::generate;
-use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Sequence};
+use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Recompute, Sequence};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -92,6 +92,8 @@ pub struct ComputeSpec {
     pub schedule: Schedule,
     /// The optimiser of the reinforcement.
     pub optimizer: train::Optimizer,
+    /// The part of passes of the policy and of critics that is computed again on the way back.
+    pub recompute: Recompute,
     /// Learning rate of the critic.
     pub critic_lr: f32,
     /// Passes over a batch.

@@ -181,6 +181,11 @@ pub(super) const FIELDS: &[Field] = &[
     needed("rl", "lr", FRACTION),
     field("rl", "schedule", Range::Word(&["constant", "cosine"])),
     field("rl", "optimizer", Range::Chosen(Optimizer::WORDS)),
+    field(
+        "rl",
+        "recompute",
+        Range::Word(&["nothing", "feed_forward", "layers"]),
+    ),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
     field("rl", "publish_every", Range::Whole(1, 1001)),
     field(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{Failure, Needs};
-use odeon_algorithms::model::{ModelConfig, VisionConfig};
+use odeon_algorithms::model::{ModelConfig, Recompute, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
@@ -133,6 +133,9 @@ pub struct PretrainSection {
     /// The optimiser that moves the parameters.
     #[serde(default, deserialize_with = "spelled")]
     pub optimizer: Optimizer,
+    /// The part of passes that is computed again on the way back, in place of being kept.
+    #[serde(default)]
+    pub recompute: Recompute,
     /// Steps between two checkpoints.
     #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
@@ -445,6 +448,7 @@ impl PretrainRecipe {
             weight_decay,
             clip,
             optimizer,
+            recompute,
             ..
         } = self.pretrain;
         TrainConfig {
@@ -457,6 +461,7 @@ impl PretrainRecipe {
             weight_decay,
             optimizer,
             clip: Some(clip),
+            recompute,
         }
     }
 

@@ -14,7 +14,7 @@ use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::reward_model::LearnedReward;
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{
     Baseline, Blend, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
 };
@@ -72,6 +72,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             lr: 8e-4,
             schedule: Schedule::Constant,
             optimizer: policy_optimizer(),
+            recompute: Recompute::Nothing,
             critic_lr: 1e-3,
             epochs: 1,
             minibatches: 2,

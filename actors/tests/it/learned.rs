@@ -17,7 +17,7 @@ use odeon_actors::rl::rollout::Swap;
 use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::{Count, StoreArgs, Take, Taken};
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, Blend, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{Split, SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -71,6 +71,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         lr: 1e-3,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -13,7 +13,7 @@ use odeon_actors::engine::served::{Dialect, Patience, ServedSpec};
 use odeon_actors::engine::{EngineSpec, Response, RolloutEngine};
 use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::trajectory::{Decode, Order, Partial, SampleId};
-use odeon_algorithms::model::{Model, ModelConfig};
+use odeon_algorithms::model::{Model, ModelConfig, Recompute};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -57,6 +57,7 @@ fn compute(base: &Path) -> ComputeSpec {
         lr: 1e-3,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -22,7 +22,7 @@ use odeon_actors::rl::tools::CountCalls;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{Batch, Observed, Trajectory};
 use odeon_algorithms::environment::{EnvironmentConfig, Latency, Tool};
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -379,6 +379,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         lr: 2e-3,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

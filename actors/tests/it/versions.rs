@@ -30,7 +30,7 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::{
     Batch, Decode, Observed, Order, Partial, SampleId, Trajectory, Used, Version,
 };
-use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{
     Baseline, Gae, GroupBaseline, Lagrangian, Lambda, Overlong, PolicyObjective,
 };
@@ -272,6 +272,7 @@ pub(crate) fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         lr: 1e-3,
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
+        recompute: Recompute::Nothing,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -13,6 +13,7 @@ use super::block::{Cutting, Matrix, Products};
 use super::context::ContextAttention;
 use super::lora::Adapters;
 use super::rank::RankOf;
+use super::recompute::Recompute;
 use super::stage::Stage;
 use super::vision::{self, VisionPlaces};
 use super::{Batch, Model, ModelConfig};
@@ -274,6 +275,8 @@ impl Normal {
 pub(crate) struct Wanted {
     pub(crate) logprobs: bool,
     pub(crate) values: bool,
+    /// What a backward pass computes again, where there is one.
+    pub(crate) recompute: Recompute,
 }
 
 /// One number a response token each.
@@ -363,6 +366,7 @@ pub(super) fn record_stage<B: Backend>(
         rope: config.rope_shape(),
         context: context
             .map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks)),
+        recompute: wanted.recompute,
     };
     for layer in stage.layers.clone() {
         x = record_layer(tape, model, batch, (layer, &all), x);
@@ -389,6 +393,7 @@ struct LayersRecorded<'a, B: Backend> {
     matrices: Vec<Matrix>,
     rope: Option<RopeShape>,
     context: Option<ContextAttention<'a, B>>,
+    recompute: Recompute,
 }
 
 /// Records a layer of this number.
@@ -408,6 +413,7 @@ fn record_layer<B: Backend>(
         let y = tape.linear_with(x, base(range), outputs, extras);
         adapted(tape, adapters, i, which, [x, y])
     };
+    let of_layer = tape.mark();
     let h = layer.attention_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
     // Of rows that are added up the residual comes behind the sum.
@@ -435,6 +441,7 @@ fn record_layer<B: Backend>(
     };
     let y = linear(tape, OUT, a, &layer.out, config.dim, extras);
     let x = share_of(tape, ranks, y, Some(x));
+    let of_block = tape.mark();
     let h = layer.ffn_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
     let products = LayerProducts {
@@ -447,7 +454,13 @@ fn record_layer<B: Backend>(
     };
     let (block, own) = (&config.block, ranks.is_none().then_some(x));
     let y = block.record(tape, config.widths(), &products, h, own);
-    share_of(tape, ranks, y, Some(x))
+    let x = share_of(tape, ranks, y, Some(x));
+    match all.recompute {
+        Recompute::Nothing => {}
+        Recompute::FeedForward => tape.recompute(of_block),
+        Recompute::Layers => tape.recompute(of_layer),
+    }
+    x
 }
 
 /// # Panics

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{Backend, Layout, PassRanks};
+use odeon_gpu::{Backend, Cpu, CpuBuffer, Layout, PassRanks};
 use thiserror::Error;
 
 use super::rank::{ContextKind, PartPlace, PartRanges, RankKind, RankOf};
@@ -374,6 +374,31 @@ impl<B: Backend> Default for PassGroups<B> {
             shards: ShardGroups::default(),
             stages: StageGroups::default(),
         }
+    }
+}
+
+impl Model<Cpu> {
+    /// The part of a model without its parameters, to record passes that nobody runs.
+    ///
+    /// # Errors
+    /// It cannot be cut like this.
+    pub(crate) fn outline(config: &ModelConfig, place: PartPlace) -> Result<Self, PartError> {
+        let own = config.part(place)?;
+        let (layout, places) = Self::describe(&own);
+        let (of_whole, _) = Self::describe(config);
+        let part = (place != PartPlace::WHOLE)
+            .then(|| ModelPart::new(config.clone(), &of_whole, &layout, place));
+        Ok(Self {
+            backend: Cpu::new(1),
+            config: own,
+            layout,
+            places,
+            params: CpuBuffer::default(),
+            adapters: None,
+            part,
+            shard: None,
+            groups: PassGroups::default(),
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, StageVars, Wanted};
+use super::recompute::Recompute;
 use super::sharded::{Gathered, ShardPass};
 use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};
@@ -95,6 +96,7 @@ impl<B: Backend> Scorer<B> {
         let wanted = Wanted {
             logprobs: true,
             values: false,
+            recompute: Recompute::Nothing,
         };
         self.score(batch, features, wanted)
     }
@@ -126,6 +128,7 @@ impl<B: Backend> Scorer<B> {
         let wanted = Wanted {
             logprobs: false,
             values: true,
+            recompute: Recompute::Nothing,
         };
         self.score(batch, &[], wanted).values
     }

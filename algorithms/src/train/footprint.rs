@@ -189,7 +189,7 @@ impl Sharing {
     }
 }
 
-/// The memory of a rank beside activations, and what it adds up and sends. Bytes are of numbers of four bytes.
+/// The memory of a rank, and what it adds up and sends. Bytes are of numbers of four bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Names of the tensors, and the rank's part of each, in their order.
@@ -202,6 +202,8 @@ pub struct Footprint {
     pub optimizer: usize,
     /// Bytes of parameters that are gathered for operations, and of their gradients; 0 where nothing is sharded.
     pub gathered: usize,
+    /// Bytes of activations and of their gradients; `None` where [nobody](super::MicroBatches::activations) has said.
+    pub activations: Option<usize>,
     /// Bytes that this rank receives of others' shards in a forward pass, and again in a backward pass where these
     /// do not stay.
     pub gathered_of_others: usize,
@@ -302,6 +304,7 @@ impl Footprint {
                 ZeroStage::Gradients => bytes(all + unit),
                 _ => bytes(2 * unit),
             },
+            activations: None,
             gathered_of_others: bytes(all.saturating_sub(held)),
             summed_over_data: summed(sharing.data(), len(&ranges.data)) + of_replicas,
             summed_over_all: summed(sharing.tensor, len(&ranges.everywhere)),
@@ -317,9 +320,10 @@ impl Footprint {
         })
     }
 
-    /// Bytes in all.
+    /// Bytes in all, as far as they are known.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.parameters + self.gradients + self.optimizer + self.gathered
+        let kept = self.parameters + self.gradients + self.optimizer;
+        kept + self.gathered + self.activations.unwrap_or(0)
     }
 }

@@ -89,6 +89,12 @@ impl<B: Backend> Default for StagePasses<B> {
 }
 
 impl<B: Backend> StagePasses<B> {
+    /// Bytes of activations that it has room for.
+    pub(super) fn held(&self) -> usize {
+        let under_way = self.under_way.iter().map(|pass| &pass.arena);
+        self.arenas.iter().chain(under_way).map(Arena::bytes).sum()
+    }
+
     /// Forgets passes that a step has left.
     pub(super) fn clear(&mut self) {
         let left = self.under_way.drain(..).map(|pass| pass.arena);

@@ -79,6 +79,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         lr: recipe.rl.lr,
         schedule: schedule(recipe),
         optimizer: recipe.rl.optimizer,
+        recompute: recipe.rl.recompute,
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
         minibatches: recipe.rl.minibatches,

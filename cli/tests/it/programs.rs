@@ -439,7 +439,9 @@ fn signals_of_terminals_and_schedulers_give_ranks_their_grace() {
                 while true; do sleep 0.05; done";
     for (name, code) in [("HUP", 129), ("USR1", 138), ("USR2", 140)] {
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = Command::new(env!("CARGO_BIN_EXE_odeon"))
+        // Who runs the tests under nohup has it ignored.
+        let mut driver = Command::new("env")
+            .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_odeon")])
             .env_remove("ODEON_LOG")
             .current_dir(folder.path())
             .args(["gang", "2", "--", "/bin/sh", "-c", trap])

@@ -33,7 +33,7 @@ pub fn block_attention<B: Backend>(b: &B) {
         cuts: [70, 141, 220],
     };
     for window in [None, Some(1), Some(5), Some(66), Some(100)] {
-        large.check(b, window, (6, 2, 8));
+        large.check(b, window, (3, 1, 8));
     }
     large.check(b, Some(72), (2, 1, 33));
 }

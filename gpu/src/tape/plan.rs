@@ -1,5 +1,8 @@
 //! Gives activations and gradients places in memory before anything runs.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use super::ring::Travelling;
 use super::spread::Arrived;
 use super::{Op, Tape, Var};
@@ -10,8 +13,15 @@ use crate::dispatch::Dispatch;
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) values: Vec<Option<usize>>,
+    /// Where values are on the way back: elsewhere where they are computed again.
+    pub(super) values_back: Vec<Option<usize>>,
     pub(super) grads: Vec<Option<usize>>,
     pub(super) trainable: Vec<bool>,
+    pub(super) order: Order,
+    /// For each list where the rows are kept that it brings from other ranks.
+    pub(super) arrivals: Vec<usize>,
+    /// Numbers of each of these places, if as many rows come as go.
+    arriving: Vec<usize>,
     slots: Vec<usize>,
 }
 
@@ -21,6 +31,26 @@ impl Plan {
     pub fn bytes(&self) -> usize {
         4 * self.slots.iter().sum::<usize>()
     }
+
+    /// Bytes of rows that come from other ranks to experts, if as many come as go: they are beside these.
+    #[must_use]
+    pub fn arriving_bytes(&self) -> usize {
+        4 * self.arriving.iter().sum::<usize>()
+    }
+}
+
+/// When each operation runs. The forward pass has as many times as there are operations, and the way back those behind
+/// them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Order {
+    /// When the way back comes to each operation; `None` where no gradient does.
+    pub(super) backward: Vec<Option<usize>>,
+    /// When each runs once more before that.
+    pub(super) again: Vec<Option<usize>>,
+    /// Set for values that go when the forward pass has read them: they are made again, or not read any more.
+    pub(super) leaves: Vec<bool>,
+    /// Behind all of them.
+    pub(super) end: usize,
 }
 
 /// Memory of activations and gradients, kept from step to step.
@@ -30,7 +60,7 @@ pub struct Arena<B: Backend> {
     pub(super) live: Vec<bool>,
     /// What routers have chosen, of the pass that runs.
     pub(super) lists: Vec<Dispatch>,
-    /// Rows that have come from other ranks to experts, by the number of the list that sent them.
+    /// Rows that have come from other ranks to experts, by their place in the plan.
     pub(super) arrived: Vec<Arrived<B>>,
     /// What goes around a ring, of the operation that runs.
     pub(super) travelling: Travelling<B>,
@@ -100,10 +130,85 @@ impl<B: Backend> Tape<B> {
     }
 
     fn plan(&self, trainable: &[bool], keep: &[Var], wants: &[bool]) -> Plan {
-        let ops = self.ops.len();
-        let backward_time = |i: usize| 2 * ops - i;
-        // Values: written at `first`, not read after `last`.
+        let order = self.order(keep, wants);
+        let mut lives = self.lives(keep, wants, &order);
+        let firsts = first_of_shares(&self.residual_shares(&lives.grads, &order));
+        // Gradients in one place are there from the begin of the first to the end of the last.
+        for (v, first) in firsts.iter().enumerate().filter(|(v, first)| *v != **first) {
+            let of_heir = lives.grads[v].take();
+            for t in of_heir.into_iter().flat_map(|life| [life.first, life.last]) {
+                Life::extend(&mut lives.grads[*first], t);
+            }
+        }
+        let vars = self.vars.len();
+        let mut plan = Plan {
+            values: vec![None; vars],
+            values_back: vec![None; vars],
+            grads: vec![None; vars],
+            trainable: trainable.to_vec(),
+            slots: Vec::new(),
+            arrivals: vec![],
+            arriving: vec![],
+            order,
+        };
+        (plan.arrivals, plan.arriving) = self.arrivals(&plan.order);
+        let all = [
+            (Kept::Value, &lives.values),
+            (Kept::Again, &lives.again),
+            (Kept::Gradient, &lives.grads),
+        ];
+        let mut wanted = vec![];
+        for (kept, lives) in all {
+            for (v, life) in lives.iter().enumerate() {
+                wanted.extend(life.map(|life| (self.len(Var(v)), life, kept, v)));
+            }
+        }
+        // The largest first, so that each finds the smallest place that is free all the time.
+        wanted.sort_by_key(|(len, life, ..)| (Reverse(*len), life.first));
+        let mut slots = Slots::default();
+        for (len, life, kept, v) in wanted {
+            plan.places_of(kept)[v] = Some(slots.take(len, life));
+        }
+        for (v, first) in firsts.into_iter().enumerate() {
+            plan.grads[v] = plan.grads[first];
+        }
+        let pairs = plan.values_back.iter_mut().zip(&plan.values);
+        for (v, (back, value)) in pairs.enumerate() {
+            if !plan.order.leaves[v] {
+                *back = *value;
+            }
+        }
+        plan.slots = slots.lens;
+        plan
+    }
+
+    /// For each list the place of what it brings from other ranks, and the numbers of each place, if as many rows come
+    /// as go. Those that are computed again have one together.
+    fn arrivals(&self, order: &Order) -> (Vec<usize>, Vec<usize>) {
+        let (mut arrivals, mut numbers) = (vec![0; self.lists], vec![0]);
+        for (op, again) in self.ops.iter().zip(&order.again) {
+            let Op::Spread {
+                x, experts, list, ..
+            } = op
+            else {
+                continue;
+            };
+            let len = Arrived::<B>::len(self.shape(*x), experts.inner);
+            match again {
+                Some(_) => numbers[0] = numbers[0].max(len),
+                None => {
+                    arrivals[*list] = numbers.len();
+                    numbers.push(len);
+                }
+            }
+        }
+        (arrivals, numbers)
+    }
+
+    /// From when to when each value and gradient is there.
+    fn lives(&self, keep: &[Var], wants: &[bool], order: &Order) -> Lives {
         let mut values = vec![None::<Life>; self.vars.len()];
+        let mut again = vec![None::<Life>; self.vars.len()];
         let mut grads = vec![None::<Life>; self.vars.len()];
         let mut written = vec![false; self.vars.len()];
         for (i, op) in self.ops.iter().enumerate() {
@@ -119,93 +224,53 @@ impl<B: Backend> Tape<B> {
             }
         }
         for v in keep {
-            Life::extend(&mut values[v.0], 2 * ops + 1);
+            Life::extend(&mut values[v.0], order.end);
             if wants[v.0] {
-                Life::extend(&mut grads[v.0], ops);
+                Life::extend(&mut grads[v.0], self.ops.len());
             }
         }
-        // Which operations a gradient reaches, from the last to the first.
+        // On the way back a value is read where it was left, or where it is made again.
+        let mut read_back = |v: Var, t| match order.leaves[v.0] {
+            true => Life::extend(&mut again[v.0], t),
+            false => Life::extend(&mut values[v.0], t),
+        };
         for (i, op) in self.ops.iter().enumerate().rev() {
-            let t = backward_time(i);
-            let reached = op.outputs().iter().any(|v| grads[v.0].is_some())
-                || matches!(op, Op::Rope { x, .. } if grads[x.0].is_some());
-            if !reached {
-                continue;
+            if let Some(t) = order.again[i] {
+                let read = op.inputs().into_iter();
+                read.chain(op.made()).for_each(|v| read_back(v, t));
             }
-            for v in op.outputs() {
-                if grads[v.0].is_some() {
-                    Life::extend(&mut grads[v.0], t);
+            if let Some(t) = order.backward[i] {
+                for v in op.outputs() {
+                    if grads[v.0].is_some() {
+                        Life::extend(&mut grads[v.0], t);
+                    }
                 }
-            }
-            for v in op.inputs() {
-                if wants[v.0] {
-                    Life::extend(&mut grads[v.0], t);
+                for v in op.inputs() {
+                    if wants[v.0] {
+                        Life::extend(&mut grads[v.0], t);
+                    }
                 }
-            }
-            for v in op.backward_reads() {
-                Life::extend(&mut values[v.0], t);
+                op.backward_reads()
+                    .into_iter()
+                    .for_each(|v| read_back(v, t));
             }
         }
         // Read behind the pass.
         for v in &self.learnt {
             if grads[v.0].is_some() {
-                Life::extend(&mut grads[v.0], 2 * ops + 1);
+                Life::extend(&mut grads[v.0], order.end);
             }
         }
-        let shares = self.residual_shares(&grads);
-        let mut slots = Slots::default();
-        let mut plan = Plan {
-            values: vec![None; self.vars.len()],
-            grads: vec![None; self.vars.len()],
-            trainable: trainable.to_vec(),
-            slots: Vec::new(),
-        };
-        let mut starts = vec![Vec::new(); 2 * ops + 2];
-        let mut ends = vec![Vec::new(); 2 * ops + 2];
-        for (v, life) in values.iter().enumerate() {
-            if let Some(life) = life {
-                starts[life.first].push((v, false));
-                ends[life.last].push((v, false));
-            }
+        Lives {
+            values,
+            again,
+            grads,
         }
-        for (v, life) in grads.iter().enumerate() {
-            if let Some(life) = life {
-                starts[life.first].push((v, true));
-                ends[life.last].push((v, true));
-            }
-        }
-        let mut inherited = vec![false; self.vars.len()];
-        for t in 0..starts.len() {
-            for &(v, grad) in &starts[t] {
-                let slot = match shares[v] {
-                    Some(from) if grad => {
-                        inherited[from] = true;
-                        plan.grads[from]
-                    }
-                    _ => Some(slots.take(self.len(Var(v)))),
-                };
-                if grad {
-                    plan.grads[v] = slot;
-                } else {
-                    plan.values[v] = slot;
-                }
-            }
-            for &(v, grad) in &ends[t] {
-                let slot = if grad { plan.grads[v] } else { plan.values[v] };
-                if let Some(slot) = slot
-                    && !(grad && inherited[v])
-                {
-                    slots.free.push(slot);
-                }
-            }
-        }
-        plan.slots = slots.lens;
-        plan
     }
 
     /// For each activation whose gradient starts as the gradient of a sum it is the residual of:
     /// that sum. The two gradients share memory instead of being copied.
-    fn residual_shares(&self, grads: &[Option<Life>]) -> Vec<Option<usize>> {
+    fn residual_shares(&self, grads: &[Option<Life>], order: &Order) -> Vec<Option<usize>> {
         let mut shares = vec![None; self.vars.len()];
         for (i, op) in self.ops.iter().enumerate() {
             let (x, residual, out) = match op {
@@ -222,12 +287,37 @@ impl<B: Backend> Tape<B> {
                 continue;
             };
             if Some(residual) != x
-                && grads[residual.0].is_some_and(|life| life.first == 2 * self.ops.len() - i)
+                && grads[residual.0].is_some_and(|life| Some(life.first) == order.backward[i])
             {
                 shares[residual.0] = Some(out.0);
             }
         }
         shares
+    }
+}
+
+/// Lives of values until the forward pass is over or for good, of those that are computed again, and of gradients.
+struct Lives {
+    values: Vec<Option<Life>>,
+    again: Vec<Option<Life>>,
+    grads: Vec<Option<Life>>,
+}
+
+/// One of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Value,
+    Again,
+    Gradient,
+}
+
+impl Plan {
+    fn places_of(&mut self, kept: Kept) -> &mut [Option<usize>] {
+        match kept {
+            Kept::Value => &mut self.values,
+            Kept::Again => &mut self.values_back,
+            Kept::Gradient => &mut self.grads,
+        }
     }
 }
 
@@ -245,30 +335,39 @@ impl Life {
     }
 }
 
+/// For each gradient the first of those that are in one place with it.
+fn first_of_shares(shares: &[Option<usize>]) -> Vec<usize> {
+    let first = |mut v: usize| {
+        while let Some(from) = shares[v] {
+            v = from;
+        }
+        v
+    };
+    (0..shares.len()).map(first).collect()
+}
+
+/// Places in memory, each with what it holds and when (greedy by size, arXiv
+/// [2001.03288](https://arxiv.org/abs/2001.03288)).
 #[derive(Debug, Default)]
 struct Slots {
     lens: Vec<usize>,
-    free: Vec<usize>,
+    /// From when to when each is taken.
+    taken: Vec<BTreeMap<usize, usize>>,
 }
 
 impl Slots {
-    /// The smallest free slot that fits, else the largest one, enlarged.
-    fn take(&mut self, len: usize) -> usize {
-        let lens = &self.lens;
-        let best = (0..self.free.len()).min_by_key(|&i| {
-            let held = lens[self.free[i]];
-            if held >= len {
-                (false, held)
-            } else {
-                (true, usize::MAX - held)
-            }
-        });
-        let Some(best) = best else {
-            self.lens.push(len);
-            return self.lens.len() - 1;
+    /// The smallest place that is free for that long. None has been asked for less yet.
+    fn take(&mut self, len: usize, life: Life) -> usize {
+        let is_free = |taken: &BTreeMap<usize, usize>| {
+            let before = taken.range(..=life.last).next_back();
+            before.is_none_or(|(_, last)| *last < life.first)
         };
-        let slot = self.free.swap_remove(best);
-        self.lens[slot] = self.lens[slot].max(len);
+        let slot = self.taken.iter().rposition(is_free).unwrap_or_else(|| {
+            self.lens.push(len);
+            self.taken.push(BTreeMap::new());
+            self.lens.len() - 1
+        });
+        self.taken[slot].insert(life.first, life.last);
         slot
     }
 }

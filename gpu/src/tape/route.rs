@@ -121,7 +121,7 @@ impl<B: Backend> Run<'_, B> {
     pub(super) fn experts(&mut self, x: Var, weights: &[Param], list: usize, out: Var) {
         let backend = self.backend;
         let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
-        let slot = self.plan.values[out.0].expect("an output has a place");
+        let slot = self.values[out.0].expect("an output has a place");
         let mut dst = mem::take(&mut self.arena.slots[slot]);
         for (expert, taken) in self.arena.lists[list].experts() {
             let y = B::view_mut(&mut dst, taken.start * outputs..taken.end * outputs);

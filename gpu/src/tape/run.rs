@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::Range;
 
 use super::params::{PassParams, Resident};
-use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Rows, Tape, Var, VocabVars};
+use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Tape, Var, VocabVars};
 use crate::backend::{Addends, Backend, MatMul, Store, VocabGrad, VocabStats};
 
 impl<B: Backend> Tape<B> {
@@ -66,6 +66,7 @@ impl<B: Backend> Tape<B> {
             backend,
             arena,
             plan,
+            values: &plan.values,
             params,
         };
         for op in &self.ops {
@@ -108,9 +109,11 @@ impl<B: Backend> Tape<B> {
             backend,
             arena,
             plan,
+            values: &plan.values_back,
             params,
         };
-        for op in self.ops.iter().rev() {
+        for (i, op) in self.ops.iter().enumerate().rev() {
+            run.recompute(self.run_until(i), gradients);
             if run.is_reached(op) {
                 for set in op.sets() {
                     run.params.bring_back(backend, set, gradients);
@@ -127,12 +130,14 @@ pub(super) struct Run<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) arena: &'a mut Arena<B>,
     pub(super) plan: &'a Plan,
-    params: &'a mut dyn PassParams<B>,
+    /// Where values are in this pass.
+    pub(super) values: &'a [Option<usize>],
+    pub(super) params: &'a mut dyn PassParams<B>,
 }
 
 /// A gradient taken out of the arena to be written.
 pub(super) struct Taken<B: Backend> {
-    slot: usize,
+    pub(super) slot: usize,
     pub(super) len: usize,
     pub(super) buffer: B::Buffer,
     pub(super) store: Store,
@@ -160,6 +165,22 @@ impl<B: Backend> RowsGrad<B> {
 }
 
 impl<B: Backend> Run<'_, B> {
+    /// Computes again what the way back reads of a run of operations, if it comes to any of them.
+    fn recompute(&mut self, run: Range<usize>, gradients: &mut [Option<B::Buffer>]) {
+        let ops = &self.tape.ops[run.clone()];
+        if !ops.iter().any(|op| self.is_reached(op)) {
+            return;
+        }
+        for (op, again) in ops.iter().zip(&self.plan.order.again[run]) {
+            if again.is_some() {
+                for set in op.sets() {
+                    self.params.bring_back(self.backend, set, gradients);
+                }
+                self.forward(op);
+            }
+        }
+    }
+
     fn forward(&mut self, op: &Op<B>) {
         let backend = self.backend;
         match op {
@@ -194,7 +215,7 @@ impl<B: Backend> Run<'_, B> {
             } => {
                 let len = self.tape.len(*out);
                 let cols = self.tape.vars[out.0].cols;
-                let slot = self.plan.values[out.0].expect("an output has a place");
+                let slot = self.values[out.0].expect("an output has a place");
                 let mut dst = mem::take(&mut self.arena.slots[slot]);
                 let begun = B::view_mut(&mut dst, 0..len);
                 match residual {
@@ -350,7 +371,7 @@ impl<B: Backend> Run<'_, B> {
         let backend = self.backend;
         let (rows, inputs) = self.tape.shape(x);
         let outputs = self.tape.vars[out.0].cols;
-        let slot = self.plan.values[out.0].expect("an output has a place");
+        let slot = self.values[out.0].expect("an output has a place");
         let mut dst = mem::take(&mut self.arena.slots[slot]);
         let call = MatMul::linear(rows, outputs, inputs).scaled(extras.scale);
         let add = Addends {
@@ -363,10 +384,7 @@ impl<B: Backend> Run<'_, B> {
 
     /// True where the gradient of what an operation has made is there.
     fn is_reached(&self, op: &Op<B>) -> bool {
-        match op {
-            Op::Rope { x, .. } => self.arena.live[x.0],
-            _ => op.outputs().iter().any(|v| self.arena.live[v.0]),
-        }
+        op.made().any(|v| self.arena.live[v.0])
     }
 
     fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
@@ -653,130 +671,5 @@ impl<B: Backend> Run<'_, B> {
         );
         drop(values);
         taken.into_iter().for_each(|t| self.put(t));
-    }
-
-    /// Takes the places of `outs` out of the arena while `work` writes them.
-    pub(super) fn produce<const N: usize>(
-        &mut self,
-        outs: [Var; N],
-        work: impl FnOnce(&Self, [B::ViewMut<'_>; N]),
-    ) {
-        let slots = outs.map(|v| self.plan.values[v.0].expect("an output has a place"));
-        let mut buffers = slots.map(|slot| mem::take(&mut self.arena.slots[slot]));
-        let mut lens = outs.iter().map(|v| self.tape.len(*v));
-        let views = buffers
-            .each_mut()
-            .map(|buffer| B::view_mut(buffer, 0..lens.next().expect("as many lengths as outputs")));
-        work(self, views);
-        for (slot, buffer) in slots.into_iter().zip(buffers) {
-            self.arena.slots[slot] = buffer;
-        }
-    }
-
-    pub(super) fn value(&self, v: Var) -> B::View<'_> {
-        let slot = self.plan.values[v.0].expect("a value that is read has a place");
-        B::view(&self.arena.slots[slot], 0..self.tape.len(v))
-    }
-
-    /// The buffer that a value is in, from its begin on.
-    pub(super) fn value_buffer(&self, v: Var) -> &B::Buffer {
-        &self.arena.slots[self.plan.values[v.0].expect("a value that is read has a place")]
-    }
-
-    /// Takes the buffer of an output out of the arena, and says where it was.
-    pub(super) fn take_value(&mut self, v: Var) -> (usize, B::Buffer) {
-        let slot = self.plan.values[v.0].expect("an output has a place");
-        (slot, mem::take(&mut self.arena.slots[slot]))
-    }
-
-    pub(super) fn put_value(&mut self, slot: usize, buffer: B::Buffer) {
-        self.arena.slots[slot] = buffer;
-    }
-
-    /// Takes the buffer of a gradient that is there out of the arena, and says where it was.
-    pub(super) fn take_grad_buffer(&mut self, v: Var) -> (usize, B::Buffer) {
-        let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
-        (slot, mem::take(&mut self.arena.slots[slot]))
-    }
-
-    /// The buffer that the gradient of a value is in, from its begin on.
-    pub(super) fn grad_buffer(&self, v: Var) -> &B::Buffer {
-        &self.arena.slots[self.plan.grads[v.0].expect("a gradient that is read has a place")]
-    }
-
-    /// Some rows of a value of so many columns.
-    pub(super) fn value_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
-        let slot = self.plan.values[v.0].expect("a value that is read has a place");
-        B::view(&self.arena.slots[slot], rows.start * cols..rows.end * cols)
-    }
-
-    fn rows<'r>(&'r self, rows: &'r Rows) -> &'r [u32] {
-        match rows {
-            Rows::Fixed(rows) => rows,
-            Rows::Taken(list) => self.arena.lists[*list].rows(),
-            Rows::Slots(list) => self.arena.lists[*list].slots(),
-        }
-    }
-
-    pub(super) fn grad(&self, v: Var) -> B::View<'_> {
-        let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
-        B::view(&self.arena.slots[slot], 0..self.tape.len(v))
-    }
-
-    pub(super) fn param(&self, p: &Param) -> B::View<'_> {
-        B::view(self.params.buffer(p.set), p.range.clone())
-    }
-
-    /// Part of the gradient buffer, if the parameter is trained.
-    pub(super) fn param_grad<'g>(
-        &self,
-        gradients: &'g mut [Option<B::Buffer>],
-        p: &Param,
-    ) -> Option<B::ViewMut<'g>> {
-        self.plan.trainable[p.set].then(|| {
-            let buffer = gradients[p.set]
-                .as_mut()
-                .expect("a trained set has a gradient buffer");
-            B::view_mut(buffer, p.range.clone())
-        })
-    }
-
-    /// Takes a wanted gradient out of the arena; it is live from now on.
-    pub(super) fn take_grad(&mut self, v: Var) -> Option<Taken<B>> {
-        let slot = self.plan.grads[v.0]?;
-        let store = if mem::replace(&mut self.arena.live[v.0], true) {
-            Store::Add
-        } else {
-            Store::Set
-        };
-        Some(Taken {
-            slot,
-            len: self.tape.len(v),
-            buffer: mem::take(&mut self.arena.slots[slot]),
-            store,
-        })
-    }
-
-    /// The same for an operation that writes the gradient of its rows in any case: that of a weight
-    /// alone still passes through their memory.
-    pub(super) fn rows_grad(&mut self, v: Var) -> RowsGrad<B> {
-        let taken = self.take_grad(v);
-        let len = self.tape.len(v);
-        match taken {
-            Some(taken) => RowsGrad::Wanted(taken),
-            None => RowsGrad::Spare(self.backend.alloc(len), len),
-        }
-    }
-
-    pub(super) fn put_rows(&mut self, rows: RowsGrad<B>) {
-        if let RowsGrad::Wanted(taken) = rows {
-            self.put(Some(taken));
-        }
-    }
-
-    pub(super) fn put(&mut self, taken: Option<Taken<B>>) {
-        if let Some(Taken { slot, buffer, .. }) = taken {
-            self.arena.slots[slot] = buffer;
-        }
     }
 }

@@ -59,6 +59,11 @@ impl<B: Backend> Default for Arrived<B> {
 }
 
 impl<B: Backend> Arrived<B> {
+    /// Numbers that it holds of so many rows.
+    pub(super) const fn len((rows, cols): (usize, usize), inner: usize) -> usize {
+        rows * (2 * cols + 3 * inner)
+    }
+
     /// Number of rows.
     fn count(&self) -> usize {
         self.order.len()
@@ -226,7 +231,7 @@ impl<B: Backend> Run<'_, B> {
         let (slot, mut dst) = self.take_value(out);
         ranks.exchange(backend, &arrived.travelling, &receives, &mut dst, &sends);
         self.put_value(slot, dst);
-        self.arena.arrived[list] = arrived;
+        self.put_arrived(list, arrived);
     }
 
     pub(super) fn spread_backward(
@@ -260,7 +265,7 @@ impl<B: Backend> Run<'_, B> {
         ranks.exchange(backend, &arrived.travelling, &receives, &mut back, &sends);
         add_rows(backend, B::view(&back, 0..len), dx.dst());
         self.put_rows(dx);
-        self.arena.arrived[list] = arrived;
+        self.put_arrived(list, arrived);
     }
 
     /// The gradient of the rows of own experts, in their order, from that of what they made. Those of matrices are
@@ -311,10 +316,14 @@ impl<B: Backend> Run<'_, B> {
     }
 
     fn take_arrived(&mut self, list: usize) -> Arrived<B> {
-        let arrived = &mut self.arena.arrived;
-        if arrived.len() <= list {
-            arrived.resize_with(list + 1, Arrived::default);
+        let (arrived, place) = (&mut self.arena.arrived, self.plan.arrivals[list]);
+        if arrived.len() <= place {
+            arrived.resize_with(place + 1, Arrived::default);
         }
-        mem::take(&mut arrived[list])
+        mem::take(&mut arrived[place])
+    }
+
+    fn put_arrived(&mut self, list: usize, arrived: Arrived<B>) {
+        self.arena.arrived[self.plan.arrivals[list]] = arrived;
     }
 }

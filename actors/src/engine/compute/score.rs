@@ -139,6 +139,7 @@ fn made<'a>(
             let config = TrainConfig {
                 lr: spec.critic_lr,
                 weight_decay: 0.0,
+                recompute: spec.recompute,
                 ..TrainConfig::default()
             };
             // Another life would find the same.

@@ -393,6 +393,7 @@ fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
         lr: spec.warmup_lr,
         warmup: (steps / 20).min(100),
         schedule: Schedule::Cosine { steps, floor: 0.1 },
+        recompute: spec.recompute,
         ..TrainConfig::default()
     }
 }
@@ -416,6 +417,7 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
         schedule: spec.schedule,
         optimizer: spec.optimizer,
         weight_decay: 0.0,
+        recompute: spec.recompute,
         ..TrainConfig::default()
     }
 }

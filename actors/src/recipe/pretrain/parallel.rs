@@ -2,8 +2,10 @@
 
 use odeon::Failure;
 use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind};
-use odeon_algorithms::train::{Footprint, Optimizer, PipelineKind, Sharing, ZeroStage};
-use odeon_data::plan::Axis;
+use odeon_algorithms::train::{
+    Footprint, MicroBatches, Optimizer, PipelineKind, Sharing, ZeroStage,
+};
+use odeon_data::plan::{Axis, Budget, PlanSpec};
 use serde::{Deserialize, Serialize};
 
 use super::{Fault, PretrainRecipe, VisionSection};
@@ -321,6 +323,31 @@ impl PretrainRecipe {
         Failure::error(format!("parallel.{field} = {ranks}: {why}"))
     }
 
+    /// The largest micro-batches of a step on a rank, as far as the file tells.
+    fn micro_batches(&self, sharing: Sharing) -> MicroBatches {
+        let PlanSpec {
+            step,
+            contexts,
+            microbatch,
+            ..
+        } = &self.plan;
+        let longest = self.sources.iter().map(|source| source.context).max();
+        let longest = longest.unwrap_or(microbatch.tokens);
+        let caps = contexts.iter().map(|context| context.tokens).max();
+        // A sample that is longer has one of its own.
+        let tokens = caps.unwrap_or(microbatch.tokens).max(longest);
+        let buckets = (sharing.copies * sharing.experts) as u64;
+        let count = match step {
+            Budget::Tokens(all) => all.div_ceil(buckets * u64::from(tokens)),
+            Budget::Samples(all) => u64::from(*all).div_ceil(buckets),
+        };
+        MicroBatches {
+            tokens: tokens as usize,
+            sequence: longest.min(tokens) as usize,
+            count: count.max(u64::from(microbatch.at_least)) as usize,
+        }
+    }
+
     /// The memory of each rank and the sums of a step, but for the activations, which depend on the samples.
     ///
     /// # Errors
@@ -328,7 +355,13 @@ impl PretrainRecipe {
     pub fn footprints(&self) -> Result<Vec<Footprint>, Failure> {
         let config = self.model_config()?;
         let (train, sharing) = (self.train(), self.sharing());
-        let of = |rank| Footprint::of(&config, &train, sharing, rank);
+        let micro = self.micro_batches(sharing);
+        let of = |rank| {
+            Ok(Footprint {
+                activations: micro.activations(&config, &train, sharing, rank)?,
+                ..Footprint::of(&config, &train, sharing, rank)?
+            })
+        };
         let all = (0..self.processes.ranks as usize).map(of);
         let all: Result<_, _> = all.collect();
         all.map_err(|why| self.cannot_share(&why))

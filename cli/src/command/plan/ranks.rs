@@ -37,6 +37,8 @@ struct RankTold {
     gradient_bytes: usize,
     optimizer_bytes: usize,
     gathered_bytes: usize,
+    /// None where they are not told: of models that read pictures.
+    activation_bytes: Option<usize>,
     gathered_of_others_bytes: usize,
     summed_over_data_bytes: usize,
     summed_over_all_bytes: usize,
@@ -73,6 +75,7 @@ impl RankTold {
             gradient_bytes: footprint.gradients,
             optimizer_bytes: footprint.optimizer,
             gathered_bytes: footprint.gathered,
+            activation_bytes: footprint.activations,
             gathered_of_others_bytes: footprint.gathered_of_others,
             summed_over_data_bytes: footprint.summed_over_data,
             summed_over_all_bytes: footprint.summed_over_all,
@@ -178,7 +181,8 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
     let rows = all.iter().enumerate().map(|(rank, it)| {
         let kept = [it.parameters, it.gradients, it.optimizer];
         let gathered = has_shards.then_some(it.gathered);
-        let numbers = kept.into_iter().chain(gathered).chain([it.bytes()]);
+        let beside = gathered.into_iter().chain(it.activations);
+        let numbers = kept.into_iter().chain(beside).chain([it.bytes()]);
         std::iter::once(rank.to_string())
             .chain(numbers.map(bytes))
             .collect()
@@ -186,10 +190,17 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
     let rows: Vec<Vec<String>> = rows.collect();
     let kept = ["rank", "parameters", "gradients", "optimiser"];
     let gathered = has_shards.then_some("gathered");
-    let titles: Vec<&str> = kept.into_iter().chain(gathered).chain(["in all"]).collect();
+    let activations = all[0].activations.map(|_| "activations");
+    let beside = gathered.into_iter().chain(activations);
+    let titles: Vec<&str> = kept.into_iter().chain(beside).chain(["in all"]).collect();
     print::table(&titles, &rows)?;
     print::line("")?;
-    print::line("Activations come on top: they depend on the samples.")?;
+    print::line(match activations {
+        Some(_) => {
+            "Activations are those of the largest micro-batch, and of as many as are under way."
+        }
+        None => "Activations come on top: pictures decide how many there are.",
+    })?;
     sums(&all[0], sharing)
         .into_iter()
         .try_for_each(print::line)?;
@@ -367,7 +378,7 @@ pub(in crate::command) fn outline(recipe: &PretrainRecipe) -> Option<String> {
     let most = all.iter().max_by_key(|it| it.bytes())?;
     let bytes = |number: usize| figures::bytes(number as f64);
     Some(format!(
-        "each rank holds up to {} beside activations: {} of parameters, {} of gradients, {} of the optimiser{}",
+        "each rank holds up to {}: {} of parameters, {} of gradients, {} of the optimiser{}{}",
         bytes(most.bytes()),
         bytes(most.parameters),
         bytes(most.gradients),
@@ -375,6 +386,10 @@ pub(in crate::command) fn outline(recipe: &PretrainRecipe) -> Option<String> {
         match most.gathered {
             0 => String::new(),
             gathered => format!(", {} gathered for passes", bytes(gathered)),
+        },
+        match most.activations {
+            None => "; activations come on top".to_owned(),
+            Some(activations) => format!(", {} of activations", bytes(activations)),
         },
     ))
 }

@@ -2,6 +2,7 @@
 
 mod pipelines;
 mod plans;
+mod recomputed;
 mod rings;
 mod shards;
 
@@ -13,8 +14,8 @@ use proptest::test_runner::TestCaseError;
 
 use super::*;
 use crate::model::{
-    AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups, ShardGroups,
-    StageGroups,
+    AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups, Recompute,
+    ShardGroups, StageGroups,
 };
 use crate::train::{Footprint, Lion, Sharing, ZeroStage};
 
@@ -505,6 +506,15 @@ fn are_as_one_device(
     })
 }
 
+/// What passes compute again.
+fn recomputes() -> Vec<Recompute> {
+    vec![
+        Recompute::Nothing,
+        Recompute::FeedForward,
+        Recompute::Layers,
+    ]
+}
+
 fn settings(lion: bool, clip: Option<f32>) -> TrainConfig {
     TrainConfig {
         // Rounding must not decide signs: where a gradient is nearly nothing both move by these alone.
@@ -552,6 +562,7 @@ proptest! {
         clip in prop::option::of(Just(0.05f32)),
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
+        recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
@@ -562,7 +573,8 @@ proptest! {
         let buckets = copies * of_experts;
         let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
         dealt[seed.index(buckets)] += 6 - buckets.min(4);
-        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
+        let settings = TrainConfig { recompute, ..settings(lion, clip) };
+        are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
     }
 }
 

@@ -101,6 +101,7 @@ proptest! {
         lengths in prop::collection::vec(2usize..10, 6),
         clip in prop::option::of(Just(0.05f32)),
         lion in any::<bool>(),
+        recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
@@ -121,7 +122,8 @@ proptest! {
         let buckets = copies * of_experts;
         let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
         dealt[seed.index(buckets)] += 6 - buckets.min(4);
-        are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
+        let settings = TrainConfig { recompute, ..settings(lion, clip) };
+        are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Ranks of each kind, and the name of what they make together. Of a model without experts, expert ranks are copies.
-fn plans() -> Vec<(&'static str, Sharing)> {
+pub(super) fn plans() -> Vec<(&'static str, Sharing)> {
     let of = |copies, experts, context, tensor| Sharing {
         copies,
         experts,

@@ -15,6 +15,7 @@ proptest! {
         beside in prop::collection::vec(1usize..20, 0..4),
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
+        recompute in prop::sample::select(recomputes()),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         let sharing = Sharing {
@@ -29,7 +30,8 @@ proptest! {
         (work.beside, work.entropy) = (beside, entropy);
         let mut dealt = vec![0; copies * of_experts];
         (0..3).for_each(|number| dealt[number % (copies * of_experts)] += 1);
-        are_as_one_device(&config, &settings(lion, None), &work, &dealt, sharing)?;
+        let settings = TrainConfig { recompute, ..settings(lion, None) };
+        are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
     }
 }
 
