@@ -15,6 +15,7 @@ use crate::cuda::{
     Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
 };
 use crate::device::Device;
+use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
@@ -535,6 +536,10 @@ impl Backend for Any {
 
     fn gelu_backward(&self, x: AnyView<'_>, dy: AnyView<'_>, dx: AnyViewMut<'_>) {
         on!(self, b => b.gelu_backward(x.pick(), dy.pick(), dx.pick()));
+    }
+
+    fn dropout(&self, mask: &DropoutMask, x: AnyView<'_>, y: (AnyViewMut<'_>, Store)) {
+        on!(self, b => b.dropout(mask, x.pick(), y.pick()));
     }
 
     fn gather(&self, cols: usize, rows: &[u32], table: AnyView<'_>, dst: AnyViewMut<'_>) {

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block_table::BlockTable;
+use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
@@ -597,6 +598,9 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn gelu(&self, x: Self::View<'_>, y: Self::ViewMut<'_>);
     /// Backward of [`gelu`](Self::gelu); overwrites `dx`.
     fn gelu_backward(&self, x: Self::View<'_>, dy: Self::View<'_>, dx: Self::ViewMut<'_>);
+
+    /// `y = x / (1 - p)` where the mask keeps a number, else zero; set, or added to what `y` has. Its own gradient.
+    fn dropout(&self, mask: &DropoutMask, x: Self::View<'_>, y: (Self::ViewMut<'_>, Store));
 
     /// `dst[i] = table[rows[i]]`: embedding look-up, or a selection of rows. An [absent](ABSENT_ROW) row is zero.
     fn gather(&self, cols: usize, rows: &[u32], table: Self::View<'_>, dst: Self::ViewMut<'_>);

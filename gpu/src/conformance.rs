@@ -17,6 +17,7 @@
 
 mod blocks;
 mod checks;
+mod dropouts;
 mod experts;
 mod layers;
 mod reference;
@@ -29,6 +30,7 @@ pub use checks::{
     attention, combine, decode, elementwise, gather, head_norm, matmul, mixture, packed_linear,
     reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
+pub use dropouts::dropout;
 pub use experts::{experts, route};
 pub use layers::{gelu, layer_norm};
 pub use update::{TwoMoments, update};
@@ -47,7 +49,7 @@ pub const BACKWARD: f64 = 1e-4;
 macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm
-            layer_norm rope attention block_attention swiglu gelu gather combine mixture route experts vocab
+            layer_norm rope attention block_attention swiglu gelu dropout gather combine mixture route experts vocab
             softmax update packed_linear decode tape transformer);
     };
     ($backend:expr; $($check:ident)*) => {$(

@@ -12,6 +12,7 @@
 mod attention;
 mod buffer;
 mod decode;
+mod dropout;
 mod gemm;
 mod head_norm;
 mod in_order;
@@ -35,6 +36,7 @@ use crate::backend::{
     Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
@@ -353,6 +355,10 @@ impl Backend for Cpu {
             let own = first..first + block.len();
             norm::gelu_backward(&x[own.clone()], &dy[own], block);
         });
+    }
+
+    fn dropout(&self, mask: &DropoutMask, x: &[f32], y: (&mut [f32], Store)) {
+        dropout::dropout(&self.pool, mask, x, y);
     }
 
     fn gather(&self, cols: usize, rows: &[u32], table: &[f32], dst: &mut [f32]) {

@@ -52,6 +52,7 @@ use crate::backend::{
     RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
+use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
@@ -329,6 +330,10 @@ impl<C: Card> Backend for Cuda<C> {
 
     fn gelu_backward(&self, x: CudaView<'_, C>, dy: CudaView<'_, C>, dx: CudaViewMut<'_, C>) {
         self.gelus_backward(x, dy, &dx);
+    }
+
+    fn dropout(&self, mask: &DropoutMask, x: CudaView<'_, C>, y: (CudaViewMut<'_, C>, Store)) {
+        self.dropped(mask, x, &y);
     }
 
     fn gather(&self, cols: usize, rows: &[u32], table: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {

@@ -47,6 +47,7 @@
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |
 //! | `dispatch`, `spans`, `score_blocks` | which rows go to which experts; which rows attend to which, and to which of those that lie elsewhere |
+//! | `dropout` | which numbers dropout keeps |
 //! | `block_table` | where the keys and values of sequences lie in a cache |
 //! | `conformance`, `conformance/*` | one suite that every back-end passes |
 //! | `cuda/nccl` | collectives between cards: each call is queued, noted and watched |
@@ -62,6 +63,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod dispatch;
+mod dropout;
 pub mod layout;
 mod score_blocks;
 mod spans;
@@ -78,6 +80,7 @@ pub use cpu::{Cpu, CpuBuffer};
 pub use cuda::Cuda;
 pub use device::{Device, DeviceError};
 pub use dispatch::Dispatch;
+pub use dropout::{DropoutMask, DropoutRow};
 pub use layout::{Layout, TensorEntry};
 pub use score_blocks::{ScoreBlock, ScoreBlocks};
 pub use spans::{RowSpan, RowSpans};

@@ -4,6 +4,7 @@
 //! may change. [`Tape::plan_training`] or [`Tape::plan_inference`] then gives every activation and
 //! gradient a slot of the arena that is free during its lifetime.
 
+mod dropout;
 mod exchange;
 mod order;
 mod params;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use crate::backend::{
     ABSENT_ROW, AttentionShape, Backend, HeadNormShape, RopeShape, RouteShape, Store,
 };
+use crate::dropout::DropoutMask;
 use crate::spans::RowSpans;
 
 pub use exchange::Moves;
@@ -219,6 +221,12 @@ enum Op<B: Backend> {
     },
     Gelu {
         x: Var,
+        out: Var,
+    },
+    Dropout {
+        x: Var,
+        residual: Option<Var>,
+        mask: DropoutMask,
         out: Var,
     },
     Vocab {
@@ -648,7 +656,9 @@ impl<B: Backend> Op<B> {
                 ..
             } => [*x, *weights].into_iter().chain(*residual).collect(),
             Self::Linear { x, extras, .. } => std::iter::once(*x).chain(extras.residual).collect(),
-            Self::ScatterSum { x, residual, .. } => std::iter::once(*x).chain(*residual).collect(),
+            Self::ScatterSum { x, residual, .. } | Self::Dropout { x, residual, .. } => {
+                std::iter::once(*x).chain(*residual).collect()
+            }
             Self::Select { x, .. }
             | Self::Route { x, .. }
             | Self::Experts { x, .. }
@@ -683,6 +693,7 @@ impl<B: Backend> Op<B> {
             | Self::LayerNorm { out, .. }
             | Self::SwiGlu { out, .. }
             | Self::Gelu { out, .. }
+            | Self::Dropout { out, .. }
             | Self::Exchange { out, .. }
             | Self::Spread { out, .. }
             | Self::ScatterSum { out, .. }
@@ -711,6 +722,7 @@ impl<B: Backend> Op<B> {
             Self::Embed { .. }
             | Self::Select { .. }
             | Self::Rope { .. }
+            | Self::Dropout { .. }
             | Self::ScatterSum { .. }
             | Self::GatherRows { .. }
             | Self::Exchange { .. }

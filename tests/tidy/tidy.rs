@@ -55,7 +55,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "algorithms/sharding",
         "odeon-sharding",
-        &["odeon-collective", "odeon-mesh"],
+        &["odeon-collective", "odeon-mesh", "odeon-simd"],
     ),
     (
         "placement",
@@ -73,6 +73,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-mesh",
             "odeon-replay",
             "odeon-sharding",
+            "odeon-simd",
             "odeon-topology",
         ],
     ),

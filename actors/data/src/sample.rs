@@ -30,6 +30,22 @@ pub struct SampleId {
     pub nth: u32,
 }
 
+impl SampleId {
+    /// The name as a number, which no other sample has.
+    #[must_use]
+    pub fn number(self) -> u128 {
+        let Self {
+            source,
+            epoch,
+            cell,
+            nth,
+        } = self;
+        let parts = [u32::from(source.0), epoch, cell, nth];
+        let parts = parts.into_iter().map(u128::from);
+        parts.fold(0, |number, part| number << 32 | part)
+    }
+}
+
 /// The part of a sample that a plan sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 pub struct SampleMeta {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
-use odeon_algorithms::model::PartError;
+use odeon_algorithms::model::{Dropout, PartError};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig, ZeroStage};
 use odeon_algorithms::weights::ModelFields;
@@ -43,7 +43,7 @@ pub struct RankArgs {
     pub sharing: Sharing,
     /// The first weights.
     pub source: ModelSource,
-    /// The seed of new weights.
+    /// The seed of new weights, and of dropout.
     pub seed: u64,
     /// The device that computes.
     pub device: Device,
@@ -57,6 +57,8 @@ pub struct RankArgs {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
+    /// Share of numbers that are dropped in passes that learn.
+    pub dropout: f32,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
@@ -596,7 +598,7 @@ impl PretrainRank {
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
         self.order(step + 1, cx);
-        let done = in_place(|| self.step(&work, Learning::Yes))?;
+        let done = in_place(|| self.step(&work, step, Learning::Yes))?;
         Ok(Trained {
             wait_seconds,
             ..done
@@ -611,7 +613,7 @@ impl PretrainRank {
             batches,
             pictures: vec![],
         };
-        in_place(|| self.step(&work, Learning::No))
+        in_place(|| self.step(&work, step, Learning::No))
     }
 
     /// Leaves the others where this rank does not compute with them: they would wait for it.
@@ -699,10 +701,13 @@ impl PretrainRank {
     }
 
     /// One update of the weights, or none where it only rates.
-    fn step(&mut self, work: &Work, learning: Learning) -> Result<Trained, Failure> {
+    fn step(&mut self, work: &Work, number: u64, learning: Learning) -> Result<Trained, Failure> {
+        let args = &self.args;
+        let dropout = Dropout::of_step(args.dropout, args.seed, number);
+        let how = (args.sharing, dropout);
         let mut optimizer = self.optimizer.lock();
         let vision = optimizer.model().config().vision.as_ref();
-        let mut texts = Texts::of(work, vision, self.args.rank, self.args.sharing)?;
+        let mut texts = Texts::of(work, vision, args.rank, how)?;
         let gangs = self.gangs.of_step(learning == Learning::Yes);
         let stepped = step(&mut optimizer, &mut texts, gangs, learning)?;
         let outcome = stepped.outcome;

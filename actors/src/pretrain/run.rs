@@ -32,7 +32,7 @@ use crate::engine::compute::ModelSource;
 pub struct PretrainPlan {
     /// The first weights.
     pub source: ModelSource,
-    /// The seed of new weights.
+    /// The seed of new weights, and of dropout.
     pub seed: u64,
     /// The device that computes.
     pub device: Device,
@@ -46,6 +46,8 @@ pub struct PretrainPlan {
     pub tokenizer: Tokenizer,
     /// The optimiser.
     pub train: TrainConfig,
+    /// Share of numbers that are dropped in passes that learn; at least 0, below 1.
+    pub dropout: f32,
     /// The way in which the ranks train the model together, at first: there may be other copies later.
     pub sharing: Sharing,
     /// Steps in all.
@@ -294,6 +296,7 @@ impl<'a> Life<'a> {
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
+            dropout: plan.dropout,
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use odeon::Failure;
-use odeon_algorithms::model::{self, RankOf, Sequence, TokenScores, VisionConfig};
+use odeon_algorithms::model::{self, Dropout, RankOf, Sequence, TokenScores, VisionConfig};
 use odeon_algorithms::train::{
     CrossEntropy, Objective, Sharing, StepPictures, StepWork, TokenGradients,
 };
 use odeon_data::constructor::Delivery;
 use odeon_data::pack::Packed;
-use odeon_data::sample::Image;
+use odeon_data::sample::{Image, SampleId};
 
 use super::pictures::{Features, passes};
 use super::rank::Trained;
@@ -33,6 +33,8 @@ pub(super) struct Texts<'a> {
     context: RankOf,
     /// The way in which ranks share rows, and share these again.
     sharing: Sharing,
+    /// Numbers that are dropped in passes that learn.
+    dropout: Dropout,
     /// Response tokens of the micro-batch under way, sequence by sequence.
     responses: Vec<Range<usize>>,
     /// Predicted tokens of this rank.
@@ -90,7 +92,7 @@ impl<'a> Texts<'a> {
         work: &'a Work,
         vision: Option<&VisionConfig>,
         rank: u32,
-        sharing: Sharing,
+        (sharing, dropout): (Sharing, Dropout),
     ) -> Result<Self, Failure> {
         let ids = work.delivery.microbatches.iter().enumerate();
         let all = sharing.experts > 1 || sharing.zero.has_shards();
@@ -99,12 +101,16 @@ impl<'a> Texts<'a> {
         let filled = work.batches.iter().filter(|it| !it.prompts.is_empty());
         let predicted = filled.map(|packed| match context.ranks {
             1 => Ok(packed.predicted()),
-            _ => Ok(rows_of(packed, context, sharing)?.predicted() as u64),
+            _ => {
+                let batch = packed.batch().map_err(Failure::error)?;
+                Ok(rows_of(batch, context, sharing).predicted() as u64)
+            }
         });
         Ok(Self {
             computed: computed.map(|(number, _)| number).collect(),
             context,
             sharing,
+            dropout,
             responses: vec![],
             predicted: predicted.sum::<Result<u64, Failure>>()?,
             nats: 0.0,
@@ -128,18 +134,24 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The rows of a batch that a rank computes. Where there is no sequence it is a token that predicts nothing, for ranks
-/// that wait for each other.
-fn rows_of(packed: &Packed, context: RankOf, sharing: Sharing) -> Result<model::Batch, Failure> {
-    let batch = match packed.prompts.is_empty() {
-        true => model::Batch::pack(&[Sequence {
+/// The batch of a micro-batch, with dropout by the names of its samples. Where there are none it is a token that
+/// predicts nothing, for ranks that wait for each other.
+fn batch_of(packed: &Packed, ids: &[SampleId], dropout: Dropout) -> Result<model::Batch, Failure> {
+    if packed.prompts.is_empty() {
+        let nothing = Sequence {
             tokens: &[0],
             prompt: 1,
-        }]),
-        false => packed.batch(),
-    };
-    let batch = batch.map_err(Failure::error)?;
-    Ok(batch.of_ranks(context, sharing.context_kind, sharing.tensor))
+        };
+        return model::Batch::pack(&[nothing]).map_err(Failure::error);
+    }
+    let batch = packed.batch().map_err(Failure::error)?;
+    let samples: Vec<u128> = ids.iter().map(|id| id.number()).collect();
+    Ok(batch.dropping(dropout, &samples))
+}
+
+/// The rows of a batch that a rank computes.
+fn rows_of(batch: model::Batch, context: RankOf, sharing: Sharing) -> model::Batch {
+    batch.of_ranks(context, sharing.context_kind, sharing.tensor)
 }
 
 impl StepWork for Texts<'_> {
@@ -164,12 +176,13 @@ impl StepWork for Texts<'_> {
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
         let number = self.computed[micro];
         let packed = &self.work.batches[number];
-        let batch = rows_of(packed, self.context, self.sharing)?;
+        let ids = &self.work.delivery.microbatches[number];
+        let batch = batch_of(packed, ids, self.dropout)?;
+        let batch = rows_of(batch, self.context, self.sharing);
         self.responses = batch.responses().to_vec();
         let Some(seen) = &self.seen else {
             return Ok(batch);
         };
-        let ids = &self.work.delivery.microbatches[number];
         Ok(batch.seeing(packed.visual(&seen.table.rows_of(packed, ids)?)))
     }
 

@@ -136,6 +136,9 @@ pub struct PretrainSection {
     /// The part of passes that is computed again on the way back, in place of being kept.
     #[serde(default)]
     pub recompute: Recompute,
+    /// Share of numbers that are dropped of embedded rows, and of what each layer adds to them.
+    #[serde(default)]
+    pub dropout: f32,
     /// Steps between two checkpoints.
     #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
@@ -329,6 +332,11 @@ impl PretrainRecipe {
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }
+        let dropout = self.pretrain.dropout;
+        if !(0.0..1.0).contains(&dropout) {
+            let what = format!("expected a number of at least 0 and below 1, found {dropout}");
+            return fault("pretrain", "dropout", what);
+        }
         if let Err((field, what)) = self.placement.check() {
             return fault("placement", field, what);
         }
@@ -519,6 +527,7 @@ impl PretrainRecipe {
             context: model.context,
             tokenizer,
             train: self.train(),
+            dropout: self.pretrain.dropout,
             sharing: self.sharing(),
             watch: Watch::new(steps),
             steps,

@@ -641,6 +641,27 @@ fn a_wrong_optimiser_of_pretraining_is_named() {
     }
 }
 
+/// Not every number is a share of numbers to drop.
+#[test]
+fn a_share_of_dropped_numbers_is_at_least_0_and_below_1() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let line = text.lines().position(|line| line == "[pretrain]").unwrap() + 2;
+    let of = |dropout: &str| {
+        let text = text.replace("[pretrain]", &format!("[pretrain]\n{dropout}"));
+        let read = Source::new(Path::new("p.toml"), &text).pretrain_recipe();
+        read.map(|recipe| recipe.pretrain.dropout)
+    };
+    assert_eq!(of("").unwrap(), 0.0);
+    assert_eq!(of("dropout = 0.25").unwrap(), 0.25);
+    for found in ["1.0", "-0.1", "nan"] {
+        let error = of(&format!("dropout = {found}"));
+        let expected = format!("p.toml:{line}: expected a number of at least 0 and below 1");
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
 /// A plan that ranks cannot share is refused with the numbers, at its line.
 #[test]
 fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {

@@ -61,7 +61,7 @@
 //! | `search`, `exchange` | the cheapest way among shardings; the elements that ranks of a group give each other |
 //! | `route` | one rank's way, carried out over communicators |
 //! | `random` | random numbers of one device on any mesh: uniform, normal, masks |
-//! | `philox`, `normal` | words by their place; quantiles of the normal distribution |
+//! | `normal` | quantiles of the normal distribution |
 //! | `emulator` | collectives of several ranks in one process, to the bit |
 //! | `gradients` | the reductions of a step's gradients: one by one, and together |
 //! | `group_buffer` | the buffer of a group of parameters that ranks share: intervals, padding, each rank's part |
@@ -79,7 +79,6 @@ mod gradients;
 pub mod group_buffer;
 mod index;
 mod normal;
-mod philox;
 mod placement;
 mod random;
 mod redistribution;
@@ -93,7 +92,6 @@ pub use emulator::Emulator;
 pub use error::ShardingError;
 pub use gradients::{Gradient, GradientReduction, reduced_apart, reduced_together};
 pub use index::{IndexRun, LocalIndex};
-pub use philox::philox;
 pub use placement::Placement;
 pub use random::{Drawing, RandomStream};
 pub use redistribution::{Movement, Redistribution, RedistributionStep, Traffic};

@@ -7,11 +7,11 @@
 
 use std::ops::Range;
 
+use odeon_simd::philox;
 use serde::{Deserialize, Serialize};
 
 use crate::index::IndexRun;
 use crate::normal::quantile;
-use crate::philox::philox;
 use crate::{Placement, Sharding, ShardingError};
 
 /// The state of a generator, the same on every rank.

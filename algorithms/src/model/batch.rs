@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::RowSpans;
+use odeon_gpu::{DropoutRow, RowSpans};
 use thiserror::Error;
 
+use super::dropout::{Dropout, DropoutRows};
 use super::rank::{ContextKind, RankOf};
 
 /// One sequence to score: a prompt and the response whose tokens are predicted.
@@ -29,6 +30,8 @@ pub struct Batch {
     responses: Vec<Range<usize>>,
     temperature: f32,
     visual: Arc<[u32]>,
+    /// Set where numbers of its rows are dropped.
+    dropout: Option<DropoutRows>,
     /// The rank whose rows these are, where ranks share them. Spans are those of all rows in any case.
     context: RankOf,
     /// The way in which these ranks attend to each other's rows.
@@ -103,6 +106,7 @@ impl Batch {
             responses: packing.responses,
             temperature: 1.0,
             visual: Arc::default(),
+            dropout: None,
             context: RankOf::ALONE,
             context_kind: ContextKind::default(),
         })
@@ -156,6 +160,42 @@ impl Batch {
         }
     }
 
+    /// The same batch with dropout in passes that learn from it; those that rate have none. `samples` are a number for
+    /// each sequence, which is the same wherever it is computed and no other's in this step.
+    ///
+    /// # Panics
+    /// If there is not one number a sequence, or prompts are shared, or it is a rank's already.
+    #[must_use]
+    pub fn dropping(self, dropout: Dropout, samples: &[u128]) -> Self {
+        if dropout.is_off() {
+            return self;
+        }
+        assert_eq!(samples.len(), self.spans.count(), "one number a sequence");
+        let is_whole = self.context.ranks == 1 && !self.spans.share();
+        assert!(is_whole, "sequences as they were packed");
+        let streams = samples.iter().map(|sample| dropout.stream(*sample));
+        let rows = streams.zip(self.spans.iter()).flat_map(|(stream, span)| {
+            let positions = self.positions[span.rows].iter();
+            positions.map(move |position| DropoutRow {
+                stream,
+                position: *position,
+            })
+        });
+        let rows = DropoutRows::new(dropout, rows.collect());
+        Self {
+            dropout: Some(rows),
+            ..self
+        }
+    }
+
+    /// The same batch without dropout, for passes that rate.
+    pub(crate) fn without_dropout(&self) -> Self {
+        Self {
+            dropout: None,
+            ..self.clone()
+        }
+    }
+
     /// The rows of a context rank, of those that share the rows of each batch: as many for each of them, and each time a
     /// multiple of the `tensor` ranks that share these again. Those of a rank follow each other, or for a ring are a run
     /// of the first half and one of the second ([`ContextKind`]). Where rows are too few, sequences of one token are
@@ -179,11 +219,6 @@ impl Batch {
         let read = self.tokens.len();
         let all = kind.shared(read, context.ranks, tensor);
         let runs = kind.runs(context, all);
-        let rows_of = |numbers: &[u32]| {
-            let own = runs.iter().cloned().flatten();
-            own.map(|row| numbers.get(row).copied().unwrap_or(0))
-                .collect::<Arc<[u32]>>()
-        };
         let added = read as u32 + 1..=all as u32;
         let bounds = self.spans.bounds().iter().copied().chain(added);
         let own = |row: usize| place_in(&runs, row);
@@ -191,13 +226,15 @@ impl Batch {
             let at = self.responses[sequence].start + at;
             own(self.rows[at] as usize).is_some()
         };
+        let dropout = self.dropout.as_ref();
         let part = self.clone().predicting(is_own);
         let rows = part.rows.iter().filter_map(|row| own(*row as usize));
         Self {
-            tokens: rows_of(&self.tokens),
-            positions: rows_of(&self.positions),
+            tokens: rows_of(&runs, &self.tokens),
+            positions: rows_of(&runs, &self.positions),
             spans: RowSpans::apart(bounds.collect::<Vec<u32>>()),
             rows: rows.map(|row| row as u32).collect(),
+            dropout: dropout.map(|all| all.of(rows_of(&runs, all.rows()))),
             context,
             context_kind: kind,
             ..part
@@ -256,6 +293,11 @@ impl Batch {
         &self.spans
     }
 
+    /// The rows of which numbers are dropped, where there is dropout.
+    pub(super) fn dropout(&self) -> Option<&DropoutRows> {
+        self.dropout.as_ref()
+    }
+
     /// The rank whose rows these are.
     pub(crate) fn context(&self) -> RankOf {
         self.context
@@ -280,6 +322,13 @@ impl Batch {
     pub(crate) fn selects(&self) -> bool {
         self.spans.share() || self.rows.len() < self.tokens.len()
     }
+}
+
+/// The numbers of runs of rows; of rows that are added zeros.
+fn rows_of<T: Copy + Default>(runs: &[Range<usize>], numbers: &[T]) -> Arc<[T]> {
+    let rows = runs.iter().cloned().flatten();
+    rows.map(|row| numbers.get(row).copied().unwrap_or_default())
+        .collect()
 }
 
 /// Where a row lies in runs of rows that lie one behind the other, if it is in one.
@@ -433,6 +482,46 @@ mod tests {
         assert_eq!((last.predicted(), last.processed()), (0, 1));
         assert!(last.selects());
         assert_eq!(last.standing_in().predicted(), 1);
+    }
+
+    /// SEMANTICS 140. Packed elsewhere, or on any rank, the rows of a sample drop the same numbers.
+    #[test]
+    fn rows_of_a_sample_have_the_same_places_wherever_they_are() {
+        let sequence = |tokens, prompt| Sequence { tokens, prompt };
+        let [a, b] = [sequence(&[5, 6, 7, 8][..], 2), sequence(&[1, 2, 3], 1)];
+        let dropout = Dropout::of_step(0.1, 3, 7);
+        let of = |packed: &[Sequence<'_>], samples: &[u128]| {
+            let batch = Batch::pack(packed).unwrap().dropping(dropout, samples);
+            batch.dropout().unwrap().rows().to_vec()
+        };
+        let both = of(&[a, b], &[1 << 100, 9]);
+        let alone = of(&[b], &[9]);
+        assert_eq!(both[3..], alone);
+        assert_eq!(
+            of(&[b, a], &[9, 1 << 100]),
+            [&both[3..], &both[..3]].concat()
+        );
+        assert_eq!(
+            both.iter().map(|row| row.position).collect::<Vec<_>>(),
+            [0, 1, 2, 0, 1]
+        );
+        assert!(both[0].stream == both[2].stream && both[0].stream != both[3].stream);
+        assert_ne!(of(&[b], &[8])[0].stream, alone[0].stream);
+        let batch = Batch::pack(&[a, b]).unwrap();
+        let batch = batch.dropping(dropout, &[1 << 100, 9]);
+        for kind in [ContextKind::Ulysses, ContextKind::Ring] {
+            for rank in 0..2 {
+                let own = batch.clone().of_ranks(RankOf::new(rank, 2), kind, 1);
+                let rows = kind.runs(RankOf::new(rank, 2), 2 * own.processed());
+                let expected = rows.into_iter().flatten();
+                let expected = expected.map(|row| both.get(row).copied().unwrap_or_default());
+                assert!(expected.eq(own.dropout().unwrap().rows().iter().copied()));
+            }
+        }
+        assert!(batch.without_dropout().dropout().is_none());
+        let off = Batch::pack(&[b]).unwrap();
+        let off = off.dropping(Dropout::of_step(0.0, 3, 7), &[9]);
+        assert!(off.dropout().is_none());
     }
 
     #[test]

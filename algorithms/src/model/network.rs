@@ -11,6 +11,7 @@ use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, RopeShape, Tape
 
 use super::block::{Cutting, Matrix, Products};
 use super::context::ContextAttention;
+use super::dropout::{DropoutRows, DropoutSite};
 use super::lora::Adapters;
 use super::rank::RankOf;
 use super::recompute::Recompute;
@@ -351,10 +352,13 @@ pub(super) fn record_stage<B: Backend>(
     let (config, places) = (&model.config, &model.places);
     let ranks = model.shared().map(|(_, ranks)| ranks);
     check_rows(batch, model.context_ranks(), ranks);
+    let dropout = dropout_of_share(batch, ranks);
     let (mut x, input) = if stage.embeds {
         let x = embedded(tape, model, batch);
         let x = share_of(tape, ranks, x, None);
-        (with_pictures(tape, config, places, batch, seen, x), None)
+        let x = with_pictures(tape, config, places, batch, seen, x);
+        let mask = dropout.as_ref().map(|it| it.mask(DropoutSite::Embedding));
+        (mask.map_or(x, |mask| tape.dropout(x, None, mask)), None)
     } else {
         let rows = batch.processed() / ranks.map_or(1, |ranks| ranks.count());
         let input = tape.learnt_input(rows, config.dim);
@@ -367,6 +371,8 @@ pub(super) fn record_stage<B: Backend>(
         context: context
             .map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks)),
         recompute: wanted.recompute,
+        ranks,
+        dropout,
     };
     for layer in stage.layers.clone() {
         x = record_layer(tape, model, batch, (layer, &all), x);
@@ -394,6 +400,29 @@ struct LayersRecorded<'a, B: Backend> {
     rope: Option<RopeShape>,
     context: Option<ContextAttention<'a, B>>,
     recompute: Recompute,
+    /// Those that each have a part of every matrix.
+    ranks: Option<&'a Arc<dyn PassRanks<B>>>,
+    /// Numbers of this rank's rows of the residual stream that are dropped.
+    dropout: Option<DropoutRows>,
+}
+
+impl<B: Backend> LayersRecorded<'_, B> {
+    /// The residual that a product adds by itself: none where it is added up over ranks, or numbers of it are dropped,
+    /// before the residual comes.
+    fn own(&self, x: Var) -> Option<Var> {
+        (self.ranks.is_none() && self.dropout.is_none()).then_some(x)
+    }
+
+    /// Rows of the residual stream behind what this rank, or all of them together, have made for it.
+    fn added(&self, tape: &mut Tape<B>, site: DropoutSite, y: Var, x: Var) -> Var {
+        match &self.dropout {
+            None => share_of(tape, self.ranks, y, Some(x)),
+            Some(dropout) => {
+                let y = share_of(tape, self.ranks, y, None);
+                tape.dropout(y, Some(x), dropout.mask(site))
+            }
+        }
+    }
 }
 
 /// Records a layer of this number.
@@ -405,8 +434,7 @@ fn record_layer<B: Backend>(
     x: Var,
 ) -> Var {
     let (config, adapters, layer) = (&model.config, model.adapters(), &model.places.layers[i]);
-    let ranks = model.shared().map(|(_, ranks)| ranks);
-    let adds_whole = model.adds_whole();
+    let (ranks, adds_whole) = (all.ranks, model.adds_whole());
     let base = |range: &Range<usize>| model.param(range);
     let attention = config.attention();
     let linear = |tape: &mut Tape<B>, which, x, range: &Range<usize>, outputs, extras| {
@@ -416,8 +444,6 @@ fn record_layer<B: Backend>(
     let of_layer = tape.mark();
     let h = layer.attention_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
-    // Of rows that are added up the residual comes behind the sum.
-    let own = ranks.is_none().then_some(x);
     let extras = LinearExtras {
         bias: layer.qkv_bias.as_ref().map(base),
         ..Default::default()
@@ -435,12 +461,12 @@ fn record_layer<B: Backend>(
         Some(context) => context.record(tape, qkv, shape),
     };
     let extras = LinearExtras {
-        residual: own,
+        residual: all.own(x),
         bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
         ..Default::default()
     };
     let y = linear(tape, OUT, a, &layer.out, config.dim, extras);
-    let x = share_of(tape, ranks, y, Some(x));
+    let x = all.added(tape, DropoutSite::Attention(i), y, x);
     let of_block = tape.mark();
     let h = layer.ffn_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
@@ -452,9 +478,9 @@ fn record_layer<B: Backend>(
         biases: &layer.block_biases,
         adds_whole,
     };
-    let (block, own) = (&config.block, ranks.is_none().then_some(x));
+    let (block, own) = (&config.block, all.own(x));
     let y = block.record(tape, config.widths(), &products, h, own);
-    let x = share_of(tape, ranks, y, Some(x));
+    let x = all.added(tape, DropoutSite::FeedForward(i), y, x);
     match all.recompute {
         Recompute::Nothing => {}
         Recompute::FeedForward => tape.recompute(of_block),
@@ -475,6 +501,18 @@ fn check_rows<B: Backend>(
     let ranks = tensor.map_or(1, |ranks| ranks.count());
     let even = batch.processed().is_multiple_of(ranks);
     assert!(even, "as many rows on each tensor rank");
+}
+
+/// Numbers of a rank's share of the rows that are dropped, where there is dropout.
+fn dropout_of_share<B: Backend>(
+    batch: &Batch,
+    ranks: Option<&Arc<dyn PassRanks<B>>>,
+) -> Option<DropoutRows> {
+    let all = batch.dropout()?;
+    Some(match ranks {
+        None => all.clone(),
+        Some(ranks) => all.part(RankOf::new(ranks.rank(), ranks.count()).piece(batch.processed())),
+    })
 }
 
 /// The share of a tensor rank in the sum of what all of them have made, and the residual of these rows. One that has

@@ -134,6 +134,7 @@ impl<B: Backend> Scorer<B> {
     }
 
     fn score(&mut self, batch: &Batch, features: &[f32], wanted: Wanted) -> TokenScores {
+        let batch = &batch.without_dropout();
         let nothing = batch.predicted() == 0;
         if nothing && !self.model.is_waited_for() {
             return TokenScores::default();

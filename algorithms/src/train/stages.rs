@@ -127,9 +127,10 @@ impl<B: Backend> Trainer<B> {
         let wanted = self.wanted();
         // Other stages wait for this one, whatever there is to learn.
         let stands_in = batch.predicted() == 0;
-        let batch = match stands_in {
-            true => batch.standing_in(),
-            false => batch.clone(),
+        let batch = match (stands_in, learns) {
+            (true, _) => batch.standing_in(),
+            (false, true) => batch.clone(),
+            (false, false) => batch.without_dropout(),
         };
         let Self {
             scorer,

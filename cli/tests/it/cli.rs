@@ -426,6 +426,12 @@ fn the_memory_and_the_sums_of_ranks_are_told_before_a_run() {
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
+    let dropping = ["plan", "p.toml", "--set", "pretrain.dropout=0.1"];
+    let shown = place.out(&dropping);
+    assert!(shown.contains("drops 0.1 of the numbers"), "{shown}");
+    let refused = place.error(&["plan", "p.toml", "--set", "pretrain.dropout=1.0"]);
+    let expected = "--set pretrain.dropout=1.0: expected a number of at least 0 and below 1";
+    assert!(refused.contains(expected), "{refused}");
     let refused = place.error(&["plan", "p.toml", "--set", "parallel.tp=8"]);
     assert!(
         refused.contains("--set parallel.tp=8: copies of the model on 8 ranks each"),

@@ -1,8 +1,12 @@
 //! Loops compiled for several instruction sets, of which the best that the processor has is taken at
-//! run time: [`simd!`].
+//! run time: [`simd!`]. And random numbers by their place, which such loops draw: [`philox()`].
 //!
 //! A crate of its own, so that reductions of collectives are as quick as the operations of
 //! `odeon-gpu` and stand on none of them.
+
+mod philox;
+
+pub use philox::{philox, philox_lanes};
 
 /// Instruction sets that loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ kernels! {
         round_rows gather_rows;
     Rows "rows": rms_norm rms_norm_dx rms_norm_dweight head_norm head_norm_dx
         head_norm_dweight layer_norm layer_norm_dx layer_norm_dweight rope swiglu swiglu_backward
-        gelu gelu_backward gather scatter
+        gelu gelu_backward dropout gather scatter
         combine_dsrc combine_dweights softmax route route_backward;
     Vocab "vocab": vocab_fold vocab_finish vocab_gradient vocab_gradient_bf16;
     Attention "attention": attention_round attention_delta

@@ -6,6 +6,7 @@ use crate::cuda::card::{Arg, Card};
 use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::queue::{as_bytes, chunks};
+use crate::dropout::{COLUMNS, DropoutMask};
 
 /// Columns of a block in operations on rows.
 const BLOCK_COLS: usize = 1024;
@@ -367,6 +368,41 @@ impl<C: Card> Cuda<C> {
         let args = vec![x.into(), dy.into(), dx.into(), Arg::U64(count)];
         self.begun()
             .launch(Kernel::gelu_backward, chunks(count), 256, args);
+    }
+
+    pub(super) fn dropped(
+        &self,
+        mask: &DropoutMask,
+        x: CudaView<'_, C>,
+        (y, store): &(CudaViewMut<'_, C>, Store),
+    ) {
+        assert_eq!(x.len(), y.len(), "as many elements on both sides");
+        let cols = mask.cols(x.len());
+        if cols == 0 {
+            return;
+        }
+        let rows = mask.rows.iter();
+        let places = rows.flat_map(|row| {
+            let halves = [row.stream as u32, (row.stream >> 32) as u32];
+            [row.position, halves[0], halves[1]]
+        });
+        let counters = (mask.rows.len() * cols.div_ceil(COLUMNS)) as u64;
+        let mut queue = self.queue();
+        let [places_at] = queue.begin([as_bytes(&places.collect::<Vec<u32>>()).as_slice()]);
+        let args = vec![
+            Arg::Pointer(places_at),
+            x.into(),
+            y.into(),
+            Arg::U64(counters),
+            Arg::U32(cols as u32),
+            Arg::U32(mask.first()),
+            Arg::U32(mask.key as u32),
+            Arg::U32((mask.key >> 32) as u32),
+            Arg::U32(mask.threshold()),
+            mask.scale().into(),
+            (*store == Store::Add).into(),
+        ];
+        queue.launch(Kernel::dropout, chunks(counters), 256, args);
     }
 
     pub(super) fn gathered(

@@ -277,6 +277,9 @@ impl<B: Backend> Tape<B> {
                 Op::Linear { x, extras, out, .. } => (Some(*x), extras.residual, out),
                 Op::Combine {
                     x, residual, out, ..
+                }
+                | Op::Dropout {
+                    x, residual, out, ..
                 } => (Some(*x), *residual, out),
                 Op::Embed { residual, out, .. } | Op::ScatterSum { residual, out, .. } => {
                     (None, *residual, out)

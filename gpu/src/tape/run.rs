@@ -307,6 +307,12 @@ impl<B: Backend> Run<'_, B> {
             Op::Gelu { x, out } => {
                 self.produce([*out], |run, [out]| backend.gelu(run.value(*x), out));
             }
+            Op::Dropout {
+                x,
+                residual,
+                mask,
+                out,
+            } => self.dropout(*x, *residual, mask, *out),
             Op::Vocab {
                 x,
                 head,
@@ -551,6 +557,12 @@ impl<B: Backend> Run<'_, B> {
                     self.put(Some(dx));
                 }
             }
+            Op::Dropout {
+                x,
+                residual,
+                mask,
+                out,
+            } => self.dropout_backward(*x, *residual, mask, *out),
             Op::Vocab {
                 x,
                 head,

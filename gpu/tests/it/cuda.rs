@@ -18,8 +18,8 @@ fn card(precision: Precision) -> Option<Cuda> {
 macro_rules! suite {
     ($name:ident, $precision:expr) => {
         suite!($name, $precision; matmul elementwise reductions rms_norm head_norm rope attention
-            block_attention swiglu gather combine mixture route experts vocab softmax update packed_linear
-            decode tape transformer);
+            block_attention swiglu dropout gather combine mixture route experts vocab softmax update
+            packed_linear decode tape transformer);
     };
     ($name:ident, $precision:expr; $($check:ident)*) => {
         mod $name {

@@ -22,8 +22,8 @@ fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> 
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
         suite!($name, $order, $precision; matmul elementwise reductions rms_norm head_norm rope attention
-            block_attention swiglu gather combine mixture route experts vocab softmax update packed_linear
-            decode tape transformer);
+            block_attention swiglu dropout gather combine mixture route experts vocab softmax update
+            packed_linear decode tape transformer);
     };
     ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {
         mod $name {

@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use odeon_collective::Reduce;
 use odeon_mesh::{Mesh, mesh};
+use odeon_simd::philox;
 use proptest::prelude::*;
 
 use super::{Drawing, RandomStream};
 use crate::tests::any::{choices, meshes, shapes, sharding, sliced};
-use crate::{Placement, Sharding, philox};
+use crate::{Placement, Sharding};
 
 /// A draw of a tensor, as bits.
 type Draw = fn(&mut RandomStream, &Drawing, usize) -> Vec<u32>;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::StepOperation::*;
 use super::*;
-use crate::model::{ContextKind, Model, ModelConfig, RankOf, Sequence, VisionConfig};
+use crate::model::{ContextKind, Dropout, Model, ModelConfig, RankOf, Sequence, VisionConfig};
 use crate::setting::Chosen;
 use crate::train::{Optimizer, StatePart, TrainConfig};
 
@@ -189,6 +189,12 @@ struct Texts {
     beside: Vec<usize>,
     /// Micro-batches at least: behind its own are empty ones.
     at_least: usize,
+    /// Share of numbers that are dropped, and the run and the step in which they are.
+    dropout: f32,
+    seed: u64,
+    step: u64,
+    /// Set where each rank has a seed of its own, in place of the run's.
+    has_own_seeds: bool,
 }
 
 impl Texts {
@@ -206,6 +212,10 @@ impl Texts {
             tensor: 1,
             beside: vec![],
             at_least: 0,
+            dropout: 0.0,
+            seed: 5,
+            step: 0,
+            has_own_seeds: false,
         }
     }
 
@@ -222,6 +232,9 @@ impl Texts {
         let all: Vec<_> = lengths.iter().enumerate().map(tokens).collect();
         let sequences = all.iter().map(|tokens| Sequence { tokens, prompt: 1 });
         let batch = Batch::pack(&sequences.collect::<Vec<_>>()).unwrap();
+        let dropout = Dropout::of_step(self.dropout, self.seed, self.step);
+        let samples = (0..lengths.len()).map(|nth| (number << 8 | nth) as u128);
+        let batch = batch.dropping(dropout, &samples.collect::<Vec<_>>());
         batch.of_ranks(self.context, self.context_kind, self.tensor)
     }
 

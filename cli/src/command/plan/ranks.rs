@@ -129,6 +129,12 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
         print::line(serde_json::to_string(&told)?)?;
     } else {
         show(&all, sharing)?;
+        let dropout = recipe.pretrain.dropout;
+        if dropout > 0.0 {
+            print::line(format!(
+                "Each training pass drops {dropout} of the numbers, those that one device drops; no mask is kept."
+            ))?;
+        }
         if let Some(placed) = &placed {
             print::line("")?;
             super::show(placed)?;

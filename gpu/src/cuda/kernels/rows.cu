@@ -1,5 +1,5 @@
-// Operations on rows: RMSNorm, layer norm, rotary embedding, SwiGLU, GELU, gather and scatter, softmax, the choice of
-// experts.
+// Operations on rows: RMSNorm, layer norm, rotary embedding, SwiGLU, GELU, dropout, gather and scatter, softmax, the
+// choice of experts.
 
 // One block a row.
 KERNEL rms_norm(float eps, const float* x, const float* weight, float* y, float* inv_rms,
@@ -258,6 +258,42 @@ KERNEL gelu_backward(const float* x, const float* dy, float* dx, u64 count) {
     FOR_EACH(i, count) {
         float v = x[i], s = gelu_gate(v), inner = 1.5957692f * (1.0f + 0.134145f * v * v);
         dx[i] = dy[i] * (s + v * s * (1.0f - s) * inner);
+    }
+}
+
+// The four words of a counter under a key: Philox4x32-10 (Salmon et al. 2011).
+INLINE void philox(u32 (&words)[4], u32 low, u32 high) {
+#pragma unroll
+    for (int i = 0; i < 10; ++i) {
+        u64 first = (u64)words[0] * 0xd2511f53u, second = (u64)words[2] * 0xcd9e8d57u;
+        words[0] = (u32)(second >> 32) ^ words[1] ^ low;
+        words[1] = (u32)second;
+        words[2] = (u32)(first >> 32) ^ words[3] ^ high;
+        words[3] = (u32)first;
+        low += 0x9e3779b9u;
+        high += 0xbb67ae85u;
+    }
+}
+
+// y = (or +=) scale x where the word of a number is at least the threshold, else 0. `places` are the position of each
+// row and the halves of its stream. A thread has the four columns of a counter.
+KERNEL dropout(const u32* places, const float* x, float* y, u64 count, u32 cols, u32 first, u32 low,
+               u32 high, u32 threshold, float scale, u32 add) {
+    u32 counters = (cols + 3) / 4;
+    FOR_EACH(i, count) {
+        u64 row = i / counters;
+        u32 counter = (u32)(i % counters), begin = 4 * counter, end = least(cols - begin, 4);
+        const u32* place = places + 3 * row;
+        u32 words[4] = {first + counter, place[0], place[1], place[2]};
+        philox(words, low, high);
+        const float* from = x + row * cols + begin;
+        float* to = y + row * cols + begin;
+#pragma unroll
+        for (u32 c = 0; c < 4; ++c) {
+            if (c >= end) break;
+            float v = words[c] >= threshold ? scale * from[c] : 0.0f;
+            to[c] = add ? to[c] + v : v;
+        }
     }
 }
 

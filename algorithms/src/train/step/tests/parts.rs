@@ -1,5 +1,6 @@
 //! Tests of ranks that have parts of one model.
 
+mod dropouts;
 mod pipelines;
 mod plans;
 mod recomputed;
@@ -201,6 +202,7 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
         parameters: vec![],
     };
     for step in 0..STEPS {
+        work.step = step as u64;
         let [data, all, same_experts, replicas] = peers.each_mut().map(Option::as_mut);
         let peers = StepPeers {
             data,
@@ -378,6 +380,9 @@ fn in_parts(
         work.context = sharing.context_of(rank);
         work.context_kind = sharing.context_kind;
         work.tensor = tensor;
+        if work.has_own_seeds {
+            work.seed += rank as u64;
+        }
         if experts > 1 || shards {
             work.at_least = dealt.iter().max().copied().unwrap_or(0);
         }
@@ -427,6 +432,16 @@ fn in_parts(
     threads.into_iter().map(|it| it.join().unwrap()).collect()
 }
 
+/// Trains a model on one device.
+fn on_one_device(config: &ModelConfig, settings: &TrainConfig, work: &Texts) -> Trained {
+    let shape = StepShape {
+        sums_loss: true,
+        ..StepShape::of(work, false, true)
+    };
+    let trainer = Trainer::new(model(config), settings.clone());
+    steps(trainer, work.clone(), shape, [const { None::<Rank> }; 4]).0
+}
+
 fn near(one: &[f32], other: &[f32], within: f32) -> bool {
     let size = one.iter().fold(0.0f32, |most, it| most.max(it.abs()));
     one.len() == other.len() && apart(one, other) <= within * size
@@ -448,12 +463,7 @@ fn are_as_one_device(
     dealt: &[usize],
     sharing: Sharing,
 ) -> Result<Differences, TestCaseError> {
-    let alone = StepShape {
-        sums_loss: true,
-        ..StepShape::of(work, false, true)
-    };
-    let trainer = Trainer::new(model(config), settings.clone());
-    let (one, _) = steps(trainer, work.clone(), alone, [const { None::<Rank> }; 4]);
+    let one = on_one_device(config, settings, work);
     let all = in_parts(config, settings, work, dealt, sharing);
     // Of shards each replica is one copy.
     let of_copy = sharing.of_copy() * sharing.copies_of_shards();
@@ -531,7 +541,7 @@ fn settings(lion: bool, clip: Option<f32>) -> TrainConfig {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 132. Tensor ranks.
+    /// SEMANTICS 132, 140. Tensor ranks.
     #[test]
     fn ranks_with_parts_of_a_model_train_it_as_one_device_does(
         config in prop::sample::select(models()),
@@ -541,9 +551,10 @@ proptest! {
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
         values_alone in any::<bool>(),
+        dropout in shares_that_are_dropped(),
     ) {
         let mut work = Texts::of(&[5, 3, 8, 2, 7, 4, 6, 9], 0..8);
-        work.entropy = entropy;
+        (work.entropy, work.dropout) = (entropy, dropout);
         // Values alone: nothing else goes backward.
         if config.value_head && values_alone {
             (work.policy, work.entropy) = (0.0, 0.0);
@@ -552,7 +563,7 @@ proptest! {
         are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
     }
 
-    /// SEMANTICS 135. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of all
+    /// SEMANTICS 135, 140. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of all
     /// of these, and every mixture of them; ranks without a sequence among them.
     #[test]
     fn ranks_of_every_mixture_train_a_model_as_one_device_does(
@@ -564,11 +575,12 @@ proptest! {
         lion in any::<bool>(),
         recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
+        dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         let sharing = Sharing { copies, experts: of_experts, context, tensor, ..Sharing::ALONE };
         let mut work = Texts::of(&lengths, 0..6);
-        work.entropy = entropy;
+        (work.entropy, work.dropout) = (entropy, dropout);
         // One has what is left, and the others one each, as long as there are some.
         let buckets = copies * of_experts;
         let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
@@ -576,6 +588,11 @@ proptest! {
         let settings = TrainConfig { recompute, ..settings(lion, clip) };
         are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
     }
+}
+
+/// Without dropout, and with.
+fn shares_that_are_dropped() -> impl Strategy<Value = f32> {
+    prop::sample::select(vec![0.0f32, 0.2])
 }
 
 /// The same, and one with fewer key heads than there may be context ranks.

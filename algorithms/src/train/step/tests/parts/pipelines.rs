@@ -91,7 +91,7 @@ pub(super) fn shape(config: &ModelConfig, sharing: Sharing, rank: usize) -> Opti
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 138. Ranks with some of the layers each, in every order of passes, with heads of their own and tied
+    /// SEMANTICS 138, 140. Ranks with some of the layers each, in every order of passes, with heads of their own and tied
     /// ones, alone and in every mixture.
     #[test]
     fn ranks_with_stages_train_a_model_as_one_device_does(
@@ -103,6 +103,7 @@ proptest! {
         lion in any::<bool>(),
         recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
+        dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         // One more than stages: they are not of one length.
@@ -118,7 +119,8 @@ proptest! {
             zero,
             ..Sharing::ALONE
         };
-        let work = Texts::of(&lengths, 0..6);
+        let mut work = Texts::of(&lengths, 0..6);
+        work.dropout = dropout;
         let buckets = copies * of_experts;
         let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
         dealt[seed.index(buckets)] += 6 - buckets.min(4);

@@ -45,8 +45,8 @@ pub(super) fn plans() -> Vec<(&'static str, Sharing)> {
     ]
 }
 
-/// SEMANTICS 132, 135, 137, 138. Each plan on eight ranks, of a dense model and of one with experts; `scripts/parallel`
-/// makes a table of what this prints.
+/// SEMANTICS 132, 135, 137, 138. Each plan on eight ranks, of a dense model and of one with experts, with dropout;
+/// `scripts/parallel` makes a table of whole runs of them.
 #[test]
 fn each_of_twelve_plans_trains_a_model_as_one_device_does() {
     let [dense, _, _, experts, _] = models().try_into().unwrap();
@@ -66,7 +66,8 @@ fn each_of_twelve_plans_trains_a_model_as_one_device_does() {
                 layers: sharing.stages * sharing.chunks + 1,
                 ..config.clone()
             };
-            let work = Texts::of(&[5, 3, 8, 2, 7, 4, 9, 6], 0..8);
+            let mut work = Texts::of(&[5, 3, 8, 2, 7, 4, 9, 6], 0..8);
+            work.dropout = 0.1;
             let buckets = sharing.copies * sharing.experts;
             let dealt = vec![8 / buckets; buckets];
             let differ = are_as_one_device(

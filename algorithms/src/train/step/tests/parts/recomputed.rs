@@ -10,7 +10,7 @@ fn trained(config: &ModelConfig, recompute: Recompute) -> (Trained, usize) {
         ..settings(false, Some(0.05))
     };
     let mut work = Texts::of(&[40, 30, 50], 0..3);
-    work.entropy = 0.1;
+    (work.entropy, work.dropout) = (0.1, 0.1);
     let shape = StepShape {
         sums_loss: true,
         ..StepShape::of(&work, false, true)

@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 135. Ranks whose keys and values go around a ring, alone and in every mixture; over several sequences
+    /// SEMANTICS 135, 140. Ranks whose keys and values go around a ring, alone and in every mixture; over several sequences
     /// that are cut anywhere, with windows, and with fewer key heads than ranks.
     #[test]
     fn ranks_of_a_ring_train_a_model_as_one_device_does(
@@ -16,6 +16,7 @@ proptest! {
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
         recompute in prop::sample::select(recomputes()),
+        dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         let sharing = Sharing {
@@ -27,7 +28,7 @@ proptest! {
             ..Sharing::ALONE
         };
         let mut work = Texts::of(&lengths, 0..3);
-        (work.beside, work.entropy) = (beside, entropy);
+        (work.beside, work.entropy, work.dropout) = (beside, entropy, dropout);
         let mut dealt = vec![0; copies * of_experts];
         (0..3).for_each(|number| dealt[number % (copies * of_experts)] += 1);
         let settings = TrainConfig { recompute, ..settings(lion, None) };

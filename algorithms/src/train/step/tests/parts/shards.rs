@@ -5,7 +5,7 @@ use super::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 137. Ranks that keep shards, alone and in every mixture, also in several replicas.
+    /// SEMANTICS 137, 140. Ranks that keep shards, alone and in every mixture, also in several replicas.
     #[test]
     fn ranks_with_shards_train_a_model_as_one_device_does(
         config in prop::sample::select(models_of_mixtures()),
@@ -18,6 +18,7 @@ proptest! {
         lion in any::<bool>(),
         recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
+        dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         let sharing = Sharing {
@@ -31,7 +32,7 @@ proptest! {
             ..Sharing::ALONE
         };
         let mut work = Texts::of(&lengths, 0..6);
-        work.entropy = entropy;
+        (work.entropy, work.dropout) = (entropy, dropout);
         let buckets = copies * of_experts;
         let mut dealt: Vec<usize> = (0..buckets).map(|bucket| usize::from(bucket < 4)).collect();
         dealt[seed.index(buckets)] += 6 - buckets.min(4);
