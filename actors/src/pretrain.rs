@@ -17,6 +17,7 @@ pub mod courier;
 mod formed;
 mod pictures;
 pub mod rank;
+mod rank_metrics;
 pub mod report;
 mod run;
 mod seats;

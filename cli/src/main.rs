@@ -12,13 +12,14 @@
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
 //! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
+//! | `inspect/mesh`, `inspect/pipeline` | the ranks of a workload on their mesh; the passes of a pipeline of them |
 //! | `inspect/dto` | what is seen as records of the API, of which the pages are made |
 //! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |
 //! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
 //! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
 //! | `inspect/standalone`, `inspect/output_log`, `inspect/event_log`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
 //! | `inspect/record`, `inspect/replay`, `inspect/recorded_catalog`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |
-//! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
+//! | `top`, `top/*` | the same in a terminal: what is known and how keys and news change it (`model`), the rows of each page (`page`, `mesh`, `rows`), what stands beside it (`panel`, `signs`), how it is drawn (`draw`), all pure; `terminal` has the keys and the network |
 //! | `plot`, `plot/*` | figures as SVG: `lines` and `bars` in one `frame` with its axes (`axis`), out of elements with one style (`svg`) |
 //! | `figures`, `print` | numbers as people read them; output |
 //! | `waiter`, `heap` | a runtime that a command waits on; free memory of a daemon, given back to the system |

@@ -7,28 +7,11 @@ use odeon_mesh::{CP, DP, EP, FSDP, Mesh, PP, TP};
 
 use super::rank::{Join, PipelineSeats, PretrainRank};
 
-/// The mesh of the ranks. Copies that keep one set of shards together have a dimension of their own. A dimension that has
-/// one place is left out, unless it is that of copies.
+/// The mesh of the ranks.
 pub(super) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
-    let Sharing {
-        copies,
-        experts,
-        context,
-        tensor,
-        stages,
-        ..
-    } = sharing;
-    let of_shards = sharing.copies_of_shards();
-    let within = [
-        (FSDP, of_shards),
-        (EP, experts),
-        (PP, stages),
-        (CP, context),
-        (TP, tensor),
-    ];
-    let within = within.into_iter().filter(|(_, size)| *size > 1);
-    let made = Mesh::new(std::iter::once((DP, copies / of_shards)).chain(within));
-    made.map_err(|error| Failure::error(error).fatal())
+    sharing
+        .mesh()
+        .map_err(|error| Failure::error(error).fatal())
 }
 
 /// The ranks as the data plane sees them: those with samples of their own, and those beside each that have the same.

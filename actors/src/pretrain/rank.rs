@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::checkpoint;
 use super::courier::{Courier, Mail, Meet};
+use super::rank_metrics::{RankMetrics, StepSeconds};
 use super::work::{Texts, Work};
 use crate::engine::compute::peers::{Gang, PassGang};
 use crate::engine::compute::stages::{StageGang, StageSeats};
@@ -215,10 +216,12 @@ pub struct Settled {
 
 /// Train on a step.
 #[message(reply = Result<Trained, Failure>, name = "pretrain.Train")]
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Train {
     /// Which, from 0.
     pub step: u64,
+    /// Set where its passes are recorded as spans, of ranks with some of the layers.
+    pub spans: bool,
 }
 
 /// Results of a rank in a step.
@@ -353,6 +356,7 @@ pub struct PretrainRank {
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
     coming: Option<Coming>,
+    metrics: RankMetrics,
 }
 
 impl std::fmt::Debug for PretrainRank {
@@ -372,6 +376,7 @@ impl PretrainRank {
             deterministic: args.deterministic,
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
+        let metrics = RankMetrics::new(args.rank, args.sharing)?;
         let optimizer = in_place(|| first(&args, &place))?;
         let model = optimizer.model();
         let config = model
@@ -379,6 +384,7 @@ impl PretrainRank {
             .map_or_else(|| model.config(), |part| part.whole());
         let fields = args.source.fields(config, args.context);
         let fields = fields.map_err(Failure::fatal)?;
+        let metrics = metrics.of_model(config, &args.train, args.sharing)?;
         Ok(Self {
             fields,
             optimizer: Arc::new(Trainee(Mutex::new(optimizer))),
@@ -393,6 +399,7 @@ impl PretrainRank {
             pictures_from: None,
             blobs: cx.blobs(),
             coming: None,
+            metrics,
         })
     }
 
@@ -431,6 +438,7 @@ impl PretrainRank {
                     tied: pass(join.pipeline.tied)?,
                     links: links.map(|links| Arc::new(StageGang::new(links))),
                     kind: self.args.sharing.schedule,
+                    recorded: None,
                 },
             },
         };
@@ -553,7 +561,15 @@ impl PretrainRank {
 
     #[handler(message = Train)]
     async fn train(&mut self, train: Train, cx: &mut Context<Self>) -> Result<Trained, Failure> {
-        let trained = self.trained(train.step, cx).await;
+        let trained = self.trained(train, cx).await;
+        if let Ok(trained) = &trained {
+            let seconds = StepSeconds {
+                compute: trained.compute_seconds,
+                exchange: trained.reduce_seconds,
+                wait: trained.wait_seconds,
+            };
+            self.metrics.tell(train.step, seconds);
+        }
         self.unless_failed(trained)
     }
 
@@ -592,7 +608,11 @@ fn part_of(
 }
 
 impl PretrainRank {
-    async fn trained(&mut self, step: u64, cx: &Context<Self>) -> Result<Trained, Failure> {
+    async fn trained(&mut self, train: Train, cx: &Context<Self>) -> Result<Trained, Failure> {
+        let step = train.step;
+        // Ranks with parts of the same rows and matrices make the same passes, of which one tells.
+        let is_first = self.args.rank as usize % self.args.sharing.of_stage() == 0;
+        self.gangs.passes.stages.recorded = Some(step).filter(|_| train.spans && is_first);
         let begun = Clock::now();
         let work = self.work(step).await?;
         let wait_seconds = Clock::now().since(begun).as_secs_f64();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, System, Timestamp};
+use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, System, Timestamp, telemetry};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
@@ -280,7 +280,13 @@ struct Life<'a> {
     saved: Option<u64>,
     /// The checkpoint that is on its way.
     saving: Option<JoinHandle<Result<Report, Failure>>>,
+    /// When a step began whose passes were recorded as spans, the last time.
+    passes_told: Timestamp,
 }
+
+/// From a step of a pipeline whose passes are recorded as spans to the next: those of all steps would take the place of
+/// all other spans.
+const PASSES_EVERY: Duration = Duration::from_secs(2);
 
 impl<'a> Life<'a> {
     async fn start(run: RunParts<'a>, sharing: Sharing, before: Before) -> Result<Self, Failure> {
@@ -324,6 +330,7 @@ impl<'a> Life<'a> {
             steps: 0,
             saved: before.saved,
             saving: None,
+            passes_told: Timestamp::default(),
         };
         match begun.begin(before.lives + 1, before.since).await {
             Ok(()) => Ok(begun),
@@ -456,7 +463,21 @@ impl<'a> Life<'a> {
     async fn step(&mut self) -> Result<(), Failure> {
         let begun = Clock::now();
         let step = self.steps;
-        let parts = answers(self.group.gather(Train { step }).timeout(LONG).await)?;
+        let train = Train {
+            step,
+            spans: self.sharing.stages > 1 && begun.since(self.passes_told) >= PASSES_EVERY,
+        };
+        if train.spans {
+            self.passes_told = begun;
+        }
+        let span = telemetry::span("train step").with("step", step + 1);
+        let asked = self.group.gather(train).timeout(LONG);
+        let parts = answers(span.around(asked.into_future()).await);
+        match &parts {
+            Ok(_) => span.end(),
+            Err(_) => span.fail(),
+        }
+        let parts = parts?;
         self.steps += 1;
         let seconds = Clock::now().since(begun).as_secs_f64();
         let names = &self.run.plan.data.sources;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use odeon_gpu::STATES_ALIGN;
+use odeon_mesh::{CP, DP, EP, FSDP, Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
 
 use super::{PipelineKind, TrainConfig};
@@ -141,6 +142,30 @@ impl Sharing {
     #[must_use]
     pub const fn of_copy(&self) -> usize {
         self.experts * self.stages * self.context * self.tensor
+    }
+
+    /// The mesh of the ranks. Copies that keep one set of shards together have a dimension of their own. A dimension that
+    /// has one place is left out, unless it is that of copies.
+    ///
+    /// # Errors
+    /// There are no ranks, or too many.
+    pub fn mesh(&self) -> Result<Mesh, MeshError> {
+        let of_shards = self.copies_of_shards();
+        let within = [
+            (FSDP, of_shards),
+            (EP, self.experts),
+            (PP, self.stages),
+            (CP, self.context),
+            (TP, self.tensor),
+        ];
+        let within = within.into_iter().filter(|(_, size)| *size > 1);
+        Mesh::new(std::iter::once((DP, self.copies / of_shards)).chain(within))
+    }
+
+    /// Ranks of a copy with the same layers and experts.
+    #[must_use]
+    pub const fn of_stage(&self) -> usize {
+        self.context * self.tensor
     }
 
     /// Number of ranks.

@@ -23,6 +23,18 @@ pub enum PipelineKind {
 }
 
 impl PipelineKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Gpipe, Self::OneForwardOneBackward];
+
+    /// Its word in recipes.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gpipe => "gpipe",
+            Self::OneForwardOneBackward => "1f1b",
+        }
+    }
+
     /// The passes of all ranks of a pipeline.
     ///
     /// # Panics

@@ -1172,6 +1172,114 @@ records! {
         heat: Option<Heat>,
         /// Where its data comes from.
         sources: Vec<Source>,
+        /// Its ranks, where they share a model.
+        #[serde(default)]
+        mesh: Option<RunMesh>,
+        /// The passes of a pipeline of them.
+        #[serde(default)]
+        pipeline: Option<Pipeline>,
+    }
+
+    /// The ranks of a workload on their mesh.
+    RunMesh {
+        /// Its dimensions; the last one changes fastest from rank to rank.
+        dims: Vec<MeshDim>,
+        /// The ranks, in order.
+        ranks: Vec<MeshRank>,
+        /// The medians over ranks in the last step of each.
+        median: Option<RankSeconds>,
+    }
+
+    /// A dimension of a mesh.
+    MeshDim {
+        /// `dp`, `fsdp`, `ep`, `pp`, `cp`, `tp`.
+        name: String,
+        /// The number of places along it.
+        size: u64,
+        /// For each place the means over the ranks there, and over their last 8 steps.
+        means: Vec<Option<RankSeconds>>,
+    }
+
+    /// The seconds of ranks in a step.
+    RankSeconds {
+        /// In which they compute.
+        compute: f64,
+        /// Of adding up and exchanging with others, for whom they wait there.
+        exchange: f64,
+        /// For which they wait for their batch.
+        wait: f64,
+    }
+
+    /// A rank on its mesh.
+    MeshRank {
+        /// Its number.
+        rank: u64,
+        /// Its places along the dimensions, in their order.
+        coordinates: Vec<u64>,
+        /// `running`, `starting` where it is made, or made again, `lost`, `stopped`.
+        state: String,
+        /// The actor; none before it is seen.
+        actor: Option<Subject>,
+        /// The node that it is on.
+        node: String,
+        /// The process that it is in.
+        process: String,
+        /// The devices that it was granted.
+        devices: Vec<String>,
+        /// The last step that it has made.
+        step: Option<u64>,
+        /// The seconds of that.
+        last: Option<RankSeconds>,
+        /// Its memory beside activations, as the settings ask for it.
+        memory: Option<RankMemory>,
+        /// The bytes of its process that are present.
+        resident: Measured,
+    }
+
+    /// Bytes of a rank.
+    RankMemory {
+        /// Of its parameters.
+        parameters: u64,
+        /// Of their gradients.
+        gradients: u64,
+        /// Of the optimiser's state.
+        optimizer: u64,
+        /// Of others' parameters that it gathers for passes, and of their gradients.
+        gathered: u64,
+    }
+
+    /// The passes of a pipeline in one of its last steps.
+    Pipeline {
+        /// The step.
+        step: u64,
+        /// When its first pass began.
+        start: f64,
+        /// Milliseconds from then to the end of the last pass.
+        ms: f64,
+        /// The order of passes: `gpipe`, `1f1b`.
+        schedule: String,
+        /// The number of micro-batches.
+        micro_batches: u64,
+        /// The number of stages of each rank.
+        chunks: u64,
+        /// The share of its ranks' time in which they make no pass.
+        idle_share: f64,
+        /// The same where all passes take as long as the mean of their kind, and nothing is waited for but what the
+        /// order asks for.
+        schedule_idle_share: f64,
+        /// Its ranks, from the first stage to the last.
+        lanes: Vec<PipelineLane>,
+    }
+
+    /// A rank of a pipeline.
+    PipelineLane {
+        /// Its number.
+        rank: u64,
+        /// The share of time in which it makes no pass.
+        idle_share: f64,
+        /// Begin and end in milliseconds since the first pass, `forward` or `backward`, micro-batch, and stage among
+        /// those of the rank.
+        passes: Vec<(f64, f64, String, u64, u64)>,
     }
 
     /// The progress of a workload.

@@ -67,6 +67,7 @@ const ASSETS: &[Asset] = assets![
     "stream.js",
     "style/base.css",
     "style/layout.css",
+    "style/mesh.css",
     "style/parts.css",
     "style/theme.css",
     "style/timeline.css",
@@ -101,9 +102,12 @@ const ASSETS: &[Asset] = assets![
     "view/jobs.js",
     "view/links.js",
     "view/logs.js",
+    "view/memory.js",
+    "view/mesh.js",
     "view/nodes.js",
     "view/order.js",
     "view/part.js",
+    "view/pipeline.js",
     "view/processes.js",
     "view/rollouts.js",
     "view/spans.js",
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
 
     /// Bytes of all files that are served.
-    const BYTES_MAX: usize = 400 << 10;
+    const BYTES_MAX: usize = 424 << 10;
 
     fn files(folder: &Path, under: &str, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {

@@ -278,7 +278,7 @@ impl Shown<'_> {
         }
     }
 
-    fn devices_of(&self, actor: &Actor) -> Vec<String> {
+    pub(super) fn devices_of(&self, actor: &Actor) -> Vec<String> {
         let devices = actor.view.devices.iter();
         devices
             .map(|index| format!("{}/{index}", actor.node))

@@ -15,6 +15,7 @@ use odeon_observe::cluster_view::Recorded;
 use odeon_observe::spans::Span;
 
 use super::dto::{Shown, rounded};
+use super::mesh::RanksSeen;
 
 /// Names that are facts with a limit rather than curves.
 const PLAIN: [&str; 8] = [
@@ -49,7 +50,7 @@ fn kind_of(name: &str) -> Option<&'static str> {
     }
 }
 
-fn label(recorded: &Recorded, name: &str) -> Option<Label> {
+pub(super) fn label(recorded: &Recorded, name: &str) -> Option<Label> {
     let labels = recorded.labels.iter();
     let mut found = labels.filter(|(it, _)| it == name);
     found.next().map(|(_, label)| label.clone())
@@ -122,6 +123,11 @@ impl Shown<'_> {
             of,
             unit: "steps".to_owned(),
         });
+        let ranks = RanksSeen::of(recorded);
+        let heat = match ranks {
+            Some(_) => None,
+            None => heat(recorded),
+        };
         told::Run {
             id: job.to_owned(),
             name: job.to_owned(),
@@ -143,8 +149,10 @@ impl Shown<'_> {
             rollouts: self.rollouts(job, recorded),
             store,
             board: self.board_of(job, recorded),
-            heat: heat(recorded),
+            heat,
             sources: sources(recorded),
+            mesh: ranks.as_ref().map(|ranks| self.mesh(ranks)),
+            pipeline: ranks.and_then(|ranks| self.pipeline(&ranks)),
         }
     }
 

@@ -8,6 +8,7 @@ use odeon_client::inspect::{
 };
 use odeon_client::{Page, View};
 
+use super::mesh;
 use super::model::{Model, Order};
 use super::rows::{Cell, Column, Opens, Row, Section};
 use super::signs::{self, Tone};
@@ -49,20 +50,20 @@ fn nothing(what: &str, filter: &str) -> String {
     }
 }
 
-fn row(key: String, cells: Vec<Cell>, opens: Opens) -> Row {
+pub(super) fn row(key: String, cells: Vec<Cell>, opens: Opens) -> Row {
     Row { key, cells, opens }
 }
 
-fn cell(text: impl AsRef<str>) -> Cell {
+pub(super) fn cell(text: impl AsRef<str>) -> Cell {
     Cell::new(text)
 }
 
-fn dim(text: impl AsRef<str>) -> Cell {
+pub(super) fn dim(text: impl AsRef<str>) -> Cell {
     Cell::toned(text, Tone::Dim)
 }
 
 /// The target that a subject leads to.
-fn about(subject: Option<&Subject>) -> Opens {
+pub(super) fn about(subject: Option<&Subject>) -> Opens {
     match subject {
         Some(subject) if subject.kind == "actor" => Opens::Actor(subject.id.clone()),
         _ => Opens::More,
@@ -690,5 +691,6 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
     if !rollouts.rows.is_empty() {
         sections.push(rollouts);
     }
+    sections.extend(mesh::sections(run));
     sections
 }

@@ -66,7 +66,7 @@ pub(crate) fn of(state: &str) -> (char, Tone) {
         "starting" | "placing" => ('\u{25cc}', Tone::Starting),
         "restarting" => ('\u{21bb}', Tone::Starting),
         "stopped" | "gone" => ('\u{25a1}', Tone::Dim),
-        "failed" | "down" | "faulty" | "error" => ('\u{2717}', Tone::Failed),
+        "failed" | "lost" | "down" | "faulty" | "error" => ('\u{2717}', Tone::Failed),
         "up" | "ok" => ('\u{25cf}', Tone::Good),
         "succeeded" | "finished" => ('\u{2713}', Tone::Good),
         "suspect" | "warning" => ('!', Tone::Waiting),

@@ -11,7 +11,10 @@ import { Heat, Histogram, Sources, Store, inOrder } from '../view/figures.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
+import { Memory } from '../view/memory.js';
+import { Mesh } from '../view/mesh.js';
 import { Age, Progress, Section, Toggle, jobOf } from '../view/part.js';
+import { Pipeline } from '../view/pipeline.js';
 import { Rollouts } from '../view/rollouts.js';
 import { Empty, View } from '../view/states.js';
 
@@ -30,6 +33,9 @@ function Run({ of: r }) {
   const newest = Math.max(0, ...r.rollouts.flatMap((x) => [x.version ?? 0, ...x.trajectories.map((t) => t[2])]));
   return html`<${Head} of=${r} />
     ${r.curves.length ? html`<${Section} title="Curves" note="drag to zoom, double-click to see all"><div class="curves">${inOrder(r.curves).map((c) => html`<${Curve} key=${`${r.id} ${c.name}`} of=${c} group=${`run ${r.id}`} />`)}</div><//>` : null}
+    ${r.mesh ? html`<${Mesh} of=${r.mesh} />` : null}
+    ${r.pipeline ? html`<${Pipeline} of=${r.pipeline} />` : null}
+    ${r.mesh ? html`<${Memory} of=${r.mesh} />` : null}
     ${r.rollouts.length ? html`<${Section} title="Rollouts" note=${newest ? `last minute; the newest weights in use are version ${newest}` : 'last minute'}><${Rollouts} of=${r.rollouts} at=${now.value} newest=${newest} /><//>` : null}
     <div class="two">
       ${r.store ? html`<${Section} title="Trajectories in store"><${Store} of=${r.store} /><//>` : null}

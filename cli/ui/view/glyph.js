@@ -30,6 +30,7 @@ const states = {
   starting: ['dots', 'starting'], restarting: ['turn', 'starting'],
   stopped: ['square', 'idle'], failed: ['cross', 'failed'],
   up: ['dot', 'done'], suspect: ['mark', 'waiting'], draining: ['half', 'waiting'], down: ['cross', 'failed'],
+  lost: ['cross', 'failed'],
   ok: ['dot', 'done'], faulty: ['cross', 'failed'],
   queued: ['circle', 'idle'], placing: ['dots', 'starting'], running: ['triangle', 'busy'],
   stopping: ['half', 'waiting'], succeeded: ['check', 'done'], finished: ['check', 'done'],

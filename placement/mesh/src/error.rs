@@ -41,6 +41,9 @@ pub enum MeshError {
         /// The number of ranks in the mesh.
         ranks: usize,
     },
+    /// A text is not what a mesh is displayed as.
+    #[error("`{0}` is no mesh: one is written as `{{dp: 2, tp: 4}}`")]
+    Unread(String),
     /// Dimensions are joined that do not lie side by side.
     #[error("dimensions {dims} do not lie side by side in {mesh}: join neighbours, in their order")]
     Apart {

@@ -1,6 +1,7 @@
 //! Ranks and coordinates: pure arithmetic.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -213,6 +214,22 @@ impl fmt::Display for Mesh {
             )?;
         }
         f.write_str("}")
+    }
+}
+
+/// Reads what a mesh is displayed as: `{dp: 2, tp: 4}`.
+impl FromStr for Mesh {
+    type Err = MeshError;
+
+    fn from_str(text: &str) -> Result<Self, MeshError> {
+        let not_one = || MeshError::Unread(text.to_owned());
+        let dims = text.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+        let dims = dims.ok_or_else(not_one)?;
+        let dims = dims.split(", ").filter(|dim| !dim.is_empty()).map(|dim| {
+            let (name, size) = dim.split_once(": ").ok_or_else(not_one)?;
+            Ok((name, size.parse().map_err(|_| not_one())?))
+        });
+        Self::new(dims.collect::<Result<Vec<(&str, usize)>, MeshError>>()?)
     }
 }
 

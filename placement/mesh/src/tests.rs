@@ -79,7 +79,8 @@ proptest! {
     fn a_mesh_and_its_ranks_travel(mesh in any_mesh(), pick in any::<prop::sample::Index>()) {
         let rank = mesh.rank(pick.index(mesh.len())).unwrap();
         let text = serde_json::to_string(&(&mesh, &rank)).unwrap();
-        prop_assert_eq!(serde_json::from_str::<(Mesh, Rank)>(&text).unwrap(), (mesh, rank));
+        prop_assert_eq!(serde_json::from_str::<(Mesh, Rank)>(&text).unwrap(), (mesh.clone(), rank));
+        prop_assert_eq!(mesh.to_string().parse::<Mesh>().unwrap(), mesh);
     }
 }
 
@@ -110,6 +111,16 @@ fn bad_meshes_and_slices_are_refused() {
         mesh.slice(&at!(dp = 0, dp = 1)),
         Err(MeshError::RepeatedDim("dp".to_owned()))
     );
+}
+
+#[test]
+fn a_text_that_is_no_mesh_is_not_read() {
+    for text in ["", "dp: 2", "{dp}", "{dp: x}", "{dp: 2,tp: 2}"] {
+        let unread = MeshError::Unread(text.to_owned());
+        assert_eq!(text.parse::<Mesh>(), Err(unread), "{text}");
+    }
+    let empty = MeshError::EmptyDim("dp".to_owned());
+    assert_eq!("{dp: 0}".parse::<Mesh>(), Err(empty));
 }
 
 #[test]

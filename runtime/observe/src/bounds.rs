@@ -31,6 +31,10 @@ pub const SHORT_POINTS: usize = 120;
 pub const SERIES_MAX: usize = 2_000;
 /// Points that are kept of each of those.
 pub const SERIES_POINTS_MAX: usize = 4_096;
+/// The same of numbers with the label `rank`: some ten of each of 2,000 ranks.
+pub const RANK_SERIES_MAX: usize = 20_000;
+/// Points that are kept of each of those: the last steps.
+pub const RANK_POINTS_MAX: usize = 64;
 
 /// From here on a handler counts as stuck.
 pub const STUCK: Duration = Duration::from_secs(10);

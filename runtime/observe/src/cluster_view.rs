@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::look::Heard;
 pub use self::numbers::{Recorded, Total};
-use self::numbers::{RecordedKey, Totals};
+use self::numbers::{RecordedNumbers, Totals};
 use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
@@ -44,7 +44,7 @@ pub struct ClusterView {
     /// When each was last found, those that have passed a moment ago too.
     episodes: BTreeMap<(&'static str, Vec<Subject>), Date>,
     totals: Totals,
-    recorded: BTreeMap<RecordedKey, Recorded>,
+    recorded: RecordedNumbers,
     /// Copies of blobs that have ended of late.
     copies: VecDeque<Copied>,
     jobs_waiting: Vec<WaitingJob>,

@@ -116,9 +116,14 @@ pub struct OpenSpan {
 /// Runs a future below a span of somebody else, such as the one that a request has brought: what it
 /// begins belongs to that trace, and is kept when that is sampled, within the budget of this process.
 pub async fn below<F: Future>(span: SpanContext, future: F) -> F::Output {
+    within(span.foreign(), future).await
+}
+
+/// Runs a future with this span in the place of the present one.
+async fn within<F: Future>(span: SpanContext, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| {
-        let mut home = Some(task_context::below(span.foreign()));
+        let mut home = Some(task_context::below(span));
         let _entered = Entered::new(&mut home);
         future.as_mut().poll(cx)
     })
@@ -128,6 +133,12 @@ pub async fn below<F: Future>(span: SpanContext, future: F) -> F::Output {
 /// Begins a span of the program, below the one of the handler that runs.
 pub fn span(name: &'static str) -> OpenSpan {
     covering(SpanKind::User, name, vec![], SpanContext::current())
+}
+
+/// A span of the program that began before, when its begin is known only now: of work that is measured first.
+pub fn span_from(name: &'static str, began: Timestamp) -> OpenSpan {
+    let parent = SpanContext::current();
+    covering_from(SpanKind::User, name, vec![], parent, began)
 }
 
 /// Begins a span of the program where no handler runs: below the span that the program was started
@@ -146,19 +157,29 @@ pub(crate) fn covering(
     labels: Labels,
     parent: SpanContext,
 ) -> OpenSpan {
+    covering_from(kind, name, labels, parent, Clock::now())
+}
+
+/// The same of one that began then.
+fn covering_from(
+    kind: SpanKind,
+    name: &'static str,
+    labels: Labels,
+    parent: SpanContext,
+    began: Timestamp,
+) -> OpenSpan {
     let speaker = task_context::speaker().filter(|(engine, _)| engine.tracer.is_on());
     let kept = speaker.map(|(engine, actor)| {
-        let now = Clock::now();
         let span = Span {
-            context: engine.tracer.begin(parent, now),
+            context: engine.tracer.begin(parent, began),
             parent: parent.span_id,
             kind,
             by: actor,
             actor,
             message: name.into(),
-            queued: now,
-            started: now,
-            ended: now,
+            queued: began,
+            started: began,
+            ended: began,
             outcome: Outcome::Ok,
             labels,
         };
@@ -184,6 +205,15 @@ impl OpenSpan {
         if let Some((engine, span)) = &mut self.kept {
             span.labels.push((name.into(), label.into()));
             engine.tracer.open(span.clone());
+        }
+    }
+
+    /// Runs a future as part of it: what that begins is below it, in the same trace. Where nothing is traced the
+    /// future runs alone.
+    pub async fn around<F: Future>(&self, future: F) -> F::Output {
+        match &self.kept {
+            Some((_, span)) => within(span.context, future).await,
+            None => future.await,
         }
     }
 

@@ -72,6 +72,17 @@ impl Party {
         }
     }
 
+    /// Asks another as part of a span of its own, and tells of a span that began before that.
+    #[handler]
+    async fn surround(&mut self, other: Ref<Party>) -> Result<(), AskError> {
+        let began = Clock::now();
+        let span = telemetry::span("train step");
+        span.around(other.ask(Touch).into_future()).await?;
+        span.end();
+        telemetry::span_from("pass", began).end();
+        Ok(())
+    }
+
     /// Its child lives where it does, and it decides about it.
     #[handler]
     async fn make(&mut self, cx: &mut Context<Self>) -> Result<Ref<Party>, String> {
@@ -158,6 +169,30 @@ async fn seen_by<T>(
 
 fn state_of(seen: &ClusterView, id: ActorId) -> Option<State> {
     Some(seen.actors().get(id)?.state)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_span_surrounds_is_below_it_and_a_span_may_have_begun_before_it_is_told() {
+    let system = with_workers(Limits::default()).await;
+    let near = system.spawn::<Party>(()).await.unwrap();
+    let far = system.spawn::<Party>(()).isolated().await.unwrap();
+    near.ask(Surround { other: far }).await.unwrap().unwrap();
+    let (below, before) = seen(&system, |seen| {
+        let spans = || seen.spans().ended();
+        let named = |name: &str| spans().find(|it| &*it.name == name);
+        let (step, pass) = (named("train step")?, named("pass")?);
+        let ask = spans().find(|it| it.parent == step.id())?;
+        let below = spans().find(|it| it.parent == ask.id())?;
+        let one_trace = below.context.trace_id == step.context.trace_id;
+        Some((one_trace && below.by == far.id(), pass.start <= step.start))
+    })
+    .await;
+    assert!(
+        below,
+        "the handler in the other process is of the same trace"
+    );
+    assert!(before);
+    system.shutdown().await;
 }
 
 /// SEMANTICS 67, 68.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use odeon::collective::Collective;
 use odeon::group::Communicator;
-use odeon::{Clock, Failure};
+use odeon::{Clock, Failure, Timestamp, telemetry};
 use odeon_algorithms::model::{StageLetter, StageLinks};
+use odeon_algorithms::train::StepOperation;
 
 /// Something on its way.
 type Post = (StageLetter, Vec<f32>);
@@ -180,10 +181,10 @@ impl StageGang {
         }
     }
 
-    /// The seconds for which it waited since this was asked last.
-    pub(crate) fn take_seconds(&self) -> f64 {
+    /// The time for which it waited since this was asked last.
+    pub(crate) fn take_waited(&self) -> Duration {
         let mut waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *waited).as_secs_f64()
+        std::mem::take(&mut *waited)
     }
 
     /// Checks that nothing was lost on the ways so far.
@@ -237,6 +238,27 @@ impl StageLinks for StageGang {
         })
     }
 }
+
+/// Records the pass that an operation of a step was as a span that ends now, and returns when it has done so. A pass
+/// waits for its neighbour first, so that it is at work from `began` on.
+pub(crate) fn record_pass(step: u64, operation: StepOperation, began: Timestamp) -> Timestamp {
+    let pass = match operation {
+        StepOperation::StageForward(pass) => Some((FORWARD_PASS, pass)),
+        StepOperation::StageBackward(pass) => Some((BACKWARD_PASS, pass)),
+        _ => None,
+    };
+    if let Some((name, pass)) = pass {
+        let span = telemetry::span_from(name, began).with("step", step + 1);
+        let span = span.with("micro_batch", pass.micro);
+        span.with("chunk", pass.chunk).end();
+    }
+    Clock::now()
+}
+
+/// The name of the span of a forward pass through a stage.
+const FORWARD_PASS: &str = "forward pass";
+/// The same of a backward pass.
+const BACKWARD_PASS: &str = "backward pass";
 
 #[cfg(test)]
 mod tests {

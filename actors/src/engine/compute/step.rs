@@ -2,6 +2,7 @@
 //! work alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use odeon::{Clock, Failure};
 use odeon_algorithms::model::{PassGroups, ShardGroups, StageGroups, StageLinks};
@@ -12,7 +13,7 @@ use odeon_gpu::{Any, PassRanks};
 
 use super::Optimizer;
 use super::peers::{Gang, PassGang};
-use super::stages::StageGang;
+use super::stages::{StageGang, record_pass};
 
 /// A choice between a step that changes the weights and one that rates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub(crate) struct StageGangs {
     pub(crate) tied: Option<Arc<PassGang>>,
     pub(crate) links: Option<Arc<StageGang>>,
     pub(crate) kind: PipelineKind,
+    /// The step whose passes are recorded as spans, where those of this one are.
+    pub(crate) recorded: Option<u64>,
 }
 
 /// Ranks that keep shards of the same tensors, as [`ShardGroups`] has them.
@@ -104,11 +107,13 @@ impl PassGangs {
 
     /// The seconds in their collectives since this was asked last.
     fn take_seconds(&self) -> f64 {
-        let links = self.stages.links.iter().map(|links| links.take_seconds());
-        self.all()
-            .map(|gang| gang.take_seconds())
-            .chain(links)
-            .sum()
+        self.all().map(|gang| gang.take_seconds()).sum()
+    }
+
+    /// The time for which neighbours in a pipeline were waited for since this was asked last.
+    fn take_waited(&self) -> Duration {
+        let links = self.stages.links.iter();
+        links.map(|links| links.take_waited()).sum()
     }
 
     /// Checks that all ranks have had their part in each collective so far.
@@ -193,7 +198,8 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         let now = Clock::now();
         let seconds = now.since(last).as_secs_f64();
         // Passes that are computed together have collectives in between.
-        let between = passes.take_seconds();
+        let waited = passes.take_waited();
+        let between = passes.take_seconds() + waited.as_secs_f64();
         let reducing = if operation.is_collective() {
             seconds
         } else {
@@ -201,7 +207,11 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         };
         reduce_seconds += reducing;
         compute_seconds += seconds - reducing;
-        last = now;
+        // The next one begins when this one is told of.
+        last = match passes.stages.recorded {
+            Some(step) => record_pass(step, operation, last.after(waited)),
+            None => now,
+        };
         passes.check()
     };
     let done =

@@ -1,10 +1,12 @@
 // Runs of a mock world: one that learns by reward, one that trains experts, one that only reads data.
 import { chance, wave } from './chance.mjs';
 import { boardAt } from './jobs.mjs';
+import { meshAt, pipelineAt } from './mesh.mjs';
 
 /** @returns {any[]} */
 export function runsAt(world, at) {
   if (world.bare) return [];
+  if (world.mesh) return [{ ...pretraining(world, at), id: world.plain ? '' : 'default/j7.1' }];
   return world.plain ? [{ ...rl(world, at), id: '' }] : [rl(world, at), experts(world, at)];
 }
 
@@ -19,6 +21,15 @@ function rl(world, at) {
     histograms: [{ name: 'staleness', title: 'Staleness of what was trained on', unit: 'versions', bins: [[0, 1, 812], [1, 2, 1411], [2, 3, 390], [3, 4, 71], [4, 5, 4]] }, { name: 'tokens', title: 'Tokens of a trajectory', unit: '', bins: Array.from({ length: 16 }, (_, i) => [i * 32, (i + 1) * 32, Math.round(900 * Math.exp(-((i - 5) ** 2) / 12))]) }],
     rollouts: Array.from({ length: 8 }, (_, r) => ({ subject: { kind: 'actor', id: `a${7 + r}`, name: `rollout/worker-${r}` }, name: `rollout-${r}`, version: step - (r === 5 ? 2 : 0), ...counted(trajectories(r, step, at)) })),
     store: { rows: 614 + Math.round(200 * wave(at, 4)), most: 1024, waiting: 3, in_use: 128 }, board: boardAt(world, at), heat: null, sources: [{ name: 'sums-easy', rate: 310, unit: 'rows/s', buffer: 412, buffer_max: 512, shadow: 'ready on n2' }, { name: 'sums-hard', rate: 88, unit: 'rows/s', buffer: 40, buffer_max: 512, shadow: 'none' }],
+  };
+}
+
+function pretraining(world, at) {
+  const points = Array.from({ length: 120 }, (_, i) => [i + 1, 2.4 + 6 * Math.exp(-i / 30)]);
+  return {
+    ...experts(world, at), name: 'llama-1b', recipe: 'recipes/pretrain-llama.toml', folder: 'runs/llama-1b', state: 'running', started: world.started, ended: null, progress: null,
+    facts: [{ name: 'loss', value: 2.41, unit: 'nats' }, { name: 'tokens per s', value: 41_200, unit: 'tokens/s' }], curves: [{ name: 'train.loss', title: 'loss', unit: 'nats', x: 'step', points }],
+    heat: null, mesh: meshAt(world, at), pipeline: pipelineAt(world),
   };
 }
 

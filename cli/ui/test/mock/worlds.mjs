@@ -22,6 +22,8 @@ const scripts = {
   rl: { nodeCount: 2, gpus: 4, rollouts: 8, churn: 20, trouble: [] },
   worn: { nodeCount: 2, gpus: 2, rollouts: 12, churn: 20, trouble: [], forgets: 18_000, places: 7 },
   run: { nodeCount: 1, gpus: 0, rollouts: 8, churn: 20, trouble: [], plain: true },
+  mesh: { nodeCount: 2, gpus: 4, rollouts: 8, churn: 20, trouble: [], mesh: [['dp', 2], ['pp', 2], ['tp', 2]], lostRank: 6, newRank: 7 },
+  wide: { nodeCount: 128, gpus: 8, rollouts: 8, churn: 20, trouble: [], mesh: [['dp', 16], ['pp', 8], ['tp', 8]] },
   empty: { nodeCount: 0, gpus: 0, rollouts: 0, churn: 0, trouble: [], bare: true },
   partial: { nodeCount: 3, gpus: 4, rollouts: 60, churn: 40, trouble: [], suspect: ['n2'], missing: true },
   error: { nodeCount: 1, gpus: 0, rollouts: 4, churn: 0, trouble: [], fault: 'error' },

@@ -1,6 +1,6 @@
 //! Numbers over time: of the whole, as each tick samples them, and those that programs record.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use odeon::ActorId;
 use odeon::inspect::Times;
@@ -9,7 +9,7 @@ use odeon::telemetry::{Label, Labels};
 use super::{ClusterView, LATELY};
 use crate::SYSTEM_JOB;
 use crate::actor::Actor;
-use crate::bounds::{SERIES_MAX, SERIES_POINTS_MAX};
+use crate::bounds::{RANK_POINTS_MAX, RANK_SERIES_MAX, SERIES_MAX, SERIES_POINTS_MAX};
 use crate::date::Date;
 use crate::node::Process;
 use crate::series::Series;
@@ -34,9 +34,36 @@ struct Sample {
     spans: u64,
 }
 
+/// The numbers that programs record. Those of ranks are many and short, so that they have room of their own.
+#[derive(Debug)]
+pub(super) struct RecordedNumbers {
+    of_ranks: SeriesTable,
+    others: SeriesTable,
+}
+
+impl Default for RecordedNumbers {
+    fn default() -> Self {
+        Self {
+            of_ranks: SeriesTable::new(RANK_SERIES_MAX, RANK_POINTS_MAX),
+            others: SeriesTable::new(SERIES_MAX, SERIES_POINTS_MAX),
+        }
+    }
+}
+
+/// Recorded numbers up to a bound.
+#[derive(Debug)]
+struct SeriesTable {
+    rows: BTreeMap<RecordedKey, Recorded>,
+    series_max: usize,
+    points_max: usize,
+}
+
+/// The label of numbers that are of one of many ranks.
+const RANK: &str = "rank";
+
 /// The key of a recorded number: its name, the actor, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RecordedKey {
+struct RecordedKey {
     name: String,
     actor: ActorId,
     labels: String,
@@ -70,10 +97,34 @@ pub struct Total<'a> {
     pub series: &'a Series,
 }
 
+impl SeriesTable {
+    const fn new(series_max: usize, points_max: usize) -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            series_max,
+            points_max,
+        }
+    }
+
+    /// Returns true if there is room for a point of this series, after the one went that has said nothing for longest,
+    /// if that is long; those that go on stay.
+    fn has_room(&mut self, key: &RecordedKey, at: Date) -> bool {
+        if self.rows.len() < self.series_max || self.rows.contains_key(key) {
+            return true;
+        }
+        let last = |it: &Recorded| it.points.back().map(|(at, ..)| *at);
+        let oldest = self.rows.iter().min_by_key(|(_, it)| last(it));
+        let idle = oldest.filter(|(_, it)| last(it).is_none_or(|it| at.since(it) >= LATELY));
+        let idle = idle.map(|(key, _)| key.clone());
+        idle.is_some_and(|idle| self.rows.remove(&idle).is_some())
+    }
+}
+
 impl ClusterView {
     /// The numbers that programs record about their work.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded> {
-        self.recorded.values()
+        let RecordedNumbers { of_ranks, others } = &self.recorded;
+        others.rows.values().chain(of_ranks.rows.values())
     }
 
     /// Numbers of the whole over time.
@@ -137,18 +188,15 @@ impl ClusterView {
             actor,
             labels: text.join(","),
         };
-        if self.recorded.len() >= SERIES_MAX && !self.recorded.contains_key(&key) {
-            // The one goes that has said nothing for longest; those that go on stay.
-            let last = |it: &Recorded| it.points.back().map(|(at, ..)| *at);
-            let oldest = self.recorded.iter().min_by_key(|(_, it)| last(it));
-            let idle = oldest.filter(|(_, it)| last(it).is_none_or(|it| at.since(it) >= LATELY));
-            let Some(idle) = idle.map(|(key, _)| key.clone()) else {
-                self.missed.points += 1;
-                return;
-            };
-            self.recorded.remove(&idle);
+        let table = match labels.iter().any(|(name, _)| name == RANK) {
+            true => &mut self.recorded.of_ranks,
+            false => &mut self.recorded.others,
+        };
+        if !table.has_room(&key, at) {
+            self.missed.points += 1;
+            return;
         }
-        let row = self.recorded.entry(key).or_insert_with(|| Recorded {
+        let row = table.rows.entry(key).or_insert_with(|| Recorded {
             name,
             actor,
             labels,
@@ -156,7 +204,7 @@ impl ClusterView {
             told: 0,
         });
         row.told += 1;
-        if row.points.len() == SERIES_POINTS_MAX {
+        if row.points.len() == table.points_max {
             row.points.pop_front();
         }
         row.points.push_back((at, step, value));
@@ -199,5 +247,41 @@ impl ClusterView {
             totals.p99_ask_ms.add(now, p99.as_secs_f64() * 1e3);
         }
         totals.last = Some(sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon::ProcessId;
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_ranks_take_no_room_of_others_and_are_kept_for_the_last_steps() {
+        let mut seen = ClusterView::default();
+        let actor = ActorId {
+            home: ProcessId(1),
+            serial: 2,
+        };
+        let rank = |rank: usize| vec![("rank".into(), rank.into())];
+        for number in 0..SERIES_MAX + 10 {
+            seen.record("train.wait_s".to_owned(), actor, rank(number), Date(1), 0.5);
+        }
+        for number in 0..SERIES_POINTS_MAX + 10 {
+            let at = Date(number as u64);
+            seen.record("train.loss".to_owned(), actor, vec![], at, 1.0);
+            seen.record("train.wait_s".to_owned(), actor, rank(0), at, 0.5);
+        }
+        assert_eq!(seen.missed.points, 0);
+        let of = |name: &str| {
+            seen.recorded()
+                .filter(|it| it.name == name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("train.wait_s").len(), SERIES_MAX + 10);
+        let loss = of("train.loss")[0];
+        assert_eq!(loss.points.len(), SERIES_POINTS_MAX);
+        assert_eq!(of("train.wait_s")[0].points.len(), RANK_POINTS_MAX);
+        assert_eq!(of("train.wait_s")[0].told as usize, SERIES_POINTS_MAX + 11);
     }
 }

@@ -1,0 +1,202 @@
+//! The passes of a pipeline in one of its last steps, from the spans that its ranks record.
+
+use std::collections::BTreeMap;
+
+use odeon::ActorId;
+use odeon::trace::SpanKind;
+use odeon_algorithms::train::PipelineKind;
+use odeon_client::inspect as told;
+use odeon_mesh::PP;
+use odeon_observe::Date;
+use odeon_observe::spans::Span;
+use odeon_replay::{PipelineCosts, StageCosts};
+
+use super::dto::{Shown, rounded};
+use super::mesh::RanksSeen;
+
+/// The names of the spans of passes.
+const PASSES: [&str; 2] = ["forward pass", "backward pass"];
+/// The words for these.
+const WORDS: [&str; 2] = ["forward", "backward"];
+/// Spans that are looked through for the last step that is whole.
+const SPANS_MAX: usize = 50_000;
+/// Steps of which passes are gathered until then: the newest is not over yet.
+const STEPS_MAX: usize = 4;
+/// Passes of a step up to which they are drawn.
+const PASSES_MAX: usize = 8_192;
+
+/// A pass of a micro-batch through a stage of a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pass {
+    /// Its place in [`PASSES`].
+    kind: usize,
+    micro_batch: u64,
+    chunk: u64,
+    from: Date,
+    to: Date,
+}
+
+impl Pass {
+    fn of(span: &Span) -> Option<Self> {
+        let number = |name: &str| span.label(name)?.parse().ok();
+        Some(Self {
+            kind: PASSES.iter().position(|name| *name == &*span.name)?,
+            micro_batch: number("micro_batch")?,
+            chunk: number("chunk")?,
+            from: span.start,
+            to: span.end?,
+        })
+    }
+
+    fn ms(&self) -> f64 {
+        self.to.since(self.from).as_secs_f64() * 1e3
+    }
+}
+
+/// The passes of a step by rank.
+type Lanes = BTreeMap<usize, Vec<Pass>>;
+
+impl Shown<'_> {
+    /// Those of the first pipeline.
+    pub(super) fn pipeline(&self, seen: &RanksSeen<'_>) -> Option<told::Pipeline> {
+        let schedule = seen.schedule.as_deref()?;
+        let kinds = PipelineKind::ALL.into_iter();
+        let kind = kinds.into_iter().find(|kind| kind.word() == schedule)?;
+        let ranks = seen.mesh.group(0, &[PP]).ok()?;
+        let actors = ranks
+            .iter()
+            .map(|rank| Some((*seen.actors.get(rank)?, *rank)));
+        let (step, lanes) = self.last_step(&actors.collect::<Option<_>>()?)?;
+        drawn(step, &lanes, kind)
+    }
+
+    /// The last step of which all passes of all these ranks were seen.
+    fn last_step(&self, ranks: &BTreeMap<ActorId, usize>) -> Option<(u64, Lanes)> {
+        let mut steps: BTreeMap<u64, Lanes> = BTreeMap::new();
+        for span in self.seen.spans().ended().rev().take(SPANS_MAX) {
+            let Some(rank) = ranks.get(&span.by).filter(|_| span.kind == SpanKind::User) else {
+                continue;
+            };
+            let step = || span.label("step")?.parse().ok();
+            let Some((pass, step)) = Pass::of(span).zip(step()) else {
+                continue;
+            };
+            if steps.len() == STEPS_MAX && !steps.contains_key(&step) {
+                break;
+            }
+            let lanes = steps.entry(step).or_default();
+            lanes.entry(*rank).or_default().push(pass);
+        }
+        let is_whole = |lanes: &Lanes| lanes.len() == ranks.len() && is_whole(lanes);
+        steps.into_iter().rfind(|(_, lanes)| is_whole(lanes))
+    }
+}
+
+/// The numbers of micro-batches, and of stages of a rank.
+fn counts(lanes: &Lanes) -> (u64, u64) {
+    let passes = || lanes.values().flatten();
+    let micro_batches = passes().map(|it| it.micro_batch + 1).max();
+    let chunks = passes().map(|it| it.chunk + 1).max();
+    (micro_batches.unwrap_or(0), chunks.unwrap_or(0))
+}
+
+/// Returns true if each rank has each micro-batch through each stage of its, forward and backward.
+fn is_whole(lanes: &Lanes) -> bool {
+    let (micro_batches, chunks) = counts(lanes);
+    let all = PASSES.len() as u64 * micro_batches * chunks;
+    lanes.values().all(|passes| passes.len() as u64 == all)
+}
+
+fn drawn(step: u64, lanes: &Lanes, kind: PipelineKind) -> Option<told::Pipeline> {
+    let passes = || lanes.values().flatten();
+    if passes().count() > PASSES_MAX {
+        return None;
+    }
+    let start = passes().map(|it| it.from).min()?;
+    let end = passes().map(|it| it.to).max()?;
+    let ms = end.since(start).as_secs_f64() * 1e3;
+    let idle = |busy: f64, of: f64| rounded((1.0 - busy / of.max(f64::MIN_POSITIVE)).max(0.0));
+    let lane = |(rank, passes): (&usize, &Vec<Pass>)| {
+        let mut passes = passes.clone();
+        passes.sort_by_key(|it| it.from);
+        let since = |at: Date| rounded(at.since(start).as_secs_f64() * 1e3);
+        told::PipelineLane {
+            rank: *rank as u64,
+            idle_share: idle(passes.iter().map(Pass::ms).sum(), ms),
+            passes: passes
+                .iter()
+                .map(|it| {
+                    let word = WORDS[it.kind].to_owned();
+                    (since(it.from), since(it.to), word, it.micro_batch, it.chunk)
+                })
+                .collect(),
+        }
+    };
+    let (micro_batches, chunks) = counts(lanes);
+    Some(told::Pipeline {
+        step,
+        start: start.as_ms(),
+        ms: rounded(ms),
+        schedule: kind.word().to_owned(),
+        micro_batches,
+        chunks,
+        idle_share: idle(passes().map(Pass::ms).sum(), ms * lanes.len() as f64),
+        schedule_idle_share: rounded(ideal(lanes, kind)?),
+        lanes: lanes.iter().map(lane).collect(),
+    })
+}
+
+/// The share of time without a pass where each takes as long as the mean of its kind.
+fn ideal(lanes: &Lanes, kind: PipelineKind) -> Option<f64> {
+    let (micro_batches, chunks) = counts(lanes);
+    let mean = |kind: usize| {
+        let own = || lanes.values().flatten().filter(|it| it.kind == kind);
+        own().map(Pass::ms).sum::<f64>() / own().count().max(1) as f64
+    };
+    let backward = mean(1) / 2.0;
+    let stage = StageCosts::new(mean(0), backward, backward);
+    let costs = PipelineCosts::uniform(lanes.len() * chunks as usize, stage, 0.0);
+    let schedule = kind.schedule(lanes.len(), chunks as usize, micro_batches as usize);
+    schedule.summary(&costs).ok().map(|it| it.bubble_share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The passes of two ranks with two micro-batches: 1 ms forward, 2 ms backward, in the order of 1F1B.
+    fn lanes() -> Lanes {
+        let pass = |kind, micro_batch, from: u64| Pass {
+            kind,
+            micro_batch,
+            chunk: 0,
+            from: Date(1_000_000 * (100 + from)),
+            to: Date(1_000_000 * (101 + from + kind as u64)),
+        };
+        let first = vec![pass(0, 0, 0), pass(0, 1, 1), pass(1, 0, 4), pass(1, 1, 7)];
+        let second = vec![pass(0, 0, 1), pass(1, 0, 2), pass(0, 1, 4), pass(1, 1, 5)];
+        BTreeMap::from([(0, first), (2, second)])
+    }
+
+    #[test]
+    fn bubbles_are_gaps_between_passes_as_the_schedule_has_them() {
+        let told = drawn(7, &lanes(), PipelineKind::OneForwardOneBackward).unwrap();
+        assert_eq!((told.ms, told.micro_batches, told.chunks), (9.0, 2, 1));
+        // Each computes 6 of 9 ms, which is (p - 1) / (m + p - 1).
+        assert_eq!(told.idle_share, 0.3333);
+        assert_eq!(told.schedule_idle_share, 0.3333);
+        assert_eq!(told.lanes[1].rank, 2);
+        assert_eq!(
+            told.lanes[1].passes[1],
+            (2.0, 4.0, "backward".to_owned(), 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_step_is_drawn_when_all_of_its_passes_were_seen() {
+        assert!(is_whole(&lanes()));
+        let mut cut = lanes();
+        cut.get_mut(&2).unwrap().pop();
+        assert!(!is_whole(&cut));
+    }
+}
