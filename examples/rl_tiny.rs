@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
 use odeon_actors::rl::referee::ProgramSpec;
@@ -49,6 +51,7 @@ fn plan(folder: &Path) -> RunPlan {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 24,
         lora_rank: 0,
         warmup_batch: 64,

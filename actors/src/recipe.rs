@@ -21,6 +21,7 @@ use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Optimizer;
 use odeon_algorithms::weights::StoredType;
+use odeon_gpu::Precision;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::engine::compute::{ComputeSpec, policy_optimizer};
@@ -106,9 +107,21 @@ pub struct RunSection {
     /// a token to the bit.
     #[serde(default)]
     pub deterministic: bool,
+    /// To what factors of products are rounded, where it is not as the device has it.
+    pub products: Option<Precision>,
 }
 
 impl RunSection {
+    /// To what factors of products are rounded: a card rounds them to bf16 if nothing is said, a processor not at all.
+    #[must_use]
+    pub fn products(&self) -> Precision {
+        let own = match self.device == default_device() {
+            true => Precision::F32,
+            false => Precision::Bf16,
+        };
+        self.products.unwrap_or(own)
+    }
+
     /// Checks that sums can have one order, where they are to.
     fn check_deterministic(&self) -> Result<(), String> {
         match self.deterministic && self.device != default_device() {

@@ -1,4 +1,5 @@
-//! Training and sampling speed of two small models, beside PyTorch where it is installed.
+//! Training and sampling speed of three models, beside PyTorch where it is installed: each with products in f32 and,
+//! where the processor has the instructions, in bf16 (PyTorch: under autocast, with a cache in bf16).
 //!
 //! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N]
 //! [--only tiny:train] [--no-peer]`
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling};
 use odeon_algorithms::model::{Batch, BatchError, Model, ModelConfig, Sequence};
 use odeon_algorithms::train::{CrossEntropy, TrainConfig, Trainer};
-use odeon_gpu::Cpu;
+use odeon_gpu::{Cpu, CpuOptions, Precision};
 
 struct Case {
     name: &'static str,
@@ -28,8 +29,8 @@ struct Case {
     batch: usize,
 }
 
-/// Matrix sizes of two GPTs of 0.83 and 10.9 million parameters.
-fn cases() -> [Case; 2] {
+/// Matrix sizes of two GPTs of 0.83 and 10.9 million parameters, and of SmolLM2 with 135 million.
+fn cases() -> [Case; 3] {
     let square = |vocab, dim, layers, heads, ffn| ModelConfig {
         vocab,
         dim,
@@ -52,6 +53,16 @@ fn cases() -> [Case; 2] {
             name: "small",
             config: square(256, 384, 6, 6, 1040),
             tokens: 256,
+            batch: 8,
+        },
+        Case {
+            name: "smollm2",
+            config: ModelConfig {
+                kv_heads: 3,
+                tied_head: true,
+                ..square(49_152, 576, 30, 9, 1536)
+            },
+            tokens: 128,
             batch: 8,
         },
     ]
@@ -85,12 +96,17 @@ fn main() {
             if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
                 continue;
             }
-            let mut run = prepare(&case, threads);
+            let mut own: Vec<_> = backends(threads)
+                .into_iter()
+                .map(|(name, cpu)| (name, prepare(&case, cpu), vec![]))
+                .collect();
             // The first time is no measure.
-            run();
+            own.iter_mut().for_each(|(_, run, _)| {
+                run();
+            });
             let ways: &[&'static str] = match what {
-                "train" => &["eager", "compiled"],
-                _ => &["eager"],
+                "train" => &["eager", "compiled", "bf16"],
+                _ => &["eager", "bf16"],
             };
             let mut theirs: Vec<Theirs> = vec![];
             for how in ways {
@@ -100,38 +116,44 @@ fn main() {
                     theirs.push(Theirs::new(how));
                 }
             }
-            let mut ours = vec![];
             for _ in 0..rounds {
-                let rate = rate(budget, &mut run);
-                ours.push(rate);
+                for (_, run, rates) in &mut own {
+                    rates.push(rate(budget, run));
+                }
                 for one in &mut theirs {
                     if let Some(other) = peer
                         .as_mut()
                         .and_then(|peer| peer.rate(case.name, what, one.how))
                     {
                         one.rates.push(other);
-                        one.ratios.push(rate / other);
+                        let last = own.iter().map(|(_, _, rates)| rates[rates.len() - 1]);
+                        one.ratios.push(last.map(|own| own / other).collect());
                     }
                 }
             }
-            let mut columns = vec![spread("odeon", ours, 0)];
-            for Theirs { how, rates, ratios } in theirs {
-                columns.push(spread(&format!("pytorch {how}"), rates, 0));
-                columns.push(spread("ratio", ratios, 2));
+            println!("{} {what}", case.name);
+            for (name, _, rates) in &own {
+                println!("{}", spread(&format!("odeon {name}"), rates.clone(), 0));
             }
-            let name = format!("{} {what}", case.name);
-            println!("{name:13} {}", columns.concat());
+            for Theirs { how, rates, ratios } in theirs {
+                let mut columns = vec![spread(&format!("pytorch {how}"), rates, 0)];
+                for (number, (name, ..)) in own.iter().enumerate() {
+                    let ratios = ratios.iter().map(|all| all[number]).collect();
+                    columns.push(spread(&format!("{name} at"), ratios, 2));
+                }
+                println!("{}", columns.concat());
+            }
         }
     }
-    for case in cases() {
+    for case in &cases()[..2] {
         for (what, with, without) in [
-            ("order", train_on as Prepare, train as Prepare),
+            ("order", train_in_order as Alone, train_alone as Alone),
             ("group", train_groups, train_groups_apart),
         ] {
             if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
                 continue;
             }
-            let mut both = [with(&case, threads), without(&case, threads)];
+            let mut both = [with(case, threads), without(case, threads)];
             for run in &mut both {
                 // The first time is no measure.
                 run();
@@ -162,7 +184,8 @@ fn main() {
 struct Theirs {
     how: &'static str,
     rates: Vec<f64>,
-    ratios: Vec<f64>,
+    /// One for each of one's own, a round.
+    ratios: Vec<Vec<f64>>,
 }
 
 impl Theirs {
@@ -246,7 +269,30 @@ impl Drop for Peer {
 
 /// Does a piece of work and says how many tokens it was.
 type Run = Box<dyn FnMut() -> usize>;
-type Prepare = fn(&Case, usize) -> Run;
+type Prepare = fn(&Case, Cpu) -> Run;
+/// On a back-end of its own, with so many threads.
+type Alone = fn(&Case, usize) -> Run;
+
+/// With products in f32, and in bf16 where the processor has that.
+fn backends(threads: usize) -> Vec<(&'static str, Cpu)> {
+    let open = |products| {
+        Cpu::open(&CpuOptions {
+            threads,
+            products,
+            ..CpuOptions::default()
+        })
+    };
+    let all = [("f32", Precision::F32), ("bf16", Precision::Bf16)];
+    all.into_iter()
+        .filter_map(|(name, products)| match open(products) {
+            Ok(cpu) => Some((name, cpu)),
+            Err(error) => {
+                println!("skipped: odeon {name}, because {error}");
+                None
+            }
+        })
+        .collect()
+}
 
 /// The median of tokens per second over repetitions.
 fn rate(budget: Duration, run: &mut Run) -> f64 {
@@ -263,16 +309,16 @@ fn rate(budget: Duration, run: &mut Run) -> f64 {
     rates[rates.len() / 2]
 }
 
-fn train(case: &Case, threads: usize) -> Run {
-    train_by(Cpu::new(threads), case)
+fn train_alone(case: &Case, threads: usize) -> Run {
+    train(case, Cpu::new(threads))
 }
 
 /// With sums in the order of sampling.
-fn train_on(case: &Case, threads: usize) -> Run {
-    train_by(Cpu::deterministic(threads), case)
+fn train_in_order(case: &Case, threads: usize) -> Run {
+    train(case, Cpu::deterministic(threads))
 }
 
-fn train_by(cpu: Cpu, case: &Case) -> Run {
+fn train(case: &Case, cpu: Cpu) -> Run {
     let model = Model::init(cpu, case.config.clone(), 1).expect("a valid model");
     let settings = TrainConfig {
         lr: 1e-3,
@@ -333,7 +379,7 @@ fn groups(
     })
 }
 
-fn sample(case: &Case, threads: usize) -> Run {
+fn sample(case: &Case, cpu: Cpu) -> Run {
     let options = GeneratorConfig {
         slots: SLOTS,
         max_tokens: case.tokens,
@@ -341,8 +387,8 @@ fn sample(case: &Case, threads: usize) -> Run {
         ..GeneratorConfig::default()
     };
     let mut generator =
-        Generator::new(Cpu::new(threads), case.config.clone(), options).expect("a valid model");
-    let model = Model::init(Cpu::new(threads), case.config.clone(), 1).expect("a valid model");
+        Generator::new(cpu.clone(), case.config.clone(), options).expect("a valid model");
+    let model = Model::init(cpu, case.config.clone(), 1).expect("a valid model");
     generator
         .load_flat(&model.to_flat())
         .expect("the same layout");

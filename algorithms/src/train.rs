@@ -706,6 +706,8 @@ fn prepared<B: Backend>(
 }
 
 #[cfg(test)]
+mod precision_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod vision_tests;

@@ -11,47 +11,26 @@ use crate::backend::{
 };
 use crate::block_table::BlockTable;
 use crate::cpu::{Cpu, CpuBuffer, PackedWeight};
-use crate::cuda::{
-    Cuda, CudaBuffer, CudaError, CudaPacked, CudaView, CudaViewMut, Gpu, GpuOptions,
-};
-use crate::device::Device;
+use crate::cuda::{Cuda, CudaBuffer, CudaPacked, CudaView, CudaViewMut, Gpu};
 use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
 use crate::spans::RowSpans;
 use crate::update_rule::UpdateRule;
 
 /// A back-end of either kind. Operands of one kind do not meet those of the other.
+///
+/// ```
+/// use odeon_gpu::{Any, Backend, Cpu};
+///
+/// let backend = Any::Cpu(Cpu::new(1));
+/// assert_eq!(backend.to_vec(&backend.buffer(&[1.0, 2.0])), [1.0, 2.0]);
+/// ```
 #[derive(Clone, Debug)]
 pub enum Any {
     /// The processor.
     Cpu(Cpu),
     /// A card.
     Cuda(Cuda),
-}
-
-impl Any {
-    /// Opens a device: the processor with so many threads (0 takes one per core), a card with bf16
-    /// products and these options.
-    ///
-    /// # Errors
-    ///
-    /// Why the card cannot be used. The processor can.
-    ///
-    /// ```
-    /// use odeon_gpu::cuda::GpuOptions;
-    /// use odeon_gpu::{Any, Backend, Device};
-    ///
-    /// let device: Device = "cpu".parse()?;
-    /// let backend = Any::open(device, 1, &GpuOptions::default())?;
-    /// assert_eq!(backend.to_vec(&backend.buffer(&[1.0, 2.0])), [1.0, 2.0]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn open(device: Device, threads: usize, options: &GpuOptions) -> Result<Self, CudaError> {
-        match device {
-            Device::Cpu => Ok(Self::Cpu(Cpu::new(threads))),
-            Device::Cuda(index) => Cuda::open(index, Precision::Bf16, options).map(Self::Cuda),
-        }
-    }
 }
 
 /// Memory of either kind.

@@ -12,6 +12,8 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::block_table::BlockTable;
 use crate::dropout::DropoutMask;
 use crate::score_blocks::ScoreBlocks;
@@ -315,7 +317,8 @@ pub struct VocabGrad<V, M> {
 }
 
 /// To what the operands of products are rounded before they are multiplied; sums are f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Precision {
     /// Not at all.

@@ -1,6 +1,7 @@
 //! The processor back-end.
 //!
-//! Matrix products come from the `gemm` crates (its AVX-512 kernels are chosen at run time); the
+//! Matrix products come from the `gemm` crates (its AVX-512 kernels are chosen at run time), or, with
+//! factors rounded to bf16, from kernels of its own where the processor has the instructions; the
 //! other loops are compiled for three instruction sets and dispatched at run time. Work is cut into
 //! blocks whose size does not depend on timing, and partial sums are added in block order, so the
 //! same number of threads gives the same bits.
@@ -31,9 +32,11 @@ mod vocab;
 use std::ops::Range;
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use crate::backend::{
-    ABSENT_ROW, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, RopeShape, RouteShape,
-    Store, VocabGrad, VocabStats,
+    ABSENT_ROW, AttentionShape, Backend, CacheRow, HeadNormShape, MatMul, Precision, RopeShape,
+    RouteShape, Store, VocabGrad, VocabStats,
 };
 use crate::block_table::BlockTable;
 use crate::dropout::DropoutMask;
@@ -45,6 +48,28 @@ pub use buffer::CpuBuffer;
 pub use decode::PackedWeight;
 use pool::Pool;
 
+/// Choices of the processor back-end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads that it computes on; 0, the default, takes one per core.
+    pub threads: usize,
+    /// Set for every sum of a forward pass in one order: see [`Cpu::deterministic`].
+    pub deterministic: bool,
+    /// To what factors of products are rounded, those of attention among them.
+    pub products: Precision,
+}
+
+/// Why the processor cannot compute as it is to. Nothing was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CpuError {
+    /// It has no instructions for products in bf16; those in f32 it has.
+    #[error(
+        "this processor has no AVX-512 with BF16, which products in bf16 need: use products = \"f32\""
+    )]
+    NoBf16,
+}
+
 /// The processor: a thread pool and the scratch memory of its operations. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Cpu {
@@ -54,21 +79,46 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A back-end that computes on `threads` threads; 0 takes one per core. One thread means the
+    /// A back-end with these options.
+    ///
+    /// # Errors
+    ///
+    /// Products are to be in bf16, and the processor has no instructions for that.
+    ///
+    /// # Panics
+    /// If the system refuses to start the threads.
+    ///
+    /// ```
+    /// use odeon_gpu::{Backend, Cpu, CpuError, CpuOptions, Precision};
+    ///
+    /// let options = CpuOptions { threads: 2, products: Precision::Bf16, ..CpuOptions::default() };
+    /// match Cpu::open(&options) {
+    ///     Ok(cpu) => assert_eq!(cpu.precision(), Precision::Bf16),
+    ///     Err(error) => assert_eq!(error, CpuError::NoBf16),
+    /// }
+    /// ```
+    pub fn open(options: &CpuOptions) -> Result<Self, CpuError> {
+        if options.products == Precision::Bf16 && !gemm::bf16::is_available() {
+            return Err(CpuError::NoBf16);
+        }
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, Into::into),
+            n => n,
+        };
+        Ok(Self {
+            pool: Arc::new(Pool::new(threads, options.products)),
+            in_order: options.deterministic,
+        })
+    }
+
+    /// A back-end that computes in f32 on `threads` threads; 0 takes one per core. One thread means the
     /// calling one, without a pool.
     ///
     /// # Panics
     /// If the system refuses to start the threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, Into::into),
-            n => n,
-        };
-        Self {
-            pool: Arc::new(Pool::new(threads)),
-            in_order: false,
-        }
+        Self::f32(threads, false)
     }
 
     /// The same, with every sum of a forward pass in one order: a row of a sequence has the same bits
@@ -80,10 +130,16 @@ impl Cpu {
     /// If the system refuses to start the threads.
     #[must_use]
     pub fn deterministic(threads: usize) -> Self {
-        Self {
-            in_order: true,
-            ..Self::new(threads)
-        }
+        Self::f32(threads, true)
+    }
+
+    fn f32(threads: usize, deterministic: bool) -> Self {
+        let options = CpuOptions {
+            threads,
+            deterministic,
+            products: Precision::F32,
+        };
+        Self::open(&options).expect("every processor has f32")
     }
 
     /// Threads it computes on.
@@ -99,6 +155,16 @@ impl Cpu {
     }
 }
 
+impl Cpu {
+    /// Multiplies panels that lie in the first cache so many times on each thread, and says how many floating-point
+    /// operations that were: the kernel without its surroundings, beside which products are measured. Nothing where
+    /// products are in f32.
+    #[must_use]
+    pub fn bare_products(&self, times: usize) -> Option<usize> {
+        (self.precision() == Precision::Bf16).then(|| gemm::bf16::bare(&self.pool, times))
+    }
+}
+
 impl Backend for Cpu {
     type Buffer = CpuBuffer;
     type View<'a> = &'a [f32];
@@ -107,6 +173,10 @@ impl Backend for Cpu {
 
     fn alloc(&self, len: usize) -> CpuBuffer {
         CpuBuffer::zeros(len)
+    }
+
+    fn precision(&self) -> Precision {
+        self.pool.precision()
     }
 
     fn len(buffer: &CpuBuffer) -> usize {
@@ -160,7 +230,9 @@ impl Backend for Cpu {
     }
 
     fn matmul(&self, call: MatMul, a: &[f32], b: &[f32], c: &mut [f32]) {
-        if self.in_order && in_order::takes(&call) {
+        // Sums of products in bf16 have one order anyway.
+        let is_ordered = self.precision() == Precision::Bf16;
+        if self.in_order && !is_ordered && in_order::takes(&call) {
             in_order::matmul(&self.pool, call, a, b, c);
         } else {
             gemm::matmul(&self.pool, call, a, b, c);
@@ -482,7 +554,7 @@ impl Backend for Cpu {
     }
 
     fn pack(&self, outputs: usize, inputs: usize, weight: &[f32]) -> PackedWeight {
-        let mut packed = PackedWeight::new(outputs, inputs);
+        let mut packed = PackedWeight::new(&self.pool, outputs, inputs);
         self.repack(weight, &mut packed);
         packed
     }

@@ -247,6 +247,8 @@ const UNSAFE: &[&str] = &[
     "gpu/src/cpu/decode.rs",
     "gpu/src/cpu/decode/kernels.rs",
     "gpu/src/cpu/gemm.rs",
+    "gpu/src/cpu/gemm/bf16.rs",
+    "gpu/src/cpu/gemm/bf16/kernels.rs",
     "gpu/src/cpu/in_order.rs",
     "gpu/src/cpu/pool.rs",
     "gpu/src/cpu/update.rs",

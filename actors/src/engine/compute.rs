@@ -30,12 +30,12 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{self, Schedule};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, ModelFolder, StoredType};
 use odeon_gpu::cuda::GpuOptions;
-use odeon_gpu::{Any, Backend, Cpu};
+use odeon_gpu::{Any, Backend, Cpu, CpuOptions, Cuda};
 
 pub use checkpoint::saved_progress;
 pub use damaged::{Damaged, complete_checkpoints, damaged_checkpoints};
 pub use description::ModelDescription;
-pub use odeon_gpu::Device;
+pub use odeon_gpu::{Device, Precision};
 pub use peers::{Cards, Joined};
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
@@ -76,6 +76,9 @@ pub struct ComputeSpec {
     /// Set for sums of forward passes in one order ([`Cpu::deterministic`]); for the processor alone.
     #[serde(default)]
     pub deterministic: bool,
+    /// To what factors of products are rounded, those of attention among them.
+    #[serde(default)]
+    pub products: Precision,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// Rank of low-rank adapters; 0 trains all parameters.
@@ -176,6 +179,8 @@ pub(crate) struct ComputePlace {
     pub(crate) threads: usize,
     /// Set for sums of forward passes in one order.
     pub(crate) deterministic: bool,
+    /// To what factors of products are rounded.
+    pub(crate) products: Precision,
     /// The share that was granted of a card.
     pub(crate) share: Option<Share>,
 }
@@ -183,21 +188,30 @@ pub(crate) struct ComputePlace {
 impl ComputePlace {
     /// The device: the granted one, where there is one.
     fn backend(&self) -> Result<Any, Failure> {
-        let (device, options) = match (&self.share, self.device) {
-            (Some(share), Device::Cuda(_)) => {
+        let (index, options) = match (self.device, &self.share) {
+            (Device::Cuda(_), Some(share)) => {
                 let options = GpuOptions {
                     owner: share.role.clone(),
                     budget_bytes: Some(share.bytes),
                     ..GpuOptions::default()
                 };
-                (Device::Cuda(share.device), options)
+                (share.device, options)
             }
-            (_, Device::Cpu) if self.deterministic => {
-                return Ok(Any::Cpu(Cpu::deterministic(self.threads)));
+            (Device::Cuda(index), None) => (index, GpuOptions::default()),
+            (_, _) => {
+                let cpu = Cpu::open(&CpuOptions {
+                    threads: self.threads,
+                    deterministic: self.deterministic,
+                    products: self.products,
+                });
+                // No restart gives the processor instructions.
+                return cpu
+                    .map(Any::Cpu)
+                    .map_err(|error| Failure::error(error).fatal());
             }
-            (_, device) => (device, GpuOptions::default()),
         };
-        Any::open(device, self.threads, &options).map_err(Failure::error)
+        let cuda = Cuda::open(index, self.products, &options);
+        cuda.map(Any::Cuda).map_err(Failure::error)
     }
 
     /// A model with its first weights, with or without a value head.
@@ -259,6 +273,7 @@ impl ComputeSpec {
             device: self.device,
             threads: self.threads,
             deterministic: self.deterministic,
+            products: self.products,
             share: self.share.clone(),
         }
     }

@@ -20,7 +20,7 @@ use odeon_checkpoint::{
 use odeon_data::client::{self, DataClient, Next, Serve, Supply};
 use odeon_data::constructor::{DataConstructor, Delivery};
 use odeon_data::pack::Packed;
-use odeon_gpu::Device;
+use odeon_gpu::{Device, Precision};
 use tokio::sync::oneshot;
 
 use super::checkpoint;
@@ -52,6 +52,8 @@ pub struct RankArgs {
     pub threads: usize,
     /// Set for sums of forward passes in one order, on the processor.
     pub deterministic: bool,
+    /// To what factors of products are rounded, those of attention among them.
+    pub products: Precision,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// The tokenizer of the text, which goes into checkpoints.
@@ -374,6 +376,7 @@ impl PretrainRank {
             device: args.device,
             threads: args.threads,
             deterministic: args.deterministic,
+            products: args.products,
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
         let metrics = RankMetrics::new(args.rank, args.sharing)?;

@@ -12,7 +12,7 @@ use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
-use odeon_gpu::Device;
+use odeon_gpu::{Device, Precision};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -40,6 +40,8 @@ pub struct PretrainPlan {
     pub threads: usize,
     /// Set for sums of forward passes in one order, on the processor.
     pub deterministic: bool,
+    /// To what factors of products are rounded, those of attention among them.
+    pub products: Precision,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// The tokenizer of the text.
@@ -299,6 +301,7 @@ impl<'a> Life<'a> {
             device: plan.device,
             threads: plan.threads,
             deterministic: plan.deterministic,
+            products: plan.products,
             context: plan.context,
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),

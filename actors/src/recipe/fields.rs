@@ -67,6 +67,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("run", "out", Range::Text),
     field("run", "device", Range::Text),
     field("run", "deterministic", Range::Flag),
+    field("run", "products", Range::Word(&["f32", "bf16"])),
     field("model", "load", Range::Text),
     field("model", "hidden", Range::Whole(2, 16_384)),
     field("model", "layers", Range::Whole(1, 256)),

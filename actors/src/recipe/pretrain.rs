@@ -524,6 +524,7 @@ impl PretrainRecipe {
             device,
             threads: self.processes.threads,
             deterministic: self.run.deterministic,
+            products: self.run.products(),
             context: model.context,
             tokenizer,
             train: self.train(),

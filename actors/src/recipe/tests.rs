@@ -170,6 +170,12 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
         ),
         (
             "name = \"a\"",
+            "name = \"a\"\nproducts = \"f16\"",
+            3,
+            "products: expected \"f32\" or \"bf16\", found \"f16\"",
+        ),
+        (
+            "name = \"a\"",
             "name = \"a\"\ndeterministic = true\ndevice = \"cuda\"",
             3,
             "expected device = \"cpu\" with it, and not \"cuda\"",

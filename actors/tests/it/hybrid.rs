@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, Failure, Needs, ProcessId, System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::engine::{RewardKind, RewardModelSpec};
 use odeon_actors::hybrid::workers::JudgeArgs;
 use odeon_actors::hybrid::{Arrangement, Desk, HybridPlan, Placement, Program};
@@ -64,6 +66,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             device: Device::Cpu,
             threads: 1,
             deterministic: false,
+            products: Precision::F32,
             context: 24,
             lora_rank: 0,
             warmup_batch: 32,

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, System, WorkerMode};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{EngineSpec, Learnt, RewardKind, RewardModelSpec};
 use odeon_actors::rl::chain::Forms;
@@ -63,6 +65,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 32,
         lora_rank: 0,
         warmup_batch: 32,

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, Timestamp};
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::engine::served::{Dialect, Patience, ServedSpec};
 use odeon_actors::engine::{EngineSpec, Response, RolloutEngine};
 use odeon_actors::rl::referee::ProgramSpec;
@@ -49,6 +51,7 @@ fn compute(base: &Path) -> ComputeSpec {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: CONTEXT,
         lora_rank: 0,
         warmup_batch: 4,

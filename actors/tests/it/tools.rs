@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use odeon::{Clock, Failure, ProcessId, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -371,6 +373,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 24,
         lora_rank: 0,
         warmup_batch: 32,

@@ -8,7 +8,8 @@ use odeon::{
     Clock, Failure, FailureKind, GrantedDevice, Limits, Ref, System, Timestamp, WorkerMode,
 };
 use odeon_actors::engine::compute::{
-    ComputeSpec, Device, ModelSource, Sampling, latest_model, policy_optimizer, read_model,
+    ComputeSpec, Device, ModelSource, Precision, Sampling, latest_model, policy_optimizer,
+    read_model,
 };
 use odeon_actors::engine::scripted::Script;
 use odeon_actors::engine::{
@@ -264,6 +265,7 @@ pub(crate) fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 24,
         lora_rank,
         warmup_batch: 4,

@@ -71,6 +71,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         device: device(recipe)?,
         threads: recipe.processes.trainer_threads,
         deterministic: recipe.run.deterministic,
+        products: recipe.run.products(),
         context: recipe.model.context,
         lora_rank: recipe.model.lora_rank,
         warmup_batch: recipe.warmup.batch,

@@ -6,7 +6,6 @@ pub(super) mod blocks;
 
 use std::ops::Range;
 
-use gemm_common::Parallelism;
 use odeon_simd::simd;
 
 use super::gemm::product;
@@ -56,7 +55,7 @@ pub(super) fn forward(
             pool.scratch(rows * (known + dim + 1), |scratch| {
                 let (scores, scratch) = scratch.split_at_mut(rows * known);
                 let (tile_out, inv_sum) = scratch.split_at_mut(rows * dim);
-                score_tile((width, q), keys, shape, [rows, known], scores);
+                score_tile(pool, (width, q), keys, shape, [rows, known], scores);
                 for i in 0..rows {
                     let seen = shape.seen(known - rows + i + 1);
                     let (max, sum) = softmax_row(&mut scores[i * known..][..known], seen);
@@ -68,7 +67,7 @@ pub(super) fn forward(
                     b: Strides::rows(keys.width),
                     ..MatMul::linear_dx(rows, known, dim)
                 };
-                product(Parallelism::None, call, scores, keys.values, tile_out);
+                product(pool, call, scores, keys.values, tile_out);
                 for i in 0..rows {
                     let at = (tile.start + i) * out_width + head * dim;
                     // SAFETY: these elements belong to this row and head, so to this task.
@@ -324,7 +323,9 @@ fn backward_span(
                     let seen = |row| shape.seen(known - rows + row + 1);
                     let scores = [&mut *probs, &mut *dscores];
                     let gradients = [&mut *dq, &mut *dk, &mut *dv];
-                    tile_gradients(shape, head, keys, passed, tile, seen, scores, gradients);
+                    tile_gradients(
+                        pool, shape, head, keys, passed, tile, seen, scores, gradients,
+                    );
                     for i in 0..rows {
                         // SAFETY: these elements belong to this row and query head, so to this task.
                         let row = unsafe { dqkv.slice((first + i) * width + head * dim, dim) };
@@ -339,6 +340,7 @@ fn backward_span(
 /// The gradient of the queries of a tile of rows from `first` on over `known` positions, of which each sees some. Adds
 /// to that of these keys and values.
 fn tile_gradients(
+    pool: &Pool,
     shape: AttentionShape,
     head: usize,
     keys: Keys<'_>,
@@ -353,29 +355,30 @@ fn tile_gradients(
     let q = &passed.qkv[first * width + head * dim..];
     let d_o = &passed.dout[first * out_width + head * dim..];
     let tile = (first, [rows, known]);
-    score_gradients(shape, head, keys, passed, tile, seen, probs, dscores);
+    score_gradients(pool, shape, head, keys, passed, tile, seen, probs, dscores);
     let call = MatMul::linear_dw(rows, known, dim).stored(Store::Add);
     let call = MatMul {
         b: Strides::rows(out_width),
         ..call
     };
-    product(Parallelism::None, call, probs, d_o, dv);
+    product(pool, call, probs, d_o, dv);
     let call = MatMul {
         b: Strides::rows(width),
         ..call
     }
     .scaled(scale);
-    product(Parallelism::None, call, dscores, q, dk);
+    product(pool, call, dscores, q, dk);
     let call = MatMul::linear_dx(rows, known, dim).scaled(scale);
     let call = MatMul {
         b: Strides::rows(keys.width),
         ..call
     };
-    product(Parallelism::None, call, dscores, keys.keys, dq);
+    product(pool, call, dscores, keys.keys, dq);
 }
 
 /// Probabilities of such a tile, and the gradient of its scores.
 fn score_gradients(
+    pool: &Pool,
     shape: AttentionShape,
     head: usize,
     keys: Keys<'_>,
@@ -389,13 +392,13 @@ fn score_gradients(
     let q = &passed.qkv[first * width + head * dim..];
     let o = &passed.out[first * out_width + head * dim..];
     let d_o = &passed.dout[first * out_width + head * dim..];
-    score_tile((width, q), keys, shape, [rows, known], probs);
+    score_tile(pool, (width, q), keys, shape, [rows, known], probs);
     let call = MatMul {
         a: Strides::rows(out_width),
         b: Strides::transposed(keys.width),
         ..MatMul::linear(rows, known, dim)
     };
-    product(Parallelism::None, call, d_o, keys.values, dscores);
+    product(pool, call, d_o, keys.values, dscores);
     for i in 0..rows {
         dscore_row(
             passed.lse[(first + i) * shape.heads + head],
@@ -431,6 +434,7 @@ fn tiles(spans: &RowSpans) -> Vec<Tile> {
 
 /// `scores[rows, known] = scale * q k^T` for rows of `width` elements.
 fn score_tile(
+    pool: &Pool,
     (width, q): (usize, &[f32]),
     keys: Keys<'_>,
     shape: AttentionShape,
@@ -442,7 +446,7 @@ fn score_tile(
         b: Strides::transposed(keys.width),
         ..MatMul::linear(rows, known, shape.head_dim).scaled(shape.scale())
     };
-    product(Parallelism::None, call, q, keys.keys, scores);
+    product(pool, call, q, keys.keys, scores);
 }
 
 simd! {

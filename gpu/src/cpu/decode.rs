@@ -9,9 +9,10 @@ use odeon_simd::{Isa, isa};
 
 use super::attention::softmax_row;
 use super::buffer::CpuBuffer;
+use super::gemm::bf16;
 use super::pool::{Pool, Shared};
 use super::simd::madd;
-use crate::backend::{AttentionShape, CacheRow, Store};
+use crate::backend::{AttentionShape, CacheRow, MatMul, Precision, Store, Strides};
 use crate::block_table::BlockTable;
 
 /// Weight rows of a panel: one AVX-512 register, two AVX2 registers.
@@ -21,7 +22,8 @@ const POSITIONS: usize = 16;
 /// Elements of values summed together.
 const STEP: usize = 32;
 
-/// A weight `[outputs, inputs]` as panels `[inputs, 16 outputs]`, the last one padded with zeros.
+/// A weight `[outputs, inputs]` as panels: `[inputs, 16 outputs]` in f32, or as products in bf16 read them. The last
+/// one is padded with zeros.
 #[derive(Debug)]
 pub struct PackedWeight {
     outputs: usize,
@@ -30,8 +32,8 @@ pub struct PackedWeight {
 }
 
 impl PackedWeight {
-    pub(super) fn new(outputs: usize, inputs: usize) -> Self {
-        let panels = CpuBuffer::zeros(outputs.div_ceil(PANEL) * PANEL * inputs);
+    pub(super) fn new(pool: &Pool, outputs: usize, inputs: usize) -> Self {
+        let panels = CpuBuffer::zeros(panels_len(pool, [outputs, inputs]));
         Self {
             outputs,
             inputs,
@@ -53,16 +55,25 @@ impl PackedWeight {
 }
 
 pub(super) fn repack(pool: &Pool, weight: &[f32], packed: &mut PackedWeight) {
-    assert_eq!(
-        weight.len(),
-        packed.outputs * packed.inputs,
-        "the weight that was packed"
-    );
-    pack(pool, packed.inputs, weight, packed.panels.as_mut_slice());
+    let shape = [packed.outputs, packed.inputs];
+    pack(pool, shape, weight, packed.panels.as_mut_slice());
+}
+
+/// Numbers of memory for the panels of a weight `[outputs, inputs]`.
+pub(super) fn panels_len(pool: &Pool, [outputs, inputs]: [usize; 2]) -> usize {
+    match pool.precision() {
+        Precision::F32 => outputs.next_multiple_of(PANEL) * inputs,
+        Precision::Bf16 => bf16::panels_len(outputs, inputs),
+    }
 }
 
 /// Writes a weight `[outputs, inputs]` as panels.
-pub(super) fn pack(pool: &Pool, inputs: usize, weight: &[f32], panels: &mut [f32]) {
+pub(super) fn pack(pool: &Pool, [outputs, inputs]: [usize; 2], weight: &[f32], panels: &mut [f32]) {
+    assert_eq!(weight.len(), outputs * inputs, "a weight of this shape");
+    if pool.precision() == Precision::Bf16 {
+        let right = (weight, Strides::transposed(inputs));
+        return bf16::pack(Some(pool), [outputs, inputs], right, panels);
+    }
     pool.blocks(panels, PANEL * inputs, |i, panel| {
         let rows = &weight[i * PANEL * inputs..];
         let mut filled = 0;
@@ -99,6 +110,10 @@ pub(super) fn linear(
         x.len() == rows * inputs && y.len() == rows * outputs,
         "one output row an input row"
     );
+    if pool.precision() == Precision::Bf16 {
+        let call = MatMul::linear(rows, outputs, inputs).scaled(scale);
+        return bf16::linear(pool, call.stored(store), x, panels, y);
+    }
     let count = outputs.div_ceil(PANEL);
     // A task of some panels amortises its start; the sums do not depend on the cut.
     let group = count.div_ceil(4 * pool.threads()).max(1);

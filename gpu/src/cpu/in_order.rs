@@ -5,7 +5,7 @@
 //! the keys and values of those before it in a cache or computed beside it. Here whole sequences are computed
 //! that way. It costs time: the kernels that are quick for many rows add up in pieces.
 
-use super::decode::{PANEL, Row, append, attend, cache_block, cache_len, linear, pack};
+use super::decode::{Row, append, attend, cache_block, cache_len, linear, pack, panels_len};
 use super::pool::{Pool, Shared};
 use super::vocab::{Sums, score_row};
 use crate::backend::{AttentionShape, CacheRow, MatMul, VocabStats};
@@ -21,8 +21,8 @@ pub(super) fn takes(call: &MatMul) -> bool {
 /// Such a product.
 pub(super) fn matmul(pool: &Pool, call: MatMul, x: &[f32], w: &[f32], y: &mut [f32]) {
     let MatMul { m, n, k, .. } = call;
-    pool.scratch(n.next_multiple_of(PANEL) * k, |panels| {
-        pack(pool, k, &w[..n * k], panels);
+    pool.scratch(panels_len(pool, [n, k]), |panels| {
+        pack(pool, [n, k], &w[..n * k], panels);
         let (x, y) = (&x[..m * k], &mut y[..m * n]);
         linear(pool, [n, k], x, panels, y, (call.scale, call.store));
     });
@@ -148,8 +148,8 @@ pub(super) fn vocab(
         entropy,
         logsumexp,
     } = out;
-    pool.scratch(outputs.next_multiple_of(PANEL) * inputs, |panels| {
-        pack(pool, inputs, w, panels);
+    pool.scratch(panels_len(pool, [outputs, inputs]), |panels| {
+        pack(pool, [outputs, inputs], w, panels);
         pool.scratch(chunk * outputs, |logits| {
             for first in (0..rows).step_by(chunk) {
                 let rows = chunk.min(rows - first);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuffer;
+use crate::backend::Precision;
 
 /// Elements of a block of elementwise work: large against the cost of a task, small against L2.
 pub(super) const BLOCK: usize = 16 * 1024;
@@ -16,12 +17,14 @@ pub(super) const BLOCK: usize = 16 * 1024;
 pub(super) struct Pool {
     workers: Option<rayon::ThreadPool>,
     threads: usize,
+    /// To what factors of products are rounded.
+    precision: Precision,
     scratch: Mutex<Vec<CpuBuffer>>,
     single: Option<Arc<Self>>,
 }
 
 impl Pool {
-    pub(super) fn new(threads: usize) -> Self {
+    pub(super) fn new(threads: usize, precision: Precision) -> Self {
         let workers = (threads > 1).then(|| {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads)
@@ -29,10 +32,11 @@ impl Pool {
                 .build()
                 .expect("the system starts as many threads as the configuration asks for")
         });
-        let single = (threads > 1).then(|| Arc::new(Self::new(1)));
+        let single = (threads > 1).then(|| Arc::new(Self::new(1, precision)));
         Self {
             workers,
             threads,
+            precision,
             scratch: Mutex::default(),
             single,
         }
@@ -40,6 +44,10 @@ impl Pool {
 
     pub(super) fn threads(&self) -> usize {
         self.threads
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// The one-threaded pool that tasks inside this one compute on.

@@ -1,11 +1,10 @@
 //! Log-probabilities and entropies over a vocabulary taken in chunks, so that the logits of all
 //! rows never exist at once.
 
-use gemm_common::Parallelism;
 use odeon_simd::simd;
 
 use super::attention::softmax_row;
-use super::gemm::product;
+use super::gemm::{product, wide_product};
 use super::pool::{Pool, rows_per_block};
 use super::simd::{exp, madd, max, reduce};
 use crate::backend::{MatMul, Store, VocabGrad, VocabStats};
@@ -50,7 +49,7 @@ pub(super) fn forward(
                     let cols = CHUNK.min(outputs - start);
                     let w = &w[start * inputs..][..cols * inputs];
                     let call = MatMul::linear(rows, cols, inputs).scaled(scale);
-                    product(Parallelism::None, call, x, w, logits);
+                    product(pool, call, x, w, logits);
                     for (r, sums) in sums.iter_mut().enumerate() {
                         let logits = &logits[r * cols..][..cols];
                         add_chunk(logits, sums);
@@ -103,8 +102,7 @@ pub(super) fn backward(
                 let range = start * inputs..(start + cols) * inputs;
                 let logits = &mut logits[..rows * cols];
                 let call = MatMul::linear(rows, cols, inputs).scaled(scale);
-                let wide = pool.parallelism();
-                pool.install(|| product(wide, call, x, &w[range.clone()], logits));
+                wide_product(pool, call, x, &w[range.clone()], logits);
                 let task_rows = rows_per_block(cols);
                 pool.blocks(logits, task_rows * cols, |i, logits| {
                     for (r, logits) in logits.chunks_exact_mut(cols).enumerate() {
@@ -126,14 +124,14 @@ pub(super) fn backward(
                         .scaled(scale)
                         .stored(store);
                     let dx = &mut dx[first * inputs..][..rows * inputs];
-                    pool.install(|| product(wide, call, logits, &w[range.clone()], dx));
+                    wide_product(pool, call, logits, &w[range.clone()], dx);
                 }
                 if let Some(dw) = &mut dw {
                     let call = MatMul::linear_dw(rows, cols, inputs)
                         .scaled(scale)
                         .stored(Store::Add);
                     let dw = &mut dw[range];
-                    pool.install(|| product(wide, call, logits, x, dw));
+                    wide_product(pool, call, logits, x, dw);
                 }
             }
         }

@@ -58,6 +58,8 @@ macro_rules! needs {
 needs! {
     /// The shell `bash`.
     Bash = "bash",
+    /// A processor with AVX-512 and BF16.
+    Bf16 = "bf16",
     /// The program `bwrap`, which isolates programs, and leave to use it.
     Bubblewrap = "bubblewrap",
     /// A C compiler that does what it is asked.

@@ -1,5 +1,7 @@
 //! Tests that training, scoring and generation compute the same numbers where sums have one order.
 
+use odeon_gpu::{CpuOptions, Precision};
+use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 
 use super::*;
@@ -55,8 +57,33 @@ fn gpt2_of() -> impl Strategy<Value = ModelConfig> {
     })
 }
 
-fn deterministic(config: &ModelConfig, seed: u64, threads: usize) -> Model {
-    let mut model = Model::init(Cpu::deterministic(threads), config.clone(), seed).unwrap();
+/// Products of each kind that this processor has.
+fn all_products() -> Vec<Precision> {
+    let options = CpuOptions {
+        products: Precision::Bf16,
+        ..CpuOptions::default()
+    };
+    match Cpu::open(&options) {
+        Ok(_) => vec![Precision::F32, Precision::Bf16],
+        Err(error) => {
+            skip(Need::Bf16, error);
+            vec![Precision::F32]
+        }
+    }
+}
+
+fn cpu(threads: usize, deterministic: bool, products: Precision) -> Cpu {
+    let options = CpuOptions {
+        threads,
+        deterministic,
+        products,
+    };
+    Cpu::open(&options).unwrap()
+}
+
+fn deterministic(config: &ModelConfig, seed: u64, threads: usize, products: Precision) -> Model {
+    let cpu = cpu(threads, true, products);
+    let mut model = Model::init(cpu, config.clone(), seed).unwrap();
     let flat = model.flat().iter().map(|w| match *w {
         1.0 => 1.0,
         w => 8.0 * w,
@@ -77,10 +104,11 @@ proptest! {
         slots in 1usize..6,
         threads in 1usize..4,
         prefill in 1usize..40,
+        products in prop::sample::select(all_products()),
         temperature in prop::sample::select(vec![1.0f32, 0.7, 1.4]),
         lengths in prop::collection::vec(1usize..50, 1..8),
     ) {
-        let model = deterministic(&config, seed, threads);
+        let model = deterministic(&config, seed, threads, products);
         let options = GeneratorConfig {
             slots,
             max_tokens: 90,
@@ -89,7 +117,7 @@ proptest! {
             cache_tokens: Some(128),
             block_tokens: 16,
         };
-        let mut generator = Generator::new(Cpu::new(threads), config.clone(), options).unwrap();
+        let mut generator = Generator::new(cpu(threads, false, products), config.clone(), options).unwrap();
         generator.load_flat(&model.to_flat()).unwrap();
         let prompt = |id: usize, length: usize| -> Vec<u32> {
             // Every other begins like the one before.
@@ -122,7 +150,7 @@ proptest! {
         let batch = Batch::pack(&sequences).unwrap();
         let plain: Vec<f32> = done.iter().flat_map(|it| it.logprobs.iter().copied()).collect();
         let scaled: Vec<f32> = done.iter().flat_map(|it| it.sampling_logprobs.iter().copied()).collect();
-        let mut scorer = Scorer::new(deterministic(&config, seed, threads));
+        let mut scorer = Scorer::new(deterministic(&config, seed, threads, products));
         prop_assert_eq!(&scorer.logprobs(&batch).logprobs, &plain);
         let batch = batch.with_temperature(temperature);
         prop_assert_eq!(&scorer.logprobs(&batch).logprobs, &scaled);
@@ -141,7 +169,7 @@ proptest! {
             order.iter().flat_map(|nth| done[*nth].sampling_logprobs.iter().copied()).collect();
         prop_assert_eq!(&scorer.logprobs(&shared).logprobs, &ordered);
         // On other threads, too.
-        let mut other = Scorer::new(deterministic(&config, seed, threads % 3 + 1));
+        let mut other = Scorer::new(deterministic(&config, seed, threads % 3 + 1, products));
         prop_assert_eq!(&other.logprobs(&batch), &scorer.logprobs(&batch));
     }
 }
@@ -149,6 +177,10 @@ proptest! {
 /// A vocabulary of several chunks, and a sequence of several tiles.
 #[test]
 fn long_sequences_and_large_vocabularies_are_no_exception() {
+    all_products().into_iter().for_each(long_sequence);
+}
+
+fn long_sequence(products: Precision) {
     let config = ModelConfig {
         vocab: 5003,
         dim: 48,
@@ -159,14 +191,14 @@ fn long_sequences_and_large_vocabularies_are_no_exception() {
         ffn: 33,
         ..ModelConfig::default()
     };
-    let model = deterministic(&config, 5, 2);
+    let model = deterministic(&config, 5, 2, products);
     let options = GeneratorConfig {
         slots: 3,
         max_tokens: 300,
         prefill_tokens: 64,
         ..GeneratorConfig::default()
     };
-    let mut generator = Generator::new(Cpu::new(2), config.clone(), options).unwrap();
+    let mut generator = Generator::new(cpu(2, false, products), config.clone(), options).unwrap();
     generator.load_flat(&model.to_flat()).unwrap();
     let prompt: Vec<u32> = (0..150).map(|at| at * at % 5003).collect();
     generator
@@ -189,9 +221,9 @@ fn long_sequences_and_large_vocabularies_are_no_exception() {
         prompt: 150,
     }]);
     let batch = batch.unwrap();
-    let mut scorer = Scorer::new(deterministic(&config, 5, 2));
+    let mut scorer = Scorer::new(deterministic(&config, 5, 2, products));
     assert_eq!(scorer.logprobs(&batch).logprobs, done[0].logprobs);
-    let mut quick = Scorer::new(model_on(Cpu::new(2), &scorer));
+    let mut quick = Scorer::new(model_on(cpu(2, false, products), &scorer));
     assert_ne!(
         quick.logprobs(&batch).logprobs,
         done[0].logprobs,

@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-use gemm_common::Parallelism;
-
 use super::{Keys, Passed, TILE, score_tile, softmax_row, tile_gradients};
 use crate::backend::{AttentionShape, MatMul, Strides};
 use crate::cpu::gemm::product;
@@ -35,7 +33,7 @@ pub(in crate::cpu) fn forward(
             let (scores, scratch) = scratch.split_at_mut(rows * known);
             let (made, factors) = scratch.split_at_mut(rows * dim);
             let q = &qkv[first * width + head * dim..];
-            score_tile((width, q), keys, shape, [rows, known], scores);
+            score_tile(pool, (width, q), keys, shape, [rows, known], scores);
             for (row, factors) in factors.as_chunks_mut::<2>().0.iter_mut().enumerate() {
                 let scores = &mut scores[row * known..][..known];
                 let (top, sum) = softmax_row(scores, tile.seen(row, shape));
@@ -47,7 +45,7 @@ pub(in crate::cpu) fn forward(
                 b: Strides::rows(keys.width),
                 ..MatMul::linear_dx(rows, known, dim)
             };
-            product(Parallelism::None, call, scores, keys.values, made);
+            product(pool, call, scores, keys.values, made);
             let made = made.chunks_exact(dim).zip(factors.as_chunks::<2>().0);
             for (row, (made, [kept, gained])) in made.enumerate() {
                 let at = (first + row) * out_width + head * dim;
@@ -173,7 +171,9 @@ fn backward_block(
                 let scores = [&mut *probs, &mut *dscores];
                 let gradients = [&mut *dq, &mut dk[from..], &mut dv[from..]];
                 let (place, seen) = ((first, size), |row| tile.seen(row, shape));
-                tile_gradients(shape, head, keys, passed, place, seen, scores, gradients);
+                tile_gradients(
+                    pool, shape, head, keys, passed, place, seen, scores, gradients,
+                );
                 for (row, dq) in dq.chunks_exact(dim).take(size[0]).enumerate() {
                     let at = (first + row) * width + head * dim;
                     // SAFETY: these elements belong to this row and query head, so to this task.

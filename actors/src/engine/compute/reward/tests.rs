@@ -9,7 +9,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
 use super::*;
-use crate::engine::compute::{Device, ModelSource, Sampling, policy_optimizer};
+use crate::engine::compute::{Device, ModelSource, Precision, Sampling, policy_optimizer};
 use crate::rl::referee::ProgramSpec;
 use crate::trajectory::{Observed, SampleId};
 
@@ -36,6 +36,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 24,
         lora_rank: 0,
         warmup_batch: 32,
