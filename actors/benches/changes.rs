@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use odeon::{Clock, Ref, System};
 use odeon_actors::engine::EngineSpec;
-use odeon_actors::engine::compute::{ComputeSpec, Device, ModelSource, Sampling, policy_optimizer};
+use odeon_actors::engine::compute::{
+    ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
+};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::chain::delta::Word;
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -144,6 +146,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         device: Device::Cpu,
         threads: 1,
         deterministic: false,
+        products: Precision::F32,
         context: 32,
         lora_rank: 0,
         warmup_batch: 64,

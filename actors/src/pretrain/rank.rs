@@ -614,7 +614,8 @@ impl PretrainRank {
     async fn trained(&mut self, train: Train, cx: &Context<Self>) -> Result<Trained, Failure> {
         let step = train.step;
         // Ranks with parts of the same rows and matrices make the same passes, of which one tells.
-        let is_first = self.args.rank as usize % self.args.sharing.of_stage() == 0;
+        let of_stage = self.args.sharing.of_stage();
+        let is_first = (self.args.rank as usize).is_multiple_of(of_stage);
         self.gangs.passes.stages.recorded = Some(step).filter(|_| train.spans && is_first);
         let begun = Clock::now();
         let work = self.work(step).await?;

@@ -59,7 +59,7 @@ needs! {
     /// The shell `bash`.
     Bash = "bash",
     /// A processor with AVX-512 and BF16.
-    Bf16 = "bf16",
+    Bf16 = "bfloat",
     /// The program `bwrap`, which isolates programs, and leave to use it.
     Bubblewrap = "bubblewrap",
     /// A C compiler that does what it is asked.

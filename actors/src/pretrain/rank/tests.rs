@@ -4,8 +4,7 @@ use futures::future::join_all;
 use odeon_algorithms::model::{LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::train::{Lion, StatePart};
 use odeon_checkpoint::{Storage, within};
-use odeon_gpu::Any;
-use odeon_gpu::cuda::GpuOptions;
+use odeon_gpu::{Any, Cpu};
 
 use super::*;
 use crate::recipe::ParallelSection;
@@ -32,9 +31,8 @@ struct Ranks(Vec<Arc<Trainee>>);
 
 impl Ranks {
     fn of(config: &ModelConfig, sharing: Sharing) -> Self {
-        let cpu = || Any::open(Device::Cpu, 1, &GpuOptions::default()).expect("a processor");
         let trainee = |rank| {
-            let model = Model::init(cpu(), config.clone(), 1).expect("a model");
+            let model = Model::init(Any::Cpu(Cpu::new(1)), config.clone(), 1).expect("a model");
             let train = TrainConfig {
                 optimizer: odeon_algorithms::train::Optimizer::Lion(Lion::default()),
                 ..TrainConfig::default()

@@ -226,7 +226,7 @@ fn multiply(
             cols: col * cols / col_tasks..(col + 1) * cols / col_tasks,
             height,
         };
-        multiply_part(pool, call, part, a, panels, (c, at));
+        multiply_part(pool, call, &part, a, panels, (c, at));
     };
     match wide {
         Some(pool) => pool.for_each(row_tasks * col_tasks, one),
@@ -245,7 +245,7 @@ struct Part {
 fn multiply_part(
     pool: &Pool,
     call: MatMul,
-    part: Part,
+    part: &Part,
     a: &[f32],
     panels: &[f32],
     (c, at): (Shared, usize),
