@@ -15,8 +15,8 @@ impl<B: Backend> Tape<B> {
     }
 
     /// Has what was recorded since then computed again on the way back, in place of keeping what it makes until then
-    /// (arXiv [1604.06174](https://arxiv.org/abs/1604.06174)). Kept is what other operations read, and what nothing but
-    /// these would be made for. Numbers are the same to the bit.
+    /// (arXiv [1604.06174](https://arxiv.org/abs/1604.06174)). What other operations read of it is kept all the same, and
+    /// what the way back does not need is not computed again. Numbers are the same to the bit.
     ///
     /// # Panics
     /// If part of it is to be computed again already.

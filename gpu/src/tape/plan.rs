@@ -359,7 +359,8 @@ struct Slots {
 }
 
 impl Slots {
-    /// The smallest place that is free for that long. None has been asked for less yet.
+    /// The smallest place that is free for that long, or a new one. Lengths are asked for from the longest on, so each
+    /// place is long enough.
     fn take(&mut self, len: usize, life: Life) -> usize {
         let is_free = |taken: &BTreeMap<usize, usize>| {
             let before = taken.range(..=life.last).next_back();
