@@ -39,7 +39,8 @@
 //! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
 //! | `packed`, `trajectory`, `number` | rows in shared memory; data that travels between roles; numbers of reports that may be none |
 //! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), `rows` by reference, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
-//! | `pretrain`, `pretrain/run`, `pretrain/seats`, `pretrain/formed`, `pretrain/rank`, `pretrain/courier` | the program over the ranks; who has which seat in a life; the groups in which ranks add up and exchange; one of them; letters between ranks while they train |
+//! | `ranks`, `ranks/*` | ranks that share a model, whatever they train on: the groups in which they add up and exchange (`formed`, `seats`, `gangs`), letters between them while they train (`courier`), a sign that they have one storage (`mark`) |
+//! | `pretrain`, `pretrain/run`, `pretrain/seats`, `pretrain/meshes`, `pretrain/rank` | the program over the ranks; who has which place in a life; ranks as the data plane sees them; one of them |
 //! | `pretrain/work`, `pretrain/pictures`, `pretrain/checkpoint`, `pretrain/report`, `pretrain/rank_metrics` | the part of a rank in a step; who encodes which picture and where its features are (pure); where data goes on in a checkpoint; what a run tells, and what a rank tells of itself |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`) and what its ranks reserve (`placement`), sources, tools, sandbox, and the check of it all |
 //! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`); the best setting of a mode: what to try next (`search`, pure), trying it (`tuning`) |
@@ -54,6 +55,7 @@ pub mod hybrid;
 mod number;
 pub mod packed;
 pub mod pretrain;
+pub mod ranks;
 pub mod recipe;
 pub mod rl;
 pub mod sandbox;
@@ -71,7 +73,8 @@ pub fn job() -> odeon::Job {
         client::DataClient, constructor::DataConstructor, ledger::Ledger, loader::ShadowLoader,
         loader::SourceLoader, planner::Planner,
     };
-    use pretrain::{courier::Courier, rank::PretrainRank};
+    use pretrain::rank::PretrainRank;
+    use ranks::courier::Courier;
     use rl::{
         cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
         relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,

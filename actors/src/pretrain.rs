@@ -13,8 +13,7 @@
 //! it is lost is made again by itself, and ranks notice nothing but the time.
 
 mod checkpoint;
-pub mod courier;
-mod formed;
+mod meshes;
 mod pictures;
 pub mod rank;
 mod rank_metrics;
@@ -23,5 +22,5 @@ mod run;
 mod seats;
 mod work;
 
-pub(crate) use formed::data_mesh;
+pub(crate) use meshes::data_mesh;
 pub use run::{Desk, HeldOut, Member, PretrainPlan, run};

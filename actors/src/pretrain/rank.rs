@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
-use odeon::group::Seat;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::model::{Dropout, PartError};
@@ -24,15 +22,14 @@ use odeon_gpu::{Device, Precision};
 use tokio::sync::oneshot;
 
 use super::checkpoint;
-use super::courier::{Courier, Mail, Meet};
 use super::rank_metrics::{RankMetrics, StepSeconds};
 use super::work::{Texts, Work};
-use crate::engine::compute::peers::{Gang, PassGang};
-use crate::engine::compute::stages::{StageGang, StageSeats};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
-use crate::engine::compute::step::{Learning, PassGangs, ShardGangs, StageGangs, StepGangs, step};
+use crate::engine::compute::step::{Learning, step};
 use crate::engine::compute::{ComputePlace, Model, ModelSource, Optimizer, share_of};
 use crate::engine::in_place;
+use crate::ranks::courier::{Courier, Meet};
+use crate::ranks::{Gangs, Mail, Mark, PATIENCE, RankSeats};
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,59 +80,10 @@ fn checkpointed(
     }
 }
 
-/// Take your seat: from now on the ranks train together.
+/// Take your seats: from now on the ranks train together.
 #[message(reply = Result<Joined, Failure>, name = "pretrain.Join")]
 #[derive(Clone, Debug, Default)]
-pub struct Join {
-    /// The seat of the rank that is asked among those with other samples or rows, unless it is the only one.
-    pub data: Option<Seat>,
-    /// The same among all ranks, where matrices are shared.
-    pub all: Option<Seat>,
-    /// The same among those of `data` that have the same experts, where these are shared.
-    pub same_experts: Option<Seat>,
-    /// The same among those that each have a part of every matrix.
-    pub tensor: Option<Seat>,
-    /// The same among those that each have some of the experts.
-    pub experts: Option<Seat>,
-    /// The same among those that each have some of the rows of a batch.
-    pub context: Option<Seat>,
-    /// The same among those that keep shards of the same tensors.
-    pub shards: ShardSeats,
-    /// The same among those that keep the same shard.
-    pub replicas: Option<Seat>,
-    /// The same in its pipeline.
-    pub pipeline: PipelineSeats,
-}
-
-/// The seats of a rank in a pipeline, see [`Join`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct PipelineSeats {
-    /// Among all of its ranks.
-    pub all: Option<Seat>,
-    /// Among the first and the last, which both have the embedding where it is the head, too.
-    pub tied: Option<Seat>,
-    /// Beside the rank that gets its rows.
-    pub rows_out: Option<Seat>,
-    /// Beside the rank that it gets rows from.
-    pub rows_in: Option<Seat>,
-    /// Beside the rank that gets its gradients.
-    pub gradients_out: Option<Seat>,
-    /// Beside the rank that it gets gradients from.
-    pub gradients_in: Option<Seat>,
-}
-
-/// The seats of a rank among those that keep shards of the same tensors, see [`Join`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct ShardSeats {
-    /// Of those that every rank has.
-    pub everywhere: Option<Seat>,
-    /// Of those of which ranks have the same part.
-    pub data: Option<Seat>,
-    /// Of those of the same experts.
-    pub experts: Option<Seat>,
-}
+pub struct Join(pub RankSeats);
 
 /// Actors beside a rank, in its process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, Shape)]
@@ -302,42 +250,6 @@ struct Coming {
     task: ActorTask,
 }
 
-/// The ranks that a rank trains with, see [`Join`].
-#[derive(Debug, Default)]
-struct Gangs {
-    data: Option<Gang>,
-    all: Option<Gang>,
-    same_experts: Option<Gang>,
-    replicas: Option<Gang>,
-    passes: PassGangs,
-}
-
-impl Gangs {
-    /// Leaves all of them.
-    fn leave(&mut self) {
-        let others = [
-            &mut self.data,
-            &mut self.all,
-            &mut self.same_experts,
-            &mut self.replicas,
-        ];
-        others.into_iter().flatten().for_each(Gang::leave);
-        self.passes.leave();
-    }
-
-    /// Those that take part in a step.
-    fn of_step(&mut self, learns: bool) -> StepGangs<'_> {
-        StepGangs {
-            // One copy of the model rates, by itself.
-            data: self.data.as_mut().filter(|_| learns),
-            all: self.all.as_mut().filter(|_| learns),
-            same_experts: self.same_experts.as_mut().filter(|_| learns),
-            replicas: self.replicas.as_mut().filter(|_| learns),
-            passes: self.passes.clone(),
-        }
-    }
-}
-
 /// The actor that computes its part of each step, and updates its copy of the weights.
 pub struct PretrainRank {
     args: RankArgs,
@@ -408,43 +320,8 @@ impl PretrainRank {
 
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
-        let take = |seat: Option<Seat>| seat.map(|seat| seat.take(cx)).transpose();
-        let take = |seat| take(seat).map_err(Failure::error);
-        let pass = |seat| {
-            let seat = take(seat)?;
-            Ok::<_, Failure>(seat.map(|seat| Arc::new(PassGang::new(seat))))
-        };
-        let is_pipeline = join.pipeline.all.is_some();
-        let links = StageSeats {
-            rows_out: take(join.pipeline.rows_out)?,
-            rows_in: take(join.pipeline.rows_in)?,
-            gradients_out: take(join.pipeline.gradients_out)?,
-            gradients_in: take(join.pipeline.gradients_in)?,
-        };
-        let links = Some(links).filter(|_| is_pipeline);
-        self.gangs = Gangs {
-            data: take(join.data)?.map(Gang::new),
-            all: take(join.all)?.map(Gang::new),
-            same_experts: take(join.same_experts)?.map(Gang::new),
-            replicas: take(join.replicas)?.map(Gang::new),
-            passes: PassGangs {
-                tensor: pass(join.tensor)?,
-                experts: pass(join.experts)?,
-                context: pass(join.context)?,
-                shards: ShardGangs {
-                    everywhere: pass(join.shards.everywhere)?,
-                    data: pass(join.shards.data)?,
-                    experts: pass(join.shards.experts)?,
-                },
-                stages: StageGangs {
-                    all: pass(join.pipeline.all)?,
-                    tied: pass(join.pipeline.tied)?,
-                    links: links.map(|links| Arc::new(StageGang::new(links))),
-                    kind: self.args.sharing.schedule,
-                    recorded: None,
-                },
-            },
-        };
+        let schedule = self.args.sharing.schedule;
+        self.gangs = Gangs::take(join.0, schedule, cx)?;
         Ok(Joined {
             courier: self.courier,
             client: self.client,
@@ -454,7 +331,7 @@ impl PretrainRank {
     #[handler(message = Restore)]
     async fn restore(&mut self, restore: Restore) -> Result<Restored, Failure> {
         let place = &self.args.checkpoint;
-        checkpoint::Mark::check(place, &restore.mark, self.args.rank)?;
+        Mark::check(place, &restore.mark, self.args.rank)?;
         let storage = checkpoint::storage(place)?;
         let is_stored = checkpoint::newest(&storage, self.args.train.optimizer)
             .await?
@@ -746,10 +623,6 @@ impl PretrainRank {
         })
     }
 }
-
-/// The longest time that a rank waits for a batch, and for another rank in a save or load. One that
-/// is lost is noticed at once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Fetches a rank's batches of a step.
 async fn next(

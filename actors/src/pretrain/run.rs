@@ -17,8 +17,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::checkpoint::{Mark, newest, storage};
-use super::formed::{Formed, data_mesh, mesh, of_ranks};
+use super::checkpoint::{newest, storage};
+use super::meshes::{data_mesh, of_ranks};
 use super::rank::{
     Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
     SourcePart, Train, Trained,
@@ -26,6 +26,7 @@ use super::rank::{
 use super::report::{Report, StepReport};
 use super::seats::seated;
 use crate::engine::compute::ModelSource;
+use crate::ranks::{Formed, Mark, mesh};
 
 /// Settings that a run is made from.
 #[derive(Clone, Debug)]
@@ -347,7 +348,7 @@ impl<'a> Life<'a> {
     /// Seats the ranks and has them load the newest checkpoint.
     async fn begin(&mut self, life: u32, since: Option<Timestamp>) -> Result<(), Failure> {
         self.tell_members();
-        let joins = self.formed.joins.clone();
+        let joins = self.formed.seats.iter().cloned().map(Join).collect();
         let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
         let mark = Mark::set(&self.run.plan.checkpoint)?;
         let restore = Restore {

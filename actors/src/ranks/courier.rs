@@ -25,7 +25,7 @@ pub enum Letter {
 
 /// A life of the ranks begins. These are the couriers of all, in their order: when one is gone, nobody
 /// waits for its letters. Those of lives before are thrown away.
-#[message(name = "pretrain.Meet")]
+#[message(name = "ranks.Meet")]
 #[derive(Clone, Debug)]
 pub struct Meet {
     /// Which life.
@@ -35,7 +35,7 @@ pub struct Meet {
 }
 
 /// Leave this for the rank of this courier. Told: letters of a rank come in order.
-#[message(name = "pretrain.Post")]
+#[message(name = "ranks.Post")]
 #[derive(Clone, Debug)]
 pub struct Post {
     /// In which life.
@@ -48,7 +48,7 @@ pub struct Post {
 
 /// The next letter of a rank. Answered when it is there, or when the rank is gone and has left none, or
 /// the life is over.
-#[message(reply = Result<Letter, Failure>, name = "pretrain.Collect")]
+#[message(reply = Result<Letter, Failure>, name = "ranks.Collect")]
 #[derive(Clone, Debug)]
 pub struct Collect {
     /// In which life.
@@ -68,7 +68,7 @@ pub struct Courier {
     gone: HashSet<u32>,
 }
 
-#[actor(name = "pretrain.Courier")]
+#[actor(name = "ranks.Courier")]
 impl Courier {
     fn start(_: ()) -> Self {
         Self::default()
@@ -138,13 +138,13 @@ impl Courier {
 
 /// The ranks of a run, as its checkpoints see them.
 #[derive(Clone, Debug)]
-pub(super) struct Mail {
-    pub(super) rank: u32,
+pub(crate) struct Mail {
+    pub(crate) rank: u32,
     /// Which life of the ranks this is.
-    pub(super) life: u32,
+    pub(crate) life: u32,
     /// Of all ranks, in their order.
-    pub(super) couriers: Vec<Ref<Courier>>,
-    pub(super) blobs: Blobs,
+    pub(crate) couriers: Vec<Ref<Courier>>,
+    pub(crate) blobs: Blobs,
 }
 
 /// The longest letter, in bytes, that travels in its message and not apart from it.
@@ -189,7 +189,7 @@ impl Ranks for Mail {
             };
             let own = self.couriers[self.rank as usize];
             let lost = || RanksError::Lost { rank: from };
-            let letter = own.ask(collect).timeout(super::rank::PATIENCE).await;
+            let letter = own.ask(collect).timeout(super::PATIENCE).await;
             match letter.map_err(|_| lost())?.map_err(|_| lost())? {
                 Letter::Short(bytes) => Ok(bytes),
                 Letter::Long(blob) => {
