@@ -21,7 +21,7 @@ use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::run::Watch;
 
@@ -86,6 +86,7 @@ fn plan(folder: &Path) -> RunPlan {
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

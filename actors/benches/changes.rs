@@ -31,7 +31,7 @@ use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::run::Watch;
 
@@ -180,6 +180,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Changes(word),

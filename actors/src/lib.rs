@@ -21,6 +21,7 @@
 //! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
 //! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
+//! | `rl/ranks`, `rl/ranks/rank` | roles whose models several ranks share, as their actors see them; one of these ranks |
 //! | `rl/source`, `rl/relay`, `rl/relays` | the trainer's end of the chain of weights; a relay; the actor that watches over the relays |
 //! | `rl/chain`, `rl/chain/*` | the chain along which relays hand weights on: one of its members (`member`), with the weights that it has (`inbox`) and sends (`forwarding`); weights in chunks with checksums (`manifest`), of the best length (`chunks`), some of them as changes (`delta`); a new relay at the head (`election`). Pure |
 //! | `rl/handing` | a member of that chain with its bytes |
@@ -31,7 +32,7 @@
 //! | `rl/referee`, `rl/judge` | judging a reply of any task; programs, so many at a time |
 //! | `rl/tools`, `rl/toolbox` | the actor that answers calls of replies; what it runs for them |
 //! | `engine` | the traits between roles and arithmetic |
-//! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); how fast a device can be (`peak`) |
+//! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); a batch in rows (`rows`), of which ranks have a part each (`dealing`), and what each gives of the weights (`parcels`); how fast a device can be (`peak`) |
 //! | `engine/compute/state`, `engine/compute/checkpoint`, `engine/compute/damaged`, `engine/compute/legacy_checkpoint` | an optimiser as tensors of a checkpoint; checkpoints of trainers and critics; which of them cannot be gone on from; those of the layout before |
 //! | `engine/compute/stored`, `engine/compute/model_folder`, `engine/compute/description` | models out of checkpoints; models into folders that others read; what a model's files say, and what is odd in them |
 //! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
@@ -76,8 +77,8 @@ pub fn job() -> odeon::Job {
     use pretrain::rank::PretrainRank;
     use ranks::courier::Courier;
     use rl::{
-        cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
-        relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
+        cost::Cost, critic::Critic, packer::Packer, ranks::rank::ModelRank, reference::Reference,
+        relay::Relay, relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
         rollout::Rollout, source::Source, store::SampleStore, tools::Tools, trainer::Trainer,
     };
     odeon::job![
@@ -91,6 +92,7 @@ pub fn job() -> odeon::Job {
         Exec,
         Gang,
         Ledger,
+        ModelRank,
         Monitor,
         Packer,
         Planner,

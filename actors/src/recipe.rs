@@ -19,7 +19,7 @@ use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Optimizer;
+use odeon_algorithms::train::{Optimizer, Sharing};
 use odeon_algorithms::weights::StoredType;
 use odeon_gpu::Precision;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -80,6 +80,9 @@ pub struct Recipe {
     /// Which actors get a process of their own.
     #[serde(default)]
     pub processes: ProcessesSection,
+    /// The way in which ranks share the models that learn or rate.
+    #[serde(default)]
+    pub parallel: ParallelSection,
     /// Resources that the processes reserve.
     #[serde(default)]
     pub placement: PlacementSection,
@@ -477,7 +480,10 @@ pub struct ProcessesSection {
     pub slots: usize,
     /// Compute threads of one rollout.
     pub rollout_threads: usize,
-    /// Compute threads of the trainer, the critic and the reference.
+    /// Ranks that share the model of the trainer, and as many for each critic and the reference. With 1 these have
+    /// their models to themselves.
+    pub ranks: u32,
+    /// Compute threads of the trainer, the critic and the reference, or of each of their ranks.
     pub trainer_threads: usize,
 }
 
@@ -512,6 +518,7 @@ impl Default for ProcessesSection {
             send: Sent::Whole,
             slots: 32,
             rollout_threads: 1,
+            ranks: 1,
             trainer_threads: 1,
         }
     }
@@ -628,6 +635,12 @@ impl Recipe {
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.run.out.join(&self.run.name)
+    }
+
+    /// The way in which ranks share each model that learns or rates.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing {
+        self.parallel.sharing(self.processes.ranks)
     }
 }
 

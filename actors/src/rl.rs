@@ -8,6 +8,7 @@ mod handing;
 pub mod judge;
 pub mod ledger;
 pub mod packer;
+pub mod ranks;
 pub mod referee;
 pub mod reference;
 pub mod relay;
@@ -29,14 +30,18 @@ use odeon::Job;
 /// The actors of a run: what a program that starts one, and each of its worker processes, can host.
 #[must_use]
 pub fn job() -> Job {
+    use crate::ranks::courier::Courier;
+
     use self::{
-        cost::Cost, critic::Critic, packer::Packer, reference::Reference, relay::Relay,
-        relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
+        cost::Cost, critic::Critic, packer::Packer, ranks::rank::ModelRank, reference::Reference,
+        relay::Relay, relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
         rollout::Rollout, source::Source, store::SampleStore, tools::Tools, trainer::Trainer,
     };
     odeon::job![
         Cost,
+        Courier,
         Critic,
+        ModelRank,
         Monitor,
         Packer,
         Reference,

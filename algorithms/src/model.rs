@@ -39,7 +39,7 @@ pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
 pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StagePlace};
 pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
-pub use scorer::{Scorer, TokenScores};
+pub use scorer::{Scorer, ScoresRead, TokenScores};
 pub use shard::{ModelShard, ShardPlace};
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};

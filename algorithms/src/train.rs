@@ -49,7 +49,7 @@ mod step;
 
 use std::ops::Range;
 
-use odeon_gpu::{Arena, Backend, Cpu, PassParams, Resident, Tape, Var};
+use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
@@ -257,6 +257,27 @@ impl<B: Backend> Trainer<B> {
             .map_or_else(|| model.layout(), Adapters::layout);
         let partition = config.optimizer.partition(layout, ranks);
         Self::made(model, config, Some(Share { partition, rank }))
+    }
+
+    /// The same of a model that is rated and never learns: it keeps no gradients and no moments, and only steps that
+    /// [do not learn](StepShape::learns) can be made.
+    #[must_use]
+    pub fn rating(model: Model<B>) -> Self {
+        let config = TrainConfig::default();
+        let backend = model.backend().clone();
+        let sets = model.trainable_sets().len();
+        let nothing = Layout::default();
+        let optimizer = Prepared::new(config.optimizer, &backend, &nothing, 0..0, 0.0);
+        Self {
+            config,
+            scorer: Scorer::new(model),
+            arena: Arena::default(),
+            grads: (0..sets).map(|_| None).collect(),
+            optimizer,
+            share: None,
+            stages: StagePasses::default(),
+            step: 0,
+        }
     }
 
     fn made(mut model: Model<B>, config: TrainConfig, share: Option<Share>) -> Self {

@@ -2,13 +2,16 @@
 
 mod checkpoint;
 mod damaged;
+mod dealing;
 mod description;
 mod legacy_checkpoint;
 mod model_folder;
+pub(crate) mod parcels;
 mod peak;
 pub(crate) mod peers;
 mod reward;
 mod rollout;
+mod rows;
 mod score;
 pub(crate) mod stages;
 pub(crate) mod state;
@@ -16,26 +19,27 @@ pub(crate) mod step;
 mod stored;
 mod trainer;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice};
 use odeon_algorithms::environment::EnvironmentConfig;
 use odeon_algorithms::generate;
-use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Recompute, Sequence};
+use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Recompute};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{self, Schedule};
+use odeon_algorithms::train::{self, Schedule, TrainConfig, ZeroStage};
 use odeon_algorithms::weights::{self, Gguf, LoadedModel, ModelFields, ModelFolder, StoredType};
 use odeon_gpu::cuda::GpuOptions;
-use odeon_gpu::{Any, Backend, Cpu, CpuOptions, Cuda};
+use odeon_gpu::{Any, Cpu, CpuOptions, Cuda};
 
 pub use checkpoint::saved_progress;
 pub use damaged::{Damaged, complete_checkpoints, damaged_checkpoints};
+pub use dealing::RankPlace;
 pub use description::ModelDescription;
 pub use odeon_gpu::{Device, Precision};
+pub use parcels::{HeldModel, NamedTensor, TensorBox};
 pub use peers::{Cards, Joined};
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
@@ -45,7 +49,6 @@ pub use trainer::{Trainer, policy_optimizer};
 
 use self::stored::StoredModel;
 use crate::rl::referee::ProgramSpec;
-use crate::trajectory::{Observed, Trajectory};
 
 /// On whichever device the spec names.
 pub(crate) type Model = model::Model<Any>;
@@ -241,6 +244,43 @@ impl ComputePlace {
     }
 }
 
+impl RankPlace {
+    /// The part of a model that a rank has, where that is not all of it.
+    fn part(&self, model: Model) -> Result<Model, Failure> {
+        let part = model.into_part(self.sharing.place(self.rank));
+        let part = part.map_err(|error| Failure::error(error).fatal())?;
+        match self.sharing.shard_place(self.rank) {
+            Some(place) => part
+                .into_shard(place)
+                .map_err(|error| Failure::error(error).fatal()),
+            None => Ok(part),
+        }
+    }
+
+    /// The optimiser of a rank among those that share a model.
+    ///
+    /// # Errors
+    /// The model cannot be shared like this.
+    pub(crate) fn optimizer(&self, model: Model, train: TrainConfig) -> Result<Optimizer, Failure> {
+        let part = self.part(model)?;
+        Ok(match self.sharing.zero {
+            ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
+            ZeroStage::Optimizer => {
+                Optimizer::sharing(part, train, self.rank, self.sharing.ranks())
+            }
+            ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
+        })
+    }
+
+    /// The same of a model that never learns.
+    ///
+    /// # Errors
+    /// The model cannot be shared like this.
+    fn rating(&self, model: Model) -> Result<Optimizer, Failure> {
+        Ok(Optimizer::rating(self.part(model)?))
+    }
+}
+
 /// The share that a role was granted of the first device that it has.
 pub(crate) fn share_of(role: &str, granted: &[GrantedDevice]) -> Option<Share> {
     granted.first().map(|device| Share {
@@ -356,113 +396,3 @@ fn is_gguf(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "gguf")
 }
-
-/// Prompt and response in one row of tokens.
-fn tokens_of(trajectory: &Trajectory) -> Vec<u32> {
-    [trajectory.prompt.as_slice(), trajectory.response.as_slice()].concat()
-}
-
-/// Groups of sequences whose tokens together stay below a bound, so that activations do. `tokens` says how
-/// many one has, where the one before is in the same group or not.
-fn micro_batches(count: usize, tokens: impl Fn(usize, bool) -> usize) -> Vec<Range<usize>> {
-    let mut batches = vec![];
-    let (mut start, mut sum) = (0, 0);
-    for index in 0..count {
-        if index > start && sum + tokens(index, true) > MICRO_BATCH_TOKENS {
-            batches.push(start..index);
-            (start, sum) = (index, 0);
-        }
-        sum += tokens(index, index > start);
-    }
-    if start < count {
-        batches.push(start..count);
-    }
-    batches
-}
-
-/// A sequence to rate.
-#[derive(Clone, Debug, Default)]
-struct Row {
-    /// Prompt and response.
-    tokens: Vec<u32>,
-    /// Tokens of the prompt.
-    prompt: usize,
-    /// Which response tokens are read and not rated.
-    observed: Observed,
-}
-
-impl Row {
-    fn of(trajectory: &Trajectory) -> Self {
-        Self {
-            tokens: tokens_of(trajectory),
-            prompt: trajectory.prompt.len(),
-            observed: trajectory.observed.clone(),
-        }
-    }
-
-    /// Tokens that are rated.
-    fn sampled(&self) -> usize {
-        self.observed.sampled(self.tokens.len() - self.prompt)
-    }
-}
-
-/// Sequences as micro-batches of a model.
-struct Rows {
-    all: Vec<Row>,
-    /// Where they are cut.
-    cuts: Vec<Range<usize>>,
-    /// Set where those that follow each other with the same prompt have it once.
-    share: bool,
-}
-
-impl Rows {
-    /// Of a model's batches, as its back-end takes them.
-    fn of(all: Vec<Row>, model: &Model) -> Self {
-        let share = model.backend().shares_prefixes();
-        let tokens = |index: usize, follows: bool| {
-            let row: &Row = &all[index];
-            let before: Option<&Row> = index.checked_sub(1).map(|before| &all[before]);
-            let shared = before.filter(|before| {
-                share && follows && before.tokens[..before.prompt] == row.tokens[..row.prompt]
-            });
-            row.tokens.len() - shared.map_or(0, |before| before.prompt)
-        };
-        Self {
-            cuts: micro_batches(all.len(), tokens),
-            all,
-            share,
-        }
-    }
-
-    /// Tokens of all, those of a prompt once for each.
-    fn tokens(&self) -> u64 {
-        self.all.iter().map(|row| row.tokens.len() as u64).sum()
-    }
-
-    /// A micro-batch.
-    fn pack(&self, micro: usize) -> Result<model::Batch, Failure> {
-        pack(&self.all[self.cuts[micro].clone()], self.share)
-    }
-}
-
-/// Packs rows, with one prompt for those that share it or not.
-fn pack(rows: &[Row], share: bool) -> Result<model::Batch, Failure> {
-    let sequences: Vec<Sequence<'_>> = rows
-        .iter()
-        .map(|row| Sequence {
-            tokens: &row.tokens,
-            prompt: row.prompt,
-        })
-        .collect();
-    let batch = match share {
-        true => model::Batch::pack_sharing(&sequences),
-        false => model::Batch::pack(&sequences),
-    };
-    let batch = batch.map_err(Failure::error)?;
-    Ok(match rows.iter().any(|row| row.observed.turns() > 0) {
-        true => batch.predicting(|row, at| !rows[row].observed.has(at)),
-        false => batch,
-    })
-}
-
-const MICRO_BATCH_TOKENS: usize = 4096;

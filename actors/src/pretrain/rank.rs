@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
-use odeon_algorithms::model::{Dropout, PartError};
+use odeon_algorithms::model::Dropout;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Sharing, TrainConfig, ZeroStage};
+use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
@@ -26,7 +26,7 @@ use super::rank_metrics::{RankMetrics, StepSeconds};
 use super::work::{Texts, Work};
 use crate::engine::compute::state::{self, ACTOR, Trainee};
 use crate::engine::compute::step::{Learning, step};
-use crate::engine::compute::{ComputePlace, Model, ModelSource, Optimizer, share_of};
+use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, RankPlace, share_of};
 use crate::engine::in_place;
 use crate::ranks::courier::{Courier, Meet};
 use crate::ranks::{Gangs, Mail, Mark, PATIENCE, RankSeats};
@@ -464,27 +464,11 @@ impl PretrainRank {
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
     let model = place.model(&args.source, args.seed, false);
     let model = model.map_err(Failure::fatal)?;
-    let part = part_of(model, args.train.clone(), args.sharing, args.rank as usize);
-    part.map_err(|error| Failure::error(error).fatal())
-}
-
-/// The optimiser of a rank among those that share a model.
-fn part_of(
-    model: Model,
-    train: TrainConfig,
-    sharing: Sharing,
-    rank: usize,
-) -> Result<Optimizer, PartError> {
-    let part = model.into_part(sharing.place(rank))?;
-    let part = match sharing.shard_place(rank) {
-        Some(place) => part.into_shard(place)?,
-        None => part,
+    let place = RankPlace {
+        sharing: args.sharing,
+        rank: args.rank as usize,
     };
-    Ok(match sharing.zero {
-        ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
-        ZeroStage::Optimizer => Optimizer::sharing(part, train, rank, sharing.ranks()),
-        ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
-    })
+    place.optimizer(model, args.train.clone())
 }
 
 impl PretrainRank {

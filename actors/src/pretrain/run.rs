@@ -1,7 +1,6 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use super::rank::{
 use super::report::{Report, StepReport};
 use super::seats::seated;
 use crate::engine::compute::ModelSource;
-use crate::ranks::{Formed, Mark, mesh};
+use crate::ranks::{Formed, LONG, Mark, agreed, answers, mesh};
 
 /// Settings that a run is made from.
 #[derive(Clone, Debug)]
@@ -665,28 +664,6 @@ const PRESENT: Duration = Duration::from_secs(30);
 pub(super) async fn stop(group: &Group<PretrainRank>) {
     if let Err(error) = group.stop().await {
         tracing::debug!(%error, "ranks were gone already");
-    }
-}
-
-/// Time that ranks may take for one thing. One that is lost is noticed at once.
-const LONG: Duration = Duration::from_secs(3600);
-
-/// The answers of all ranks.
-fn answers<T, E: Error>(asked: Result<Vec<Result<T, Failure>>, E>) -> Result<Vec<T>, Failure> {
-    asked
-        .map_err(|error| Failure::error(error.to_string()))?
-        .into_iter()
-        .collect()
-}
-
-/// The answer of all, which they agree on.
-fn agreed<T: PartialEq>(answers: Vec<T>) -> Result<T, Failure> {
-    let mut answers = answers.into_iter();
-    let first = answers.next();
-    let first = first.ok_or_else(|| Failure::error("there are no ranks"))?;
-    match answers.all(|other| other == first) {
-        true => Ok(first),
-        false => Err(Failure::error("ranks have loaded different checkpoints")),
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {
 type PipelineSeat = fn(&mut PipelineSeats) -> &mut Option<Seat>;
 
 /// Ranks that are formed for collectives.
+#[derive(Debug)]
 pub(crate) struct Formed {
     /// Ranks can take their seats while these are there.
     _formations: Vec<Formation>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use odeon::group::Seat;
+use odeon::group::{Communicator, Seat};
 use odeon::{Actor, Context, Failure};
 use odeon_algorithms::train::PipelineKind;
 
@@ -68,6 +68,19 @@ impl Gangs {
                 },
             },
         })
+    }
+
+    /// Those of a rank with batches of its own and the whole model.
+    pub(crate) fn of_data(peers: Communicator) -> Self {
+        Self {
+            data: Some(Gang::new(peers)),
+            ..Self::default()
+        }
+    }
+
+    /// True of the first of those with other samples, and of a rank that has none beside it.
+    pub(crate) fn is_first_of_data(&self) -> bool {
+        self.data.as_ref().is_none_or(|data| data.rank() == 0)
     }
 
     /// Leaves all of them.

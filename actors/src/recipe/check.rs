@@ -2,12 +2,15 @@
 //! the model.
 
 use odeon_algorithms::environment::Tool;
+use odeon_algorithms::model::{ModelConfig, PartPlace};
 use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::StoredType;
 
+use super::pretrain::Fault;
+use super::pretrain::parallel::field_of;
 use super::{Algorithm, CostRule, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
@@ -94,6 +97,7 @@ pub(super) fn check(recipe: &Recipe) -> Result<(), Blame> {
     check_cost(recipe)?;
     check_reward(recipe)?;
     check_placement(recipe)?;
+    check_parallel(recipe)?;
     check_rollout(recipe)?;
     let tool = recipe.environment.as_ref().map(|it| it.tool);
     let runs_programs = matches!(recipe.task, TaskSpec::Code(_)) || tool == Some(Tool::Python);
@@ -316,6 +320,54 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
         return blame("placement", ["models"], what.to_owned());
     }
     Ok(())
+}
+
+/// Ranks that share models, and what goes with them.
+fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
+    let (ranks, parallel) = (recipe.processes.ranks, &recipe.parallel);
+    let of_file = |fault: Fault| Blame {
+        table: fault.table,
+        fields: vec![fault.field],
+        what: fault.what,
+    };
+    let optimizer = ("rl", &recipe.rl.optimizer);
+    parallel.check(ranks, optimizer).map_err(of_file)?;
+    if ranks == 1 {
+        return Ok(());
+    }
+    if recipe.placement.models.is_some() {
+        let what = format!(
+            "ranks = {ranks} share models of roles in processes of their own, and models that are placed have \
+             [placement] ranks: leave one of them out"
+        );
+        return blame("processes", ["ranks"], what);
+    }
+    let cuts = recipe.sharing().place(0) != PartPlace::WHOLE || parallel.zero > 1;
+    if recipe.model.lora_rank > 0 && cuts {
+        let what = "adapters are on whole matrices, which ranks share here: expected lora_rank = 0, or copies of \
+                    the model alone (parallel.zero = 0 or 1, no tp, cp, ep, pp)";
+        return blame("model", ["lora_rank"], what.to_owned());
+    }
+    if recipe.run.deterministic && (parallel.tp > 1 || parallel.cp > 1) {
+        let what = "deterministic = true has rollouts say of each token what the trainer says, to the bit, and sums \
+                    over ranks (parallel.tp, cp) have another order: expected 1 of both with it";
+        return blame("run", ["deterministic"], what.to_owned());
+    }
+    if recipe.model.load.is_some() {
+        return Ok(());
+    }
+    let vocabulary = recipe.tokenizer().vocabulary();
+    shared_out(recipe, &recipe.model.config(vocabulary))
+}
+
+/// Checks that ranks can share this model.
+pub(super) fn shared_out(recipe: &Recipe, config: &ModelConfig) -> Result<(), Blame> {
+    let shared = recipe.parallel.shared_out(recipe.processes.ranks, config);
+    shared.map_err(|error| Blame {
+        table: "parallel",
+        fields: vec![field_of(error.kind())],
+        what: error.to_string(),
+    })
 }
 
 /// Servers, and what goes with them.

@@ -6,7 +6,7 @@ use std::fmt;
 use odeon_algorithms::model::LayerBlock;
 use odeon_algorithms::objective::Surrogate;
 use odeon_algorithms::setting::Chosen;
-use odeon_algorithms::train::Optimizer;
+use odeon_algorithms::train::{Optimizer, PipelineKind};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -248,7 +248,17 @@ pub(super) const FIELDS: &[Field] = &[
     field("processes", "send", Range::Word(&["whole", "changes"])),
     field("processes", "slots", Range::Whole(1, 4096)),
     field("processes", "rollout_threads", Range::Whole(1, 1024)),
+    field("processes", "ranks", Range::Whole(1, 4096)),
     field("processes", "trainer_threads", Range::Whole(1, 1024)),
+    field("parallel", "zero", Range::Whole(0, 3)),
+    field("parallel", "fsdp", Range::Whole(0, 4096)),
+    field("parallel", "tp", Range::Whole(1, 4096)),
+    field("parallel", "cp", Range::Whole(1, 4096)),
+    field("parallel", "cp_kind", Range::Word(&["ulysses", "ring"])),
+    field("parallel", "ep", Range::Whole(1, 4096)),
+    field("parallel", "pp", Range::Whole(1, 4096)),
+    field("parallel", "pp_chunks", Range::Whole(1, 256)),
+    field("parallel", "pp_schedule", Range::Word(&PipelineKind::WORDS)),
     field(
         "placement",
         "models",
@@ -282,7 +292,7 @@ const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "run",
     "model",
     "task",
@@ -294,6 +304,7 @@ const TABLES: [&str; 13] = [
     "reward",
     "rollout",
     "processes",
+    "parallel",
     "placement",
     "eval",
 ];

@@ -1,6 +1,6 @@
 //! A pretraining run as a file.
 
-mod parallel;
+pub(super) mod parallel;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::tokenizer::Tokenizer;
 use toml::de::{DeTable, DeValue};
 
@@ -133,6 +134,14 @@ impl Source {
         context: usize,
     ) -> Result<(), RecipeError> {
         check::fits(recipe, tokenizer, hidden, context).map_err(|blame| self.blamed(&blame))
+    }
+
+    /// Checks that ranks can share the model that a recipe of this text loads.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub fn shared_out(&self, recipe: &Recipe, config: &ModelConfig) -> Result<(), RecipeError> {
+        check::shared_out(recipe, config).map_err(|blame| self.blamed(&blame))
     }
 
     /// An error at a field's own line; at the line of its table when it has its default there. Of tables

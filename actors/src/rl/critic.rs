@@ -11,8 +11,10 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Context, Failure, actor, message};
+use odeon::{Context, Down, Failure, Ref, actor, message};
 
+use super::ranks::rank::{ModelRank, RankedRole};
+use super::ranks::{RankedScores, RanksPlan};
 use crate::engine::{EngineSpec, ScoreEngine, in_place, unsaved};
 use crate::packed::{Packed, PackedBatch};
 use crate::trajectory::Version;
@@ -23,6 +25,10 @@ use crate::trajectory::Version;
 pub struct CriticArgs {
     /// The engine that computes.
     pub engine: EngineSpec,
+    /// The ranks that share the model, where there are several.
+    pub ranks: Option<RanksPlan>,
+    /// Its name, which those of its ranks begin with.
+    pub name: String,
     /// Where it is saved.
     pub checkpoint: PathBuf,
 }
@@ -50,6 +56,8 @@ pub struct SaveCritic(pub Version);
 /// The actor that estimates the value of each token, and learns from the rewards that came.
 pub struct Critic {
     args: CriticArgs,
+    /// Those that share the model, where there are several.
+    ranks: Vec<Ref<ModelRank>>,
     /// Made again for the next step when it went back to before its first checkpoint.
     engine: Option<Box<dyn ScoreEngine>>,
     /// The last step that it has learnt.
@@ -73,13 +81,27 @@ impl std::fmt::Debug for Critic {
 impl Critic {
     async fn start(mut args: CriticArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("critic", cx.devices());
-        let (engine, saved) = in_place(|| {
-            let mut engine = args.engine.critic()?;
-            let saved = engine.restore(&args.checkpoint, None)?;
-            Ok((engine, saved))
-        })
-        .map_err(unrestored)?;
+        let mut ranks = vec![];
+        let mut engine: Box<dyn ScoreEngine> = match &args.ranks {
+            Some(plan) => {
+                let role = (RankedRole::Critic, args.name.as_str());
+                let checkpoint = &args.checkpoint;
+                let ranked = RankedScores::start((plan, &args.engine), role, checkpoint, cx);
+                let ranked = ranked.await?;
+                ranks = ranked.members();
+                Box::new(ranked)
+            }
+            None => in_place(|| args.engine.critic()).map_err(unrestored)?,
+        };
+        ranks.iter().for_each(|rank| cx.watch(*rank));
+        let saved = in_place(|| engine.restore(&args.checkpoint, None));
+        let saved = saved.map_err(|failure| match &args.ranks {
+            // A rank may have been lost meanwhile.
+            Some(_) => failure,
+            None => unrestored(failure),
+        })?;
         Ok(Self {
+            ranks,
             args,
             engine: Some(engine),
             learnt: saved.unwrap_or(0),
@@ -115,6 +137,16 @@ impl Critic {
         Ok(loss)
     }
 
+    /// A rank is lost.
+    #[handler(message = Down)]
+    fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+        if self.ranks.iter().any(|rank| rank.id() == down.id) {
+            cx.fail(Failure::error(format!(
+                "a rank of the critic is lost: {down}"
+            )));
+        }
+    }
+
     #[handler(message = SaveCritic)]
     fn save(&mut self, save: SaveCritic) -> Result<(), Failure> {
         self.be_at(save.0)?;
@@ -122,7 +154,12 @@ impl Critic {
             return Ok(());
         }
         let checkpoint = self.args.checkpoint.clone();
-        in_place(|| self.engine()?.save(&checkpoint, save.0)).map_err(unsaved)?;
+        let saved = in_place(|| self.engine()?.save(&checkpoint, save.0));
+        // Ranks say it of themselves: one may have been lost meanwhile.
+        saved.map_err(|failure| match self.ranks.is_empty() {
+            true => unsaved(failure),
+            false => failure,
+        })?;
         self.saved = Some(save.0);
         Ok(())
     }
@@ -154,7 +191,8 @@ impl Critic {
         self.saved =
             in_place(|| self.engine()?.restore(&checkpoint, Some(step))).map_err(unrestored)?;
         self.learnt = self.saved.unwrap_or(0);
-        if self.saved.is_none() {
+        // Ranks have forgotten all by themselves.
+        if self.saved.is_none() && self.ranks.is_empty() {
             self.engine = None;
         }
         Ok(())

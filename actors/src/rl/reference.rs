@@ -1,8 +1,12 @@
 //! The reference: the policy as it was before the reinforcement. It never learns.
 
-use odeon::serde::{Deserialize, Serialize};
-use odeon::{Context, Failure, actor, message};
+use std::path::PathBuf;
 
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Context, Down, Failure, Ref, actor, message};
+
+use super::ranks::rank::{ModelRank, RankedRole};
+use super::ranks::{RankedScores, RanksPlan};
 use crate::engine::{EngineSpec, ScoreEngine, in_place};
 use crate::packed::{Packed, PackedBatch};
 
@@ -12,6 +16,10 @@ use crate::packed::{Packed, PackedBatch};
 pub struct ReferenceArgs {
     /// The engine that computes, with the weights to keep.
     pub engine: EngineSpec,
+    /// The ranks that share the model, where there are several.
+    pub ranks: Option<RanksPlan>,
+    /// A folder of the run, which its ranks see.
+    pub folder: PathBuf,
 }
 
 /// The log-probability of each response token, in nats.
@@ -22,6 +30,8 @@ pub struct LogProbs(pub PackedBatch);
 /// The actor that says how likely replies were to the policy before the reinforcement.
 pub struct Reference {
     spec: EngineSpec,
+    /// Those that share the model, where there are several.
+    ranks: Vec<Ref<ModelRank>>,
     /// Made for the first batch: the supervised steps before it belong to the reference too.
     engine: Option<Box<dyn ScoreEngine>>,
 }
@@ -35,10 +45,30 @@ impl std::fmt::Debug for Reference {
 #[actor(name = "rl.Reference")]
 impl Reference {
     async fn start(args: ReferenceArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        let spec = args.engine.within("reference", cx.devices());
+        let (mut ranks, mut engine) = (vec![], None);
+        if let Some(plan) = &args.ranks {
+            let role = (RankedRole::Reference, "reference");
+            let ranked = RankedScores::start((plan, &spec), role, &args.folder, cx).await?;
+            ranks = ranked.members();
+            engine = Some(Box::new(ranked) as Box<dyn ScoreEngine>);
+        }
+        ranks.iter().for_each(|rank| cx.watch(*rank));
         Ok(Self {
-            spec: args.engine.within("reference", cx.devices()),
-            engine: None,
+            spec,
+            ranks,
+            engine,
         })
+    }
+
+    /// A rank is lost.
+    #[handler(message = Down)]
+    fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+        if self.ranks.iter().any(|rank| rank.id() == down.id) {
+            cx.fail(Failure::error(format!(
+                "a rank of the reference is lost: {down}"
+            )));
+        }
     }
 
     #[handler(message = LogProbs)]

@@ -22,6 +22,7 @@ use odeon::{
     Actor, ActorId, Failure, Needs, ProcessId, Ref, Registered, Spawn, SpawnError, System,
 };
 use odeon_algorithms::environment::{EnvironmentConfig, Latency};
+use odeon_algorithms::train::Sharing;
 use odeon_diagnosis::run::Watch;
 use tokio::sync::mpsc;
 
@@ -30,6 +31,7 @@ use super::chain::Forms;
 use super::cost::{Cost, Harm};
 use super::critic::Critic;
 use super::packer::Packer;
+use super::ranks::RanksPlan;
 use super::referee::ProgramSpec;
 use super::reference::Reference;
 use super::relay::Relay;
@@ -54,6 +56,8 @@ pub struct RunPlan {
     pub rollout_engine: EngineSpec,
     /// The engine of trainer, critic and reference.
     pub trainer_engine: EngineSpec,
+    /// The way in which ranks share each of these models; alone, each is the matter of its actor.
+    pub sharing: Sharing,
     /// Rollout processes.
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
@@ -147,9 +151,33 @@ pub struct RoleNeeds {
 }
 
 impl RunPlan {
+    /// The ranks of a role that computes on what these needs reserve; `None` where it needs no others.
+    fn ranks(&self, needs: &Needs) -> Option<RanksPlan> {
+        (self.sharing.ranks() > 1).then(|| RanksPlan {
+            sharing: self.sharing,
+            needs: needs.clone(),
+        })
+    }
+
+    /// Resources that the actor of such a role reserves: none where its ranks do.
+    fn needs_of(&self, needs: &Needs) -> Needs {
+        match self.sharing.ranks() {
+            1 => needs.clone(),
+            _ => Needs::new(),
+        }
+    }
+
     /// Resources that the roles with a process of their own reserve, in the order in which they
     /// start.
     pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
+        let of_role = |role: String, needs| {
+            let ranks = self.sharing.ranks();
+            let names = (0..ranks).map(move |rank| match ranks {
+                1 => role.clone(),
+                _ => RanksPlan::name_of(&role, rank),
+            });
+            names.map(move |name| (name, needs))
+        };
         let scorers = [
             ("critic", self.train.baseline.has_critic()),
             ("cost-critic", self.train.price.is_some()),
@@ -157,11 +185,15 @@ impl RunPlan {
             ("reward-model", self.learned.is_some()),
         ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
-        let scorers = scorers.map(|(role, _)| (role.to_owned(), &self.needs.scorer));
-        let trainer = ("trainer".to_owned(), &self.needs.trainer);
+        let scorers = scorers.flat_map(move |(role, _)| match role {
+            // It learns by itself.
+            "reward-model" => vec![(role.to_owned(), &self.needs.scorer)],
+            _ => of_role(role.to_owned(), &self.needs.scorer).collect(),
+        });
+        let trainer: Vec<_> = of_role("trainer".to_owned(), &self.needs.trainer).collect();
         let rollout = |nth| (format!("rollout-{nth}"), &self.needs.rollout);
         scorers
-            .chain([trainer])
+            .chain(trainer)
             .chain((0..self.rollouts).map(rollout))
     }
 }
@@ -221,6 +253,7 @@ impl Run {
         let reward_model = roles.reward_model(monitor).await?;
         let trainer = TrainerArgs {
             engine: plan.trainer_engine.clone(),
+            ranks: plan.ranks(&plan.needs.trainer),
             store,
             source: SourceArgs {
                 relays: chain,

@@ -21,6 +21,8 @@ use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Overlong, whiten};
 
 use super::advantages;
 use super::critic::{Critic, Learn, SaveCritic, Values};
+use super::ranks::rank::ModelRank;
+use super::ranks::{RankedTrainer, RanksPlan};
 use super::reference::{LogProbs, Reference};
 use super::relay::Edition;
 use super::report::{PATIENCE, Reachable, Report, Stages, StepReport, told};
@@ -39,6 +41,8 @@ use crate::trajectory::{Batch, Used};
 pub struct TrainerArgs {
     /// The engine that trains.
     pub engine: EngineSpec,
+    /// The ranks that share the model, where there are several.
+    pub ranks: Option<RanksPlan>,
     /// Where batches come from.
     pub store: Ref<SampleStore>,
     /// Settings of the actor that hands weights on.
@@ -107,6 +111,8 @@ const LOSSES_MAX: u32 = 3;
 /// The actor that trains the policy, publishes its weights and saves its checkpoints.
 pub struct Trainer {
     engine: Box<dyn TrainEngine>,
+    /// Those that share the model, where there are several.
+    ranks: Vec<Ref<ModelRank>>,
     args: TrainerArgs,
     progress: Progress,
     /// State of the run that goes into a checkpoint beside the engine's.
@@ -147,12 +153,23 @@ impl std::fmt::Debug for Trainer {
 impl Trainer {
     async fn start(mut args: TrainerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("trainer", cx.devices());
-        let (engine, restored) = in_place(|| {
-            let mut engine = args.engine.trainer()?;
-            let restored = engine.restore(&args.plan.checkpoint)?;
-            Ok((engine, restored))
-        })
-        .map_err(Failure::fatal)?;
+        let checkpoint = &args.plan.checkpoint;
+        let mut ranks = vec![];
+        let mut engine: Box<dyn TrainEngine> = match &args.ranks {
+            Some(plan) => {
+                let ranked = RankedTrainer::start((plan, &args.engine), checkpoint, cx).await?;
+                ranks = ranked.members();
+                Box::new(ranked)
+            }
+            None => in_place(|| args.engine.trainer()).map_err(Failure::fatal)?,
+        };
+        ranks.iter().for_each(|rank| cx.watch(*rank));
+        let restored = in_place(|| engine.restore(checkpoint));
+        let restored = restored.map_err(|failure| match &args.ranks {
+            // A rank may have been lost meanwhile.
+            Some(_) => failure,
+            None => failure.fatal(),
+        })?;
         // Where it is lost the weights are, which only another life brings back.
         let source = cx.spawn::<Source>(args.source.clone());
         let source = source.restart(Restart::Temporary).await;
@@ -163,6 +180,7 @@ impl Trainer {
         let blobs = cx.blobs();
         let mut trainer = Self {
             engine,
+            ranks,
             args,
             progress,
             run,
@@ -236,9 +254,14 @@ impl Trainer {
         Ok(self.progress)
     }
 
-    /// Its end of the chain is lost.
+    /// Its end of the chain is lost, or a rank.
     #[handler(message = Down)]
     fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+        if self.ranks.iter().any(|rank| rank.id() == down.id) {
+            cx.fail(Failure::error(format!(
+                "a rank of the policy is lost: {down}"
+            )));
+        }
         // Word of the end of an earlier life's may come to this one.
         if down.id == self.source.id() {
             cx.fail(Failure::error(format!(
@@ -490,7 +513,12 @@ impl Trainer {
         {
             insist(critic, || SaveCritic(progress.version)).await??;
         }
-        in_place(|| self.engine.save(&folder, &progress, &self.run)).map_err(unsaved)?;
+        let saved = in_place(|| self.engine.save(&folder, &progress, &self.run));
+        // Ranks say it of themselves: one may have been lost meanwhile.
+        saved.map_err(|failure| match self.ranks.is_empty() {
+            true => unsaved(failure),
+            false => failure,
+        })?;
         self.saved = Some(progress);
         self.args
             .store

@@ -8,6 +8,7 @@ use odeon_algorithms::cost::{Replica, Trainer};
 use odeon_algorithms::objective::Baseline;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Sharing;
 use odeon_algorithms::workload::Workload;
 use odeon_diagnosis::run::Watch;
 
@@ -119,6 +120,7 @@ impl Scenario {
             },
             rollout_engine: engine.clone(),
             trainer_engine: engine,
+            sharing: Sharing::ALONE,
             rollouts,
             relays: 1,
             forms: Forms::Full,

@@ -132,6 +132,7 @@ impl Place {
             trainer_engine: engine,
             relays: 1,
             forms: Forms::Full,
+            sharing: odeon_algorithms::train::Sharing::ALONE,
             rollouts: 1,
             swap: Swap::Overlap,
             tell_every: Duration::from_secs(1),

@@ -23,7 +23,7 @@ use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, Blend, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{Split, SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
@@ -122,6 +122,7 @@ fn plan(
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: Sharing::ALONE,
         rollouts: 1,
         relays: 1,
         forms: Forms::Full,

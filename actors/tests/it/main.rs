@@ -11,6 +11,7 @@ mod judged;
 mod learned;
 mod legacy;
 mod pretrain;
+mod ranked;
 mod ranks;
 mod relays;
 mod reshard;

@@ -57,6 +57,7 @@ fn plan(
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: odeon_algorithms::train::Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

@@ -65,6 +65,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: odeon_algorithms::train::Sharing::ALONE,
         rollouts,
         relays: 1,
         forms: Forms::Full,

@@ -28,7 +28,7 @@ use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::{Baseline, GroupBaseline, PolicyObjective};
 use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
@@ -85,6 +85,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
         },
         rollout_engine: engine.clone(),
         trainer_engine: engine,
+        sharing: Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

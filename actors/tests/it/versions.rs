@@ -77,6 +77,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         },
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
+        sharing: odeon_algorithms::train::Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,
@@ -762,6 +763,8 @@ impl Rated {
         let system = system().await;
         let args = CriticArgs {
             engine: engine.clone(),
+            ranks: None,
+            name: "critic".to_owned(),
             checkpoint: checkpoint.to_owned(),
         };
         let critic = system.spawn::<Critic>(args).await.expect("it starts");

@@ -241,6 +241,19 @@ impl Batch {
         }
     }
 
+    /// The response tokens that rows of a context rank predict, by their numbers among those of this batch and in
+    /// their order: what [`of_ranks`](Self::of_ranks) of it predicts.
+    #[must_use]
+    pub fn own_predictions(&self, context: RankOf, kind: ContextKind, tensor: usize) -> Vec<usize> {
+        if context.ranks == 1 {
+            return (0..self.predicted()).collect();
+        }
+        let all = kind.shared(self.tokens.len(), context.ranks, tensor);
+        let runs = kind.runs(context, all);
+        let own = |number: &usize| place_in(&runs, self.rows[*number] as usize).is_some();
+        (0..self.predicted()).filter(own).collect()
+    }
+
     /// The same with one token predicted in place of none: for a pass whose numbers nobody asks for.
     pub(crate) fn standing_in(&self) -> Self {
         Self {

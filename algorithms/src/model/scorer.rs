@@ -21,6 +21,16 @@ pub struct TokenScores {
     pub values: Vec<f32>,
 }
 
+/// The scores of a batch that are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScoresRead {
+    /// All that the model gives.
+    #[default]
+    All,
+    /// Values.
+    Values,
+}
+
 /// A model and the memory of its forward passes.
 ///
 /// ```
@@ -96,6 +106,23 @@ impl<B: Backend> Scorer<B> {
         let wanted = Wanted {
             logprobs: true,
             values: false,
+            recompute: Recompute::Nothing,
+        };
+        self.score(batch, features, wanted)
+    }
+
+    /// Scores of a batch that sees pictures: values where the model has a value head, and the others unless values
+    /// are all that is `read`.
+    #[must_use]
+    pub(crate) fn scores(
+        &mut self,
+        batch: &Batch,
+        features: &[f32],
+        read: ScoresRead,
+    ) -> TokenScores {
+        let wanted = Wanted {
+            logprobs: read == ScoresRead::All,
+            values: self.model.config().value_head,
             recompute: Recompute::Nothing,
         };
         self.score(batch, features, wanted)

@@ -26,6 +26,9 @@ impl PipelineKind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Gpipe, Self::OneForwardOneBackward];
 
+    /// Their words in recipes.
+    pub const WORDS: [&'static str; 2] = ["gpipe", "1f1b"];
+
     /// Its word in recipes.
     #[must_use]
     pub const fn word(self) -> &'static str {

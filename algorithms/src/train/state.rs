@@ -176,8 +176,16 @@ impl<B: Backend> Trainer<B> {
     pub fn owner(&self) -> StateOwner {
         let model = self.model();
         let adapters = model.adapters().map(Adapters::config);
+        // Of a part the state has the whole.
+        let parameters = model.part().map_or_else(
+            || self.trained_layout().len(),
+            |part| {
+                let tensors = part.tensors().iter();
+                tensors.map(|it| it.shape.iter().product::<usize>()).sum()
+            },
+        );
         StateOwner {
-            parameters: model.trainable_parameters() as u64,
+            parameters: parameters as u64,
             optimizer: self.config.optimizer.name(),
             adapters,
             base: adapters.map_or(0, |_| checksum(model)),

@@ -45,7 +45,7 @@ use odeon_gpu::{Backend, PassRanks};
 pub use plan::{PictureShape, StepOperation, StepShape, plan};
 
 use super::{Objective, StagePass, TokenGradients, Trainer, Update};
-use crate::model::{Batch, Pictures, TokenScores};
+use crate::model::{Batch, Pictures, ScoresRead, TokenScores};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
 pub trait Peers<B: Backend>: Send + Sync {
@@ -187,6 +187,11 @@ pub trait StepWork {
     /// Set where the loss that is told is that of all ranks, and not of this rank's part.
     fn sums_loss(&self) -> bool {
         false
+    }
+
+    /// The scores that [`evaluate`](Self::evaluate) reads in a step that rates.
+    fn reads(&self) -> ScoresRead {
+        ScoresRead::All
     }
 
     /// True where there is anything to learn from, by the counts of all ranks. Where there is not, the step
@@ -447,7 +452,8 @@ impl<B: Backend> Trainer<B> {
             }
             StepOperation::Forward(micro) => {
                 let batch = work.batch(micro)?;
-                let scores = self.logprobs_seeing(&batch, &carried.features);
+                let read = work.reads();
+                let scores = self.scorer.scores(&batch, &carried.features, read);
                 let mut unused = TokenGradients::zeros(batch.predicted(), self.wanted().values);
                 outcome.flops += self.model().forward_flops(&batch);
                 outcome.loss += work.evaluate(micro, &outcome.counts, &scores, &mut unused)?;

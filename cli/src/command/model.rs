@@ -116,6 +116,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             None => EngineSpec::Compute(Box::new(rollout)),
         },
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
+        sharing: recipe.sharing(),
         rollouts: recipe.processes.rollouts,
         relays: recipe.processes.relays,
         forms: recipe.processes.forms(),
@@ -262,6 +263,7 @@ fn policy(text: &Source, recipe: &Recipe) -> Result<(ModelSource, Tokenizer), Re
     let shape = Shape::of_fields(&described.fields);
     let tokenizer = described.tokenizer;
     text.fits(recipe, &tokenizer, shape.hidden, shape.context)?;
+    text.shared_out(recipe, &described.fields.model_config())?;
     check_memory(text, recipe, &shape)?;
     Ok((ModelSource::Load(path), tokenizer))
 }

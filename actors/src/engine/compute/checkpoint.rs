@@ -10,11 +10,13 @@ use odeon::Failure;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Trainer;
 use odeon_algorithms::weights::ModelFields;
-use odeon_checkpoint::{Opened, Options, Retention, Save, Storage, Which, commit};
+use odeon_checkpoint::export::{Export, export};
+use odeon_checkpoint::{Dtype, Opened, Options, Retention, Save, Storage, Which, commit};
 use odeon_gpu::Any;
 use serde::{Deserialize, Serialize};
 
 use super::legacy_checkpoint::{self, LegacyCheckpoint};
+use super::state::CheckpointRanks;
 use super::{model_folder, state};
 use crate::engine::{Progress, RunState};
 use crate::trajectory::Version;
@@ -41,6 +43,8 @@ pub(super) struct ToSave<'a> {
     pub(super) tokenizer: Option<&'a Tokenizer>,
     /// What the files of the model say of it.
     pub(super) fields: &'a ModelFields,
+    /// The ranks that have a part of it each, and save together.
+    pub(super) savers: &'a CheckpointRanks,
 }
 
 /// The steps of a checkpoint, and the state of its run.
@@ -72,6 +76,7 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
         optimizer,
         tokenizer,
         fields,
+        savers,
     } = *to_save;
     let steps = Steps {
         progress,
@@ -79,9 +84,13 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
         run: run.cloned(),
     };
     let steps = serde_json::to_vec(&steps).map_err(Failure::error)?;
-    let mut blobs = state::owner_blobs(optimizer)?;
-    blobs.push((RUN.to_owned(), steps.into()));
-    blobs.extend(state::companions(fields, tokenizer));
+    let mut blobs = vec![];
+    // Those are of all ranks: one says them for all.
+    if savers.rank() == 0 {
+        blobs.extend(state::owner_blobs(optimizer)?);
+        blobs.push((RUN.to_owned(), steps.into()));
+        blobs.extend(state::companions(fields, tokenizer));
+    }
     let save = Save {
         step: progress.warmup + progress.version,
         local: state::local(role, optimizer)?,
@@ -100,9 +109,9 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
         ..Options::default()
     };
     let storage = state::storage(folder)?;
-    state::save(storage.clone(), options, optimizer, save)?;
+    state::save(storage.clone(), options, optimizer, save, savers)?;
     // Those of the layout before go as older ones go.
-    if legacy_checkpoint::any(folder) {
+    if savers.rank() == 0 && legacy_checkpoint::any(folder) {
         let list = async { commit::list(&storage).await.map_err(Failure::error) };
         let there = state::apart(list)?.iter().filter(|it| it.complete).count();
         legacy_checkpoint::keep(folder, newest.saturating_sub(there));
@@ -145,6 +154,19 @@ pub(super) fn opened(folder: &Path) -> Result<Option<Opened>, Failure> {
     })
 }
 
+/// Writes the model of the newest checkpoint of a policy into a folder that is not there yet.
+pub(super) fn export_newest(folder: &Path, target: &Path) -> Result<(), Failure> {
+    let storage = state::storage(folder)?;
+    let options = Export {
+        dtype: Some(Dtype::F32),
+        ..Export::default()
+    };
+    state::apart(async {
+        let exported = export(&storage, Which::Latest, target, &options).await;
+        exported.map(drop).map_err(Failure::error)
+    })
+}
+
 /// The steps that are done, by the newest checkpoint; `None` when there is none. Those of pretraining are
 /// versions.
 ///
@@ -165,14 +187,25 @@ pub fn saved_progress(folder: &Path) -> Result<Option<Progress>, Failure> {
 
 impl Newest {
     /// Puts it back into an optimiser with the run's first weights.
-    pub(super) fn read(&self, role: &str, optimizer: &mut Trainer<Any>) -> Result<(), Failure> {
+    pub(super) fn read(
+        &self,
+        role: &str,
+        optimizer: &mut Trainer<Any>,
+        savers: &CheckpointRanks,
+    ) -> Result<(), Failure> {
         let (opened, steps) = match &self.kind {
             Kind::Stored(stored) => (&stored.0, &stored.1),
-            Kind::Legacy(legacy) => return legacy.read(optimizer),
+            Kind::Legacy(legacy) if savers.ranks() == 1 => return legacy.read(optimizer),
+            Kind::Legacy(_) => {
+                return Err(Failure::error(
+                    "a checkpoint of the layout before is read by one rank alone: go on once with \
+                     processes.ranks = 1, which saves it anew",
+                ));
+            }
         };
         let of = |failure: Failure| Failure::error(format!("{}: {failure}", opened.shown()));
         state::check_owner(opened, role, optimizer).map_err(of)?;
-        let loaded = state::load(opened.storage().clone(), role, optimizer);
+        let loaded = state::load(opened.storage().clone(), role, optimizer, savers);
         loaded.map_err(|failure| {
             Failure::error(format!(
                 "{failure}; restore the checkpoint from a copy, or begin the run anew with --fresh"

@@ -56,6 +56,23 @@ impl PassGang {
         }
     }
 
+    /// Adds up numbers over the ranks between their passes.
+    ///
+    /// # Errors
+    /// A rank is lost, or a collective has failed before; this rank has left the others then.
+    pub(crate) fn sum_numbers(&self, numbers: &mut [f32]) -> Result<(), Failure> {
+        self.check()?;
+        let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Clock::now();
+        let summed = gang.sum(numbers);
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent += Clock::now().since(begun);
+        if summed.is_err() {
+            gang.leave();
+        }
+        summed
+    }
+
     /// Leaves the others, see [`Gang::leave`].
     pub(crate) fn leave(&self) {
         let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);

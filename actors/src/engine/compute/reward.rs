@@ -25,10 +25,10 @@ use odeon_algorithms::weights::ModelFields;
 use odeon_gpu::Device;
 
 use super::rollout::Sampler;
+use super::rows::{Row, Rows, micro_batches, pack};
 use super::step::{Learning, StepGangs, step};
 use super::{
-    ComputePlace, ComputeSpec, Model, Optimizer, Row, Rows, Scorer, micro_batches, model_folder,
-    pack, read_fields, read_model,
+    ComputePlace, ComputeSpec, Model, Optimizer, Scorer, model_folder, read_fields, read_model,
 };
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
@@ -369,7 +369,7 @@ impl StepWork for PreferenceWork {
 fn scores(scorer: &mut Scorer, rows: Vec<Row>) -> Result<Vec<f32>, Failure> {
     let rows = Rows::of(rows, scorer.model());
     let mut scores = vec![];
-    for micro in 0..rows.cuts.len() {
+    for micro in 0..rows.micro_batches() {
         scores.extend(scorer.values(&rows.pack(micro)?));
     }
     Ok(scores)

@@ -1,27 +1,33 @@
 //! Engines that rate tokens: the frozen reference and the learning critic.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use odeon::Failure;
 use odeon::group::Communicator;
-use odeon_algorithms::model::{self, TokenScores};
+use odeon_algorithms::model::{self, ScoresRead, TokenScores};
 use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 
 use super::checkpoint::{Older, ToSave};
-use super::peers::Gang;
+use super::dealing::RankPlace;
+use super::peers::PassGang;
 use super::rollout::training_temperature;
-use super::state::CRITIC;
-use super::step::{Learning, StepGangs, step};
-use super::{ComputeSpec, Optimizer, Row, Rows, Scorer, checkpoint};
+use super::rows::{Predictions, Row, Rows};
+use super::state::{CRITIC, CheckpointRanks};
+use super::step::{Learning, step};
+use super::{ComputeSpec, Optimizer, checkpoint};
 use crate::engine::{Progress, ScoreEngine};
+use crate::ranks::Gangs;
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.
 #[derive(Debug)]
 pub struct Reference {
-    scorer: Scorer,
+    model: Optimizer,
+    place: RankPlace,
+    gangs: Gangs,
     /// The policy is rated at this temperature, so the reference is too.
     temperature: f32,
 }
@@ -33,10 +39,126 @@ impl Reference {
     /// # Errors
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        Self::of_rank(spec, RankPlace::ALONE, Gangs::default())
+    }
+
+    /// The same of a rank among those that share the model: it rates its run of a batch, with these.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded, or shared like this.
+    pub(crate) fn of_rank(
+        spec: &ComputeSpec,
+        place: RankPlace,
+        gangs: Gangs,
+    ) -> Result<Self, Failure> {
         Ok(Self {
-            scorer: Scorer::new(spec.model(&spec.before(), false)?),
+            model: place.rating(spec.model(&spec.before(), false)?)?,
+            place,
+            gangs,
             temperature: training_temperature(spec.sampling),
         })
+    }
+
+    /// Leaves the ranks that it rates with: they would wait for it.
+    pub(crate) fn leave(&mut self) {
+        self.gangs.leave();
+    }
+}
+
+/// The number of a token that a model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rated {
+    /// Its log-probability.
+    LogProbs,
+    /// The value of the state before it.
+    Values,
+}
+
+/// Sequences to rate.
+pub(super) struct Rating {
+    /// Of this rank.
+    pub(super) rows: Rows,
+    /// Response tokens of each of these.
+    pub(super) lengths: Vec<usize>,
+    /// The divisor of the logits.
+    pub(super) temperature: f32,
+    pub(super) rated: Rated,
+}
+
+/// Rates sequences with the ranks that share the model. Answers a number for each response token of each, or nothing
+/// on a rank that has no scores, and the floating point operations.
+pub(super) fn rated(
+    model: &mut Optimizer,
+    gangs: &mut Gangs,
+    rating: Rating,
+) -> Result<(Vec<Vec<f32>>, f64), Failure> {
+    let context = gangs.passes.context.clone();
+    let mut work = RatingWork {
+        rating,
+        context,
+        predictions: Predictions::default(),
+        scores: vec![],
+    };
+    let done = step(model, &mut work, gangs.of_step(false), Learning::No)?;
+    Ok((work.scores, done.outcome.flops))
+}
+
+struct RatingWork {
+    rating: Rating,
+    /// Ranks with other rows of the same sequences, where there are some.
+    context: Option<Arc<PassGang>>,
+    predictions: Predictions,
+    scores: Vec<Vec<f32>>,
+}
+
+impl StepWork for RatingWork {
+    type Error = Failure;
+
+    fn micro_batches(&self) -> usize {
+        self.rating.rows.micro_batches()
+    }
+
+    fn reads(&self) -> ScoresRead {
+        match self.rating.rated {
+            Rated::LogProbs => ScoresRead::All,
+            Rated::Values => ScoresRead::Values,
+        }
+    }
+
+    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
+        let Rating {
+            rows, temperature, ..
+        } = &self.rating;
+        let (batch, predictions) = rows.own_part(rows.pack(micro)?.with_temperature(*temperature));
+        self.predictions = predictions;
+        Ok(batch)
+    }
+
+    fn evaluate(
+        &mut self,
+        micro: usize,
+        _counts: &[u64],
+        scores: &TokenScores,
+        _gradients: &mut TokenGradients,
+    ) -> Result<f64, Failure> {
+        let Rating {
+            rows,
+            lengths,
+            rated,
+            ..
+        } = &self.rating;
+        let range = rows.sequences(micro);
+        if !range.is_empty() {
+            let all = self
+                .predictions
+                .scores_of_all(self.context.as_ref(), scores)?;
+            let numbers = match rated {
+                Rated::LogProbs => &all.logprobs,
+                Rated::Values => &all.values,
+            };
+            self.scores.extend(cut(numbers, &lengths[range]));
+        }
+        Ok(0.0)
     }
 }
 
@@ -65,15 +187,14 @@ pub(super) fn cut(numbers: &[f32], lengths: &[usize]) -> Vec<Vec<f32>> {
 impl ScoreEngine for Reference {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
         let all = &batch.trajectories;
-        let lengths = response_lengths(all);
-        let rows = Rows::of(rows(all), self.scorer.model());
-        let mut scores = vec![];
-        for (micro, range) in rows.cuts.iter().enumerate() {
-            let micro = rows.pack(micro)?.with_temperature(self.temperature);
-            let scored = self.scorer.logprobs(&micro).logprobs;
-            scores.extend(cut(&scored, &lengths[range.clone()]));
-        }
-        Ok(scores)
+        let (rows, own) = Rows::dealt(rows(all), self.model.model(), self.place);
+        let rating = Rating {
+            rows,
+            lengths: response_lengths(&all[own]),
+            temperature: self.temperature,
+            rated: Rated::LogProbs,
+        };
+        rated(&mut self.model, &mut self.gangs, rating).map(|(scores, _)| scores)
     }
 
     fn learn(&mut self, _batch: &Batch, _returns: &[Vec<f32>]) -> Result<f64, Failure> {
@@ -98,8 +219,12 @@ pub struct Critic {
     spec: ComputeSpec,
     /// Model and optimiser of the critic; `None` until it is first asked.
     optimizer: Option<Optimizer>,
+    /// Its place among those that share the model.
+    place: RankPlace,
     /// With whom it learns, where it does not learn alone.
-    peers: Option<Gang>,
+    gangs: Gangs,
+    /// With whom it saves and loads.
+    savers: CheckpointRanks,
 }
 
 impl std::fmt::Debug for Critic {
@@ -115,16 +240,33 @@ impl Critic {
     /// it is first asked, since the supervised steps may still be to come.
     #[must_use]
     pub fn new(spec: &ComputeSpec) -> Self {
+        let alone = (Gangs::default(), CheckpointRanks::alone());
+        Self::of_rank(spec, RankPlace::ALONE, alone)
+    }
+
+    /// The same of a rank among those that share the model: it learns with the first of these, and saves with the others.
+    pub(crate) fn of_rank(
+        spec: &ComputeSpec,
+        place: RankPlace,
+        (gangs, savers): (Gangs, CheckpointRanks),
+    ) -> Self {
         Self {
             spec: spec.clone(),
             optimizer: None,
-            peers: None,
+            place,
+            gangs,
+            savers,
         }
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
     pub fn join(&mut self, peers: Communicator) {
-        self.peers = Some(Gang::new(peers));
+        self.gangs = Gangs::of_data(peers);
+    }
+
+    /// Leaves the ranks that it learns with: they would wait for it.
+    pub(crate) fn leave(&mut self) {
+        self.gangs.leave();
     }
 }
 
@@ -132,6 +274,7 @@ impl Critic {
 fn made<'a>(
     optimizer: &'a mut Option<Optimizer>,
     spec: &ComputeSpec,
+    place: RankPlace,
 ) -> Result<&'a mut Optimizer, Failure> {
     let ready = match optimizer.take() {
         Some(ready) => ready,
@@ -144,7 +287,7 @@ fn made<'a>(
             };
             // Another life would find the same.
             let model = spec.model(&spec.before(), true).map_err(Failure::fatal)?;
-            Optimizer::new(model, config)
+            place.optimizer(model, config)?
         }
     };
     Ok(optimizer.insert(ready))
@@ -153,31 +296,39 @@ fn made<'a>(
 impl ScoreEngine for Critic {
     fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
         let all = &batch.trajectories;
-        let lengths = response_lengths(all);
-        let optimizer = made(&mut self.optimizer, &self.spec)?;
-        let rows = Rows::of(rows(all), optimizer.model());
-        let mut scores = vec![];
-        for (micro, range) in rows.cuts.iter().enumerate() {
-            let values = optimizer.values(&rows.pack(micro)?);
-            scores.extend(cut(&values, &lengths[range.clone()]));
-        }
-        Ok(scores)
+        let optimizer = made(&mut self.optimizer, &self.spec, self.place)?;
+        let (rows, own) = Rows::dealt(rows(all), optimizer.model(), self.place);
+        let rating = Rating {
+            rows,
+            lengths: response_lengths(&all[own]),
+            temperature: 1.0,
+            rated: Rated::Values,
+        };
+        rated(optimizer, &mut self.gangs, rating).map(|(scores, _)| scores)
     }
 
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let all = &batch.trajectories;
-        let optimizer = made(&mut self.optimizer, &self.spec)?;
+        let optimizer = made(&mut self.optimizer, &self.spec, self.place)?;
+        let (rows, own) = Rows::dealt(rows(all), optimizer.model(), self.place);
         let mut work = ValueWork {
             objective: ValueObjective {
                 clip: None,
                 ..ValueObjective::default()
             },
-            rows: Rows::of(rows(all), optimizer.model()),
-            lengths: response_lengths(all),
-            returns,
+            rows,
+            place: self.place,
+            context: self.gangs.passes.context.clone(),
+            predictions: Predictions::default(),
+            lengths: response_lengths(&all[own.clone()]),
+            returns: &returns[own],
         };
-        let peers = StepGangs::data(self.peers.as_mut());
-        let stepped = step(optimizer, &mut work, peers, Learning::Yes)?;
+        let stepped = step(
+            optimizer,
+            &mut work,
+            self.gangs.of_step(true),
+            Learning::Yes,
+        )?;
         Ok(stepped.outcome.loss)
     }
 
@@ -190,7 +341,11 @@ impl ScoreEngine for Critic {
             warmup: 0,
             version: learnt,
         };
-        let fields = ModelFields::of(optimizer.model().config(), self.spec.context);
+        let model = optimizer.model();
+        let config = model
+            .part()
+            .map_or_else(|| model.config(), |part| part.whole());
+        let fields = ModelFields::of(config, self.spec.context);
         let to_save = ToSave {
             role: CRITIC,
             progress,
@@ -198,6 +353,7 @@ impl ScoreEngine for Critic {
             optimizer,
             tokenizer: None,
             fields: &fields,
+            savers: &self.savers,
         };
         checkpoint::write(folder, Older::TwoKept, &to_save)
     }
@@ -207,14 +363,15 @@ impl ScoreEngine for Critic {
         folder: &Path,
         at_most: Option<Version>,
     ) -> Result<Option<Version>, Failure> {
-        if let Some(at_most) = at_most {
+        if let Some(at_most) = at_most.filter(|_| self.place.rank == 0) {
             checkpoint::forget_after(folder, at_most)?;
         }
         let Some(newest) = checkpoint::newest(folder)? else {
             self.optimizer = None;
             return Ok(None);
         };
-        newest.read(CRITIC, made(&mut self.optimizer, &self.spec)?)?;
+        let optimizer = made(&mut self.optimizer, &self.spec, self.place)?;
+        newest.read(CRITIC, optimizer, &self.savers)?;
         Ok(Some(newest.progress.version))
     }
 }
@@ -222,7 +379,12 @@ impl ScoreEngine for Critic {
 /// Replies whose returns the critic learns.
 struct ValueWork<'a> {
     objective: ValueObjective,
+    /// Of this rank, and so all that follow.
     rows: Rows,
+    place: RankPlace,
+    /// Ranks with other rows of the same replies, where there are some.
+    context: Option<Arc<PassGang>>,
+    predictions: Predictions,
     lengths: Vec<usize>,
     returns: &'a [Vec<f32>],
 }
@@ -231,16 +393,27 @@ impl StepWork for ValueWork<'_> {
     type Error = Failure;
 
     fn micro_batches(&self) -> usize {
-        self.rows.cuts.len()
+        self.rows.micro_batches()
     }
 
     fn counts(&self) -> Vec<u64> {
         let totals = Totals::of(&self.lengths);
-        vec![totals.sequences as u64, totals.tokens as u64]
+        // Of ranks with rows of the same replies the first counts these.
+        let is_first = self.place.context().rank == 0;
+        let counts = [totals.sequences, totals.tokens];
+        counts
+            .map(|count| if is_first { count as u64 } else { 0 })
+            .to_vec()
+    }
+
+    fn sums_loss(&self) -> bool {
+        !self.place.is_alone()
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        self.rows.pack(micro)
+        let (batch, predictions) = self.rows.own_part(self.rows.pack(micro)?);
+        self.predictions = predictions;
+        Ok(batch)
     }
 
     fn evaluate(
@@ -250,7 +423,13 @@ impl StepWork for ValueWork<'_> {
         scores: &TokenScores,
         gradients: &mut TokenGradients,
     ) -> Result<f64, Failure> {
-        let range = self.rows.cuts[micro].clone();
+        let range = self.rows.sequences(micro);
+        if range.is_empty() {
+            return Ok(0.0);
+        }
+        let scores = self
+            .predictions
+            .scores_of_all(self.context.as_ref(), scores)?;
         let mut totals = Totals::of(&[]);
         [totals.sequences, totals.tokens] = [0, 1].map(|at| counts[at] as usize);
         let batch = ValueBatch {
@@ -261,7 +440,12 @@ impl StepWork for ValueWork<'_> {
         };
         let value = self.objective.evaluate(&batch, totals);
         let value = value.map_err(Failure::error)?;
-        gradients.values.copy_from_slice(&value.d_values);
-        Ok(value.loss)
+        let of_all = TokenGradients {
+            values: value.d_values,
+            ..TokenGradients::default()
+        };
+        self.predictions.own_gradients(&of_all, gradients);
+        let is_first = self.place.context().rank == 0;
+        Ok(if is_first { value.loss } else { 0.0 })
     }
 }

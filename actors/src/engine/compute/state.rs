@@ -24,12 +24,13 @@ use odeon_algorithms::train::{self, StateError, StateOwner, StatePart};
 use odeon_algorithms::weights::{ModelFields, StoredType, texts};
 use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{
-    Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Save, Source,
-    Storage, Target, within,
+    Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Ranks, Save,
+    Source, Storage, Target, within,
 };
 use odeon_gpu::{Any, Layout};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 
 type Optimizer = train::Trainer<Any>;
 
@@ -111,35 +112,67 @@ fn local_of(
 ) -> Result<Local, Failure> {
     let mut local = Local::default();
     for (numbers, state) in states {
-        let entries = layout(optimizer, numbers).entries().iter();
-        let part = optimizer.model().part();
-        let tensors = entries.enumerate().map(|(number, entry)| {
-            let cut = part.map(|part| &part.tensors()[number]);
-            let shape = cut.map_or(&entry.shape, |cut| &cut.shape);
-            let region = cut.map_or_else(
-                || Region::whole(shape),
-                |cut| Region::new(cut.part.iter().cloned().map(Span::from).collect()),
-            );
-            LocalTensor {
-                name: entry.name.clone(),
-                dtype: Dtype::F32,
-                shape: shape.clone(),
-                held: match held(optimizer, numbers, number) {
-                    own if own == entry.range => Held::Region(region),
-                    own => {
-                        let own = own.start - entry.range.start..own.end - entry.range.start;
-                        match optimizer.model().shard() {
-                            Some(_) => rows_of(&region, &entry.shape, own),
-                            None => Held::Flat(own),
-                        }
-                    }
-                },
-            }
-        });
-        let added = local.add(role, state, tensors.collect());
+        let tensors = local_tensors(optimizer, numbers);
+        let added = local.add(role, state, tensors);
         added.map_err(Failure::error)?;
     }
     Ok(local)
+}
+
+/// The tensors of some numbers, and what this rank has of each.
+fn local_tensors(optimizer: &Optimizer, numbers: Numbers) -> Vec<LocalTensor> {
+    let entries = layout(optimizer, numbers).entries().iter();
+    let part = optimizer.model().part();
+    let tensors = entries.enumerate().map(|(number, entry)| {
+        let cut = part.map(|part| &part.tensors()[number]);
+        let shape = cut.map_or(&entry.shape, |cut| &cut.shape);
+        let region = cut.map_or_else(
+            || Region::whole(shape),
+            |cut| Region::new(cut.part.iter().cloned().map(Span::from).collect()),
+        );
+        LocalTensor {
+            name: entry.name.clone(),
+            dtype: Dtype::F32,
+            shape: shape.clone(),
+            held: match held(optimizer, numbers, number) {
+                own if own == entry.range => Held::Region(region),
+                own => {
+                    let own = own.start - entry.range.start..own.end - entry.range.start;
+                    match optimizer.model().shard() {
+                        Some(_) => rows_of(&region, &entry.shape, own),
+                        None => Held::Flat(own),
+                    }
+                }
+            },
+        }
+    });
+    tensors.collect()
+}
+
+/// A tensor of a model, and the box that a rank has of it, if it has any.
+pub(super) struct HeldTensor {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) region: Option<Region>,
+}
+
+/// The model of an optimiser with its adapters merged, tensor by tensor.
+pub(super) fn weights(optimizer: &Optimizer) -> Vec<HeldTensor> {
+    let numbers = match optimizer.model().has_adapters() {
+        true => Numbers::Merged,
+        false => Numbers::Part(StatePart::Parameters),
+    };
+    let tensors = local_tensors(optimizer, numbers).into_iter();
+    let tensors = tensors.map(|tensor| HeldTensor {
+        region: match tensor.held {
+            Held::Region(region) if region.elements() > 0 => Some(region),
+            // Parameters are cut between rows.
+            Held::Region(_) | Held::Flat(_) => None,
+        },
+        name: tensor.name,
+        shape: tensor.shape,
+    });
+    tensors.collect()
 }
 
 /// Some rows of a region of a tensor, by the numbers of a part of this shape that a rank keeps.
@@ -305,14 +338,15 @@ pub(super) fn save(
     options: Options,
     optimizer: &Optimizer,
     save: Save,
+    savers: &CheckpointRanks,
 ) -> Result<(), Failure> {
     let merged = match optimizer.model().has_adapters() {
         true => optimizer.model().merged(),
         false => Cow::Borrowed(&[][..]),
     };
     let still = Still { optimizer, merged };
-    apart(async {
-        let mut checkpoints = Checkpointer::new(storage, Arc::new(within(1).remove(0)), options);
+    savers.apart(async {
+        let mut checkpoints = Checkpointer::new(storage, Arc::clone(&savers.ranks), options);
         checkpoints
             .save(save, &still)
             .await
@@ -322,14 +356,19 @@ pub(super) fn save(
 }
 
 /// Loads what an optimiser has of the newest checkpoint, whose owner was checked.
-pub(super) fn load(storage: Storage, role: &str, optimizer: &mut Optimizer) -> Result<(), Failure> {
+pub(super) fn load(
+    storage: Storage,
+    role: &str,
+    optimizer: &mut Optimizer,
+    savers: &CheckpointRanks,
+) -> Result<(), Failure> {
     let local = local_of(role, optimizer, own(optimizer))?;
     let (sender, pieces) = sync_channel(PIECES);
     std::thread::scope(|scope| {
         let reading = scope.spawn(move || {
-            block_on(async {
-                let alone = Arc::new(within(1).remove(0));
-                let mut checkpoints = Checkpointer::new(storage, alone, Options::default());
+            savers.block_on(async {
+                let ranks = Arc::clone(&savers.ranks);
+                let mut checkpoints = Checkpointer::new(storage, ranks, Options::default());
                 let load = Load {
                     local,
                     ..Load::default()
@@ -346,6 +385,58 @@ pub(super) fn load(storage: Storage, role: &str, optimizer: &mut Optimizer) -> R
         ended(reading)?;
         put_all.map_err(Failure::error)
     })
+}
+
+/// The ranks that save a model together, or load it.
+#[derive(Clone)]
+pub(crate) struct CheckpointRanks {
+    ranks: Arc<dyn Ranks>,
+    /// The runtime in which these reach each other.
+    runtime: Option<Handle>,
+}
+
+impl CheckpointRanks {
+    /// The only one.
+    pub(crate) fn alone() -> Self {
+        Self {
+            ranks: Arc::new(within(1).remove(0)),
+            runtime: None,
+        }
+    }
+
+    /// Several, which reach each other in this runtime.
+    pub(crate) fn of(ranks: impl Ranks + 'static, runtime: Handle) -> Self {
+        Self {
+            ranks: Arc::new(ranks),
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Which of them this is.
+    pub(super) fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    /// Number of them.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks.ranks()
+    }
+
+    /// Waits for work, on another thread.
+    fn apart<T: Send>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Result<T, Failure> {
+        std::thread::scope(|scope| ended(scope.spawn(|| self.block_on(work))))
+    }
+
+    /// Waits for work on a thread that has no runtime.
+    fn block_on<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        match &self.runtime {
+            Some(runtime) => runtime.block_on(work),
+            None => block_on(work),
+        }
+    }
 }
 
 /// Waits for work on a storage, on a thread with a runtime of its own: engines are asked on threads of any

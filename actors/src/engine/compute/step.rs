@@ -151,15 +151,7 @@ impl PassGangs {
     }
 }
 
-impl<'a> StepGangs<'a> {
-    /// Those that have other samples, if there are any.
-    pub(crate) fn data(data: Option<&'a mut Gang>) -> Self {
-        Self {
-            data,
-            ..Self::default()
-        }
-    }
-
+impl StepGangs<'_> {
     /// Leaves all of them.
     fn leave(self) {
         self.passes.leave();

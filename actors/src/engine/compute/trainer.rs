@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use odeon::Failure;
 use odeon::group::Communicator;
@@ -14,14 +15,17 @@ use odeon_algorithms::train::{
 use odeon_algorithms::weights::ModelFields;
 
 use super::checkpoint::{Older, ToSave};
+use super::dealing::RankPlace;
 use super::peak::reachable_flops;
-use super::peers::Gang;
+use super::peers::PassGang;
 use super::rollout::{Sampler, training_temperature};
-use super::score::{cut, response_lengths, rows};
-use super::state::ACTOR;
+use super::rows::{Predictions, Row, Rows};
+use super::score::{Rated, Rating, rated, response_lengths, rows};
+use super::state::{ACTOR, CheckpointRanks};
 use super::step::{Learning, StepGangs, step};
-use super::{ComputeSpec, Optimizer, Row, Rows, checkpoint, model_folder};
+use super::{ComputeSpec, Optimizer, checkpoint, model_folder};
 use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
+use crate::ranks::Gangs;
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -35,12 +39,21 @@ pub struct Trainer {
     optimizer: Optimizer,
     /// Set when the optimiser has the settings of the reinforcement.
     reinforcing: bool,
-    sampler: Option<Sampler>,
+    exam: Exam,
+    /// Its place among those that share the model.
+    place: RankPlace,
     /// With whom it trains, where it does not train alone.
-    peers: Option<Gang>,
-    /// Made when it is first wanted: not every trainer evaluates.
+    gangs: Gangs,
+    /// With whom it saves and loads.
+    savers: CheckpointRanks,
+}
+
+/// All that a policy is examined with, made when it is first wanted: not every trainer evaluates.
+#[derive(Default)]
+struct Exam {
+    sampler: Option<Sampler>,
     referee: Option<Referee>,
-    /// The same of what replies can call.
+    /// What replies can call.
     toolbox: Option<Toolbox>,
 }
 
@@ -58,28 +71,66 @@ impl Trainer {
     /// # Errors
     /// The model cannot be made or loaded.
     pub fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
+        Self::of_rank(spec, RankPlace::ALONE)
+    }
+
+    /// The same of a rank among those that share the model: it has its part of the first weights.
+    ///
+    /// # Errors
+    /// The model cannot be made or loaded, or shared like this.
+    pub fn of_rank(spec: &ComputeSpec, place: RankPlace) -> Result<Self, Failure> {
         let mut model = spec.model(&spec.source, false)?;
         if let Some(adapters) = spec.adapters() {
             model.add_lora(adapters, spec.seed);
         }
         let fields = spec.source.fields(model.config(), spec.context)?;
-        let optimizer = Optimizer::new(model, warmup_config(spec));
+        let optimizer = place.optimizer(model, warmup_config(spec))?;
         Ok(Self {
             task: spec.task()?,
             fields,
             spec: spec.clone(),
             optimizer,
             reinforcing: false,
-            sampler: None,
-            peers: None,
-            referee: None,
-            toolbox: None,
+            exam: Exam::default(),
+            place,
+            gangs: Gangs::default(),
+            savers: CheckpointRanks::alone(),
         })
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
     pub fn join(&mut self, peers: Communicator) {
-        self.peers = Some(Gang::new(peers));
+        self.gangs = Gangs::of_data(peers);
+    }
+
+    /// From now on it trains with these ranks, and saves with those.
+    pub(crate) fn meet(&mut self, gangs: Gangs, savers: CheckpointRanks) {
+        self.gangs = gangs;
+        self.savers = savers;
+    }
+
+    /// Answers held-out problems greedily with these weights, as rollouts load them.
+    ///
+    /// # Errors
+    /// Generation failed, or the weights are of another model.
+    pub(crate) fn examine(
+        &mut self,
+        weights: &[u8],
+        problems: usize,
+    ) -> Result<EvalStats, Failure> {
+        let mut flat = Vec::with_capacity(weights.len() / self.spec.weights.bytes());
+        self.spec.weights.read(weights, &mut flat);
+        self.exam.take(&self.spec, &flat, problems)
+    }
+
+    /// Leaves the ranks that it trains with: they would wait for it.
+    pub(crate) fn leave(&mut self) {
+        self.gangs.leave();
+    }
+
+    /// Its model, with its optimiser.
+    pub(crate) const fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
     }
 
     /// Log-probabilities of replies under the weights as they are, at the temperature at which the
@@ -100,8 +151,33 @@ impl Trainer {
         }
     }
 
+    /// True of what is saved after the supervised steps: the policy before the reinforcement.
+    const fn is_base(&self, progress: &Progress) -> bool {
+        progress.version == 0 && progress.warmup >= self.spec.warmup_steps
+    }
+
     /// The policy before the reinforcement, for the reference. Written once.
     fn save_base(&self) -> Result<(), Failure> {
+        let tokenizer = Some(&self.spec.tokenizer);
+        self.write_base(|fresh| {
+            model_folder::write(
+                fresh,
+                self.optimizer.model(),
+                self.fields.clone(),
+                tokenizer,
+            )
+        })
+    }
+
+    /// The same of ranks, out of the checkpoint that they have just saved: one of them writes it.
+    fn export_base(&self, checkpoints: &Path) -> Result<(), Failure> {
+        match self.place.rank {
+            0 => self.write_base(|fresh| checkpoint::export_newest(checkpoints, fresh)),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_base(&self, write: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
         if self.spec.base.exists() {
             return Ok(());
         }
@@ -111,31 +187,37 @@ impl Trainer {
         if fresh.exists() {
             std::fs::remove_dir_all(&fresh).map_err(failed)?;
         }
-        let tokenizer = Some(&self.spec.tokenizer);
-        let fields = self.fields.clone();
-        model_folder::write(&fresh, self.optimizer.model(), fields, tokenizer)?;
+        write(&fresh)?;
         model_folder::sync(&fresh)?;
         std::fs::rename(&fresh, &self.spec.base).map_err(failed)
     }
 
     /// Log-probabilities of a batch's responses under the weights that a step begins with, and the
-    /// floating point operations.
+    /// floating point operations. Of ranks each has those of the sequences that it trains on, where it scores any.
     fn log_probs(&mut self, batch: &Batch) -> Result<(Vec<Vec<f32>>, f64), Failure> {
         let trajectories = &batch.trajectories;
-        let lengths = response_lengths(trajectories);
-        let rows = Rows::of(rows(trajectories), self.optimizer.model());
-        let (mut all, mut flops) = (vec![], 0.0);
-        for (micro, range) in rows.cuts.iter().enumerate() {
-            let temperature = training_temperature(self.spec.sampling);
-            let micro = rows.pack(micro)?.with_temperature(temperature);
-            let scores = self.optimizer.logprobs(&micro);
-            all.extend(cut(&scores.logprobs, &lengths[range.clone()]));
-            flops += self.optimizer.model().forward_flops(&micro);
+        let (mut all, mut flops) = (vec![vec![]; trajectories.len()], 0.0);
+        let parts = self.spec.minibatches;
+        for part in (0..parts).map(|part| part_of(trajectories.len(), part, parts)) {
+            let trajectories = &trajectories[part.clone()];
+            let model = self.optimizer.model();
+            let (rows, own) = Rows::dealt(rows(trajectories), model, self.place);
+            let rating = Rating {
+                rows,
+                lengths: response_lengths(&trajectories[own.clone()]),
+                temperature: training_temperature(self.spec.sampling),
+                rated: Rated::LogProbs,
+            };
+            let (scores, operations) = rated(&mut self.optimizer, &mut self.gangs, rating)?;
+            for (at, scores) in own.zip(scores) {
+                all[part.start + at] = scores;
+            }
+            flops += operations;
         }
         Ok((all, flops))
     }
 
-    /// The worked solutions of a supervised step, with a weight.
+    /// The worked solutions of a supervised step, with a weight: those of this rank, which may be none.
     fn imitation(&self, step: u64, weight: f32) -> Result<Imitation, Failure> {
         let style = self.task.style();
         let first = (step - 1) * self.spec.warmup_batch as u64;
@@ -148,7 +230,8 @@ impl Trainer {
         }
         Ok(Imitation {
             predicted: rows.iter().map(Row::sampled).sum(),
-            rows: Rows::of(rows, self.optimizer.model()),
+            rows: Rows::dealt(rows, self.optimizer.model(), self.place).0,
+            place: self.place,
             weight,
         })
     }
@@ -180,7 +263,8 @@ impl Trainer {
         Ok(row)
     }
 
-    /// One update with a part of a batch, of the weights `fresh` where it is the first of its step.
+    /// One update with a part of a batch, of the weights `fresh` where it is the first of its step. Answers on how many
+    /// response tokens this rank has learnt.
     fn update(
         &mut self,
         batch: &Batch,
@@ -189,11 +273,13 @@ impl Trainer {
         part: Range<usize>,
         fresh: Option<Version>,
         stats: &mut StepStats,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
+        let all = rows(&batch.trajectories[part.clone()]);
+        let (rows, own) = Rows::dealt(all, self.optimizer.model(), self.place);
+        let part = part.start + own.start..part.start + own.end;
         let trajectories = &batch.trajectories[part.clone()];
-        let rows = Rows::of(rows(trajectories), self.optimizer.model());
-        // Ranks that train together add up their gradients: one of them imitates for all.
-        let imitates = self.peers.as_ref().is_none_or(|peers| peers.rank() == 0);
+        // Ranks with batches of their own add up their gradients: one of them imitates for all.
+        let imitates = !self.place.is_alone() || self.gangs.is_first_of_data();
         let imitation = if self.spec.pretrain > 0.0 && imitates {
             // Other solutions than those of the supervised steps, in turn.
             let step = self.spec.warmup_steps + self.optimizer.step() + 1;
@@ -212,15 +298,18 @@ impl Trainer {
             recent: recent.map(|all| &all[part]),
             trajectories,
             rows,
+            place: self.place,
+            context: self.gangs.passes.context.clone(),
+            predictions: Predictions::default(),
             fresh,
             imitation,
             metrics: PolicyMetrics::default(),
             gap: None,
         };
-        let peers = StepGangs::data(self.peers.as_mut());
-        let outcome = step(&mut self.optimizer, &mut work, peers, Learning::Yes)?.outcome;
+        let gangs = self.gangs.of_step(true);
+        let outcome = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?.outcome;
         let Some(update) = outcome.update else {
-            return Ok(());
+            return Ok(0);
         };
         *stats = StepStats {
             loss: outcome.loss,
@@ -234,7 +323,41 @@ impl Trainer {
             importance_capped_fraction: work.metrics.importance_capped_fraction,
             sampling_gap: fresh.map_or(stats.sampling_gap, |_| work.gap),
         };
-        Ok(())
+        Ok(work.metrics.tokens as u64)
+    }
+
+    /// One step of the objective on the part of a batch that is this rank's. Answers on how many response tokens its
+    /// last update has learnt, over which the results are means.
+    ///
+    /// # Errors
+    /// The step cannot be computed.
+    pub(crate) fn train_part(
+        &mut self,
+        batch: &Batch,
+        signals: &Signals,
+    ) -> Result<(StepStats, u64), Failure> {
+        self.begin_reinforcement();
+        let mut stats = StepStats::default();
+        let recent = match self.spec.objective.importance_cap {
+            Some(_) => {
+                let (recent, flops) = self.log_probs(batch)?;
+                stats.flops += flops;
+                Some(recent)
+            }
+            None => None,
+        };
+        let parts = self.spec.minibatches;
+        let (mut fresh, mut learnt) = (Some(batch.step.saturating_sub(1)), 0);
+        for _ in 0..self.spec.epochs {
+            for part in 0..parts {
+                // As many on every rank, however many sequences each has.
+                let range = part_of(batch.trajectories.len(), part, parts);
+                let fresh = fresh.take();
+                let recent = recent.as_deref();
+                learnt = self.update(batch, signals, recent, range, fresh, &mut stats)?;
+            }
+        }
+        Ok((stats, learnt))
     }
 }
 
@@ -243,8 +366,14 @@ impl Trainer {
 struct PolicyWork<'a> {
     objective: PolicyObjective,
     temperature: f32,
+    /// Of this rank, and so all that follow.
     trajectories: &'a [Trajectory],
     rows: Rows,
+    place: RankPlace,
+    /// Ranks with other rows of the same replies, where there are some.
+    context: Option<Arc<PassGang>>,
+    /// The response tokens of the micro-batch under way that are this rank's.
+    predictions: Predictions,
     lengths: Vec<usize>,
     /// Which of them are right.
     right: Vec<bool>,
@@ -265,13 +394,21 @@ impl StepWork for PolicyWork<'_> {
 
     fn micro_batches(&self) -> usize {
         let imitated = self.imitation.as_ref().map_or(0, StepWork::micro_batches);
-        self.rows.cuts.len() + imitated
+        self.rows.micro_batches() + imitated
     }
 
     fn counts(&self) -> Vec<u64> {
         let totals = Totals::of(&self.lengths).with_positive(&self.lengths, &self.right);
         let counts = [totals.sequences, totals.tokens, totals.positive_tokens];
-        counts.map(|count| count as u64).to_vec()
+        // Of ranks with rows of the same replies the first counts these.
+        let is_first = self.place.context().rank == 0;
+        counts
+            .map(|count| if is_first { count as u64 } else { 0 })
+            .to_vec()
+    }
+
+    fn sums_loss(&self) -> bool {
+        !self.place.is_alone()
     }
 
     fn is_wanted(&self, counts: &[u64]) -> bool {
@@ -279,11 +416,14 @@ impl StepWork for PolicyWork<'_> {
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        let own = self.rows.cuts.len();
-        match &mut self.imitation {
-            Some(imitation) if micro >= own => imitation.batch(micro - own),
-            _ => Ok(self.rows.pack(micro)?.with_temperature(self.temperature)),
+        let own = self.rows.micro_batches();
+        if let Some(imitation) = self.imitation.as_mut().filter(|_| micro >= own) {
+            return imitation.batch(micro - own);
         }
+        let whole = self.rows.pack(micro)?.with_temperature(self.temperature);
+        let (batch, predictions) = self.rows.own_part(whole);
+        self.predictions = predictions;
+        Ok(batch)
     }
 
     fn evaluate(
@@ -293,11 +433,17 @@ impl StepWork for PolicyWork<'_> {
         scores: &TokenScores,
         gradients: &mut TokenGradients,
     ) -> Result<f64, Failure> {
-        let own = self.rows.cuts.len();
+        let own = self.rows.micro_batches();
         if let Some(imitation) = self.imitation.as_mut().filter(|_| micro >= own) {
             return imitation.evaluate(micro - own, counts, scores, gradients);
         }
-        let range = self.rows.cuts[micro].clone();
+        let range = self.rows.sequences(micro);
+        if range.is_empty() {
+            return Ok(0.0);
+        }
+        let scores = self
+            .predictions
+            .scores_of_all(self.context.as_ref(), scores)?;
         let [sequences, tokens, positive_tokens] = [0, 1, 2].map(|at| counts[at] as usize);
         let totals = Totals {
             sequences,
@@ -307,7 +453,7 @@ impl StepWork for PolicyWork<'_> {
         let trajectories = &self.trajectories[range.clone()];
         let own = self
             .fresh
-            .and_then(|fresh| distance(trajectories, scores, fresh));
+            .and_then(|fresh| distance(trajectories, &scores, fresh));
         self.gap = [self.gap, own].into_iter().flatten().reduce(f64::max);
         let behaviour: Vec<f32> = trajectories
             .iter()
@@ -329,17 +475,24 @@ impl StepWork for PolicyWork<'_> {
         };
         let value = self.objective.evaluate(&inputs, totals);
         let value = value.map_err(Failure::error)?;
-        gradients.logprobs.copy_from_slice(&value.d_log_probs);
-        gradients.entropies.copy_from_slice(&value.d_entropies);
         self.metrics = std::mem::take(&mut self.metrics).merged(&value.metrics);
-        Ok(value.loss)
+        let of_all = TokenGradients {
+            logprobs: value.d_log_probs,
+            entropies: value.d_entropies,
+            values: vec![],
+        };
+        self.predictions.own_gradients(&of_all, gradients);
+        let is_first = self.place.context().rank == 0;
+        Ok(if is_first { value.loss } else { 0.0 })
     }
 }
 
 /// Worked solutions that the policy learns by heart.
 struct Imitation {
+    /// Of this rank.
     rows: Rows,
-    /// Tokens of all that are predicted.
+    place: RankPlace,
+    /// Tokens of all that are predicted, by any rank.
     predicted: usize,
     /// Weight of the loss.
     weight: f32,
@@ -349,11 +502,16 @@ impl StepWork for Imitation {
     type Error = Failure;
 
     fn micro_batches(&self) -> usize {
-        self.rows.cuts.len()
+        self.rows.micro_batches()
+    }
+
+    fn sums_loss(&self) -> bool {
+        !self.place.is_alone()
     }
 
     fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        self.rows.pack(micro)
+        let whole = self.rows.pack(micro)?;
+        Ok(self.rows.own_part(whole).0)
     }
 
     fn evaluate(
@@ -423,15 +581,14 @@ fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
 }
 
 impl TrainEngine for Trainer {
-    fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
-        let mut work = self.imitation(step, 1.0)?;
-        // Each rank computes the same step.
-        let stepped = super::step::step(
-            &mut self.optimizer,
-            &mut work,
-            StepGangs::default(),
-            Learning::Yes,
-        )?;
+    fn warm_up(&mut self, number: u64) -> Result<StepStats, Failure> {
+        let mut work = self.imitation(number, 1.0)?;
+        // Ranks with batches of their own compute the same step each.
+        let gangs = match self.place.is_alone() {
+            true => StepGangs::default(),
+            false => self.gangs.of_step(true),
+        };
+        let stepped = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?;
         let outcome = stepped.outcome;
         Ok(StepStats {
             loss: outcome.loss,
@@ -443,57 +600,12 @@ impl TrainEngine for Trainer {
     }
 
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
-        self.begin_reinforcement();
-        let mut stats = StepStats::default();
-        let recent = match self.spec.objective.importance_cap {
-            Some(_) => {
-                let (recent, flops) = self.log_probs(batch)?;
-                stats.flops += flops;
-                Some(recent)
-            }
-            None => None,
-        };
-        let parts = self.spec.minibatches;
-        let mut fresh = Some(batch.step.saturating_sub(1));
-        for _ in 0..self.spec.epochs {
-            for part in 0..parts {
-                // As many on every rank, however many sequences each has.
-                let range = part_of(batch.trajectories.len(), part, parts);
-                let fresh = fresh.take();
-                self.update(batch, signals, recent.as_deref(), range, fresh, &mut stats)?;
-            }
-        }
-        Ok(stats)
+        self.train_part(batch, signals).map(|(stats, _)| stats)
     }
 
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
         let flat = self.optimizer.model().merged();
-        let sampler = match &mut self.sampler {
-            Some(sampler) => sampler,
-            none => none.insert(Sampler::greedy(&self.spec)?),
-        };
-        sampler.load(&flat)?;
-        let referee = match &self.referee {
-            Some(referee) => referee,
-            None => {
-                let opened = async {
-                    let opened = Referee::open(&self.spec.task, &self.spec.programs).await;
-                    opened.map_err(Failure::error)
-                };
-                self.referee.insert(wait(opened)?)
-            }
-        };
-        let toolbox = match (&self.toolbox, &self.spec.environment) {
-            (None, Some(environment)) => {
-                let opened = async {
-                    let opened = Toolbox::open(environment, &self.spec.programs).await;
-                    opened.map_err(Failure::error)
-                };
-                Some(&*self.toolbox.insert(wait(opened)?))
-            }
-            (opened, _) => opened.as_ref(),
-        };
-        evaluate(sampler, &self.spec, referee, toolbox, problems)
+        self.exam.take(&self.spec, &flat, problems)
     }
 
     fn reachable_flops(&self) -> Option<f64> {
@@ -514,7 +626,8 @@ impl TrainEngine for Trainer {
     }
 
     fn save(&mut self, folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure> {
-        if progress.version == 0 && progress.warmup >= self.spec.warmup_steps {
+        let is_base = self.is_base(progress);
+        if is_base && self.place.is_alone() {
             self.save_base()?;
         }
         let to_save = ToSave {
@@ -524,8 +637,13 @@ impl TrainEngine for Trainer {
             optimizer: &self.optimizer,
             tokenizer: Some(&self.spec.tokenizer),
             fields: &self.fields,
+            savers: &self.savers,
         };
-        checkpoint::write(folder, Older::OneKept, &to_save)
+        checkpoint::write(folder, Older::OneKept, &to_save)?;
+        match is_base && !self.place.is_alone() {
+            true => self.export_base(folder),
+            false => Ok(()),
+        }
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
@@ -536,8 +654,48 @@ impl TrainEngine for Trainer {
         if progress.version > 0 {
             self.begin_reinforcement();
         }
-        newest.read(ACTOR, &mut self.optimizer)?;
+        newest.read(ACTOR, &mut self.optimizer, &self.savers)?;
+        if self.is_base(&progress) && !self.place.is_alone() {
+            self.export_base(folder)?;
+        }
         Ok(Some((progress, newest.run_state()?)))
+    }
+}
+
+impl Exam {
+    /// Has these weights of the policy, its adapters merged, answer held-out problems.
+    fn take(
+        &mut self,
+        spec: &ComputeSpec,
+        flat: &[f32],
+        problems: usize,
+    ) -> Result<EvalStats, Failure> {
+        let sampler = match &mut self.sampler {
+            Some(sampler) => sampler,
+            none => none.insert(Sampler::greedy(spec)?),
+        };
+        sampler.load(flat)?;
+        let referee = match &self.referee {
+            Some(referee) => referee,
+            None => {
+                let opened = async {
+                    let opened = Referee::open(&spec.task, &spec.programs).await;
+                    opened.map_err(Failure::error)
+                };
+                self.referee.insert(wait(opened)?)
+            }
+        };
+        let toolbox = match (&self.toolbox, &spec.environment) {
+            (None, Some(environment)) => {
+                let opened = async {
+                    let opened = Toolbox::open(environment, &spec.programs).await;
+                    opened.map_err(Failure::error)
+                };
+                Some(&*self.toolbox.insert(wait(opened)?))
+            }
+            (opened, _) => opened.as_ref(),
+        };
+        evaluate(sampler, spec, referee, toolbox, problems)
     }
 }
 

@@ -7,6 +7,7 @@ use odeon_checkpoint::{Storage, within};
 use odeon_gpu::{Any, Cpu};
 
 use super::*;
+use crate::engine::compute::Model;
 use crate::recipe::ParallelSection;
 
 /// Twelve ways in which eight ranks share a model, context ranks in both of theirs, as a recipe says them.
@@ -37,7 +38,8 @@ impl Ranks {
                 optimizer: odeon_algorithms::train::Optimizer::Lion(Lion::default()),
                 ..TrainConfig::default()
             };
-            let part = part_of(model, train, sharing, rank).expect("a part");
+            let place = RankPlace { sharing, rank };
+            let part = place.optimizer(model, train).expect("a part");
             Arc::new(Trainee(Mutex::new(part)))
         };
         Self((0..sharing.ranks()).map(trainee).collect())

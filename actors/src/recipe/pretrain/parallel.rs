@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Fault, PretrainRecipe, VisionSection};
 
 /// `[parallel]`
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelSection {
     /// The stage of ZeRO: 0 has all on each rank; of 1 each has a part of the optimiser's state; of 2 and 3 it keeps
@@ -102,23 +102,15 @@ impl ParallelSection {
         let said = said.map(|(field, ranks)| format!("parallel.{field} = {ranks}"));
         said.collect::<Vec<_>>().join(", ")
     }
-}
 
-/// The field of `[parallel]` that has ranks of a kind.
-const fn field_of(kind: RankKind) -> &'static str {
-    match kind {
-        RankKind::Tensor => "tp",
-        RankKind::Context => "cp",
-        RankKind::Expert => "ep",
-        RankKind::Shard => "zero",
-        RankKind::Stage => "pp",
-    }
-}
-
-impl PretrainRecipe {
-    /// Checks that ranks can share what they are to share, as far as the file tells.
-    pub(super) fn check_parallel(&self) -> Result<(), Fault> {
-        let ParallelSection {
+    /// Checks that so many ranks can share a model like this, whatever it is, with an optimiser that is named in a
+    /// table.
+    pub(in crate::recipe) fn check(
+        &self,
+        ranks: u32,
+        (table, optimizer): (&'static str, &Optimizer),
+    ) -> Result<(), Fault> {
+        let &Self {
             zero,
             tp,
             cp,
@@ -126,7 +118,7 @@ impl PretrainRecipe {
             ep,
             pp,
             ..
-        } = self.parallel;
+        } = self;
         let fault = |field, what: String| {
             Err(Fault {
                 table: "parallel",
@@ -134,11 +126,11 @@ impl PretrainRecipe {
                 what,
             })
         };
-        let of_copy = self.parallel.of_copy();
+        let of_copy = self.of_copy();
         let fields = [("tp", tp), ("cp", cp), ("ep", ep), ("pp", pp)];
         let first = fields.iter().find(|(_, ranks)| *ranks > 1);
         let first = first.map_or("tp", |(field, _)| field);
-        let (ranks, said) = (self.processes.ranks, self.parallel.spelled());
+        let said = self.spelled();
         if !u64::from(ranks).is_multiple_of(of_copy) {
             let what = format!(
                 "copies of the model on {of_copy} ranks each ({said}) cannot be made of processes.ranks = {ranks}: let \
@@ -154,51 +146,53 @@ impl PretrainRecipe {
             return fault("cp_kind", what);
         }
         self.check_stages()?;
-        self.check_shards()?;
+        self.check_shards(ranks, (table, optimizer))?;
         if of_copy == 1 {
-            return self.check_shares();
+            return Ok(());
         }
         if zero == 1 && (tp > 1 || ep > 1 || pp > 1) {
             let what = "ranks that have parts of the model (parallel.tp, ep, pp) do not share the optimiser's state \
                         alone: 2 and 3 shard parameters, gradients and that";
             return fault("zero", what.to_owned());
         }
-        if tp > 1 && matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+        if tp > 1 && matches!(optimizer, Optimizer::Muon(_)) {
             let what = "\"muon\" moves matrices as a whole, and tensor ranks (parallel.tp) have parts of them: \
                         \"adamw\" and \"lion\" move each number by itself";
             return Err(Fault {
-                table: "pretrain",
+                table,
                 field: "optimizer",
                 what: what.to_owned(),
             });
         }
-        let axis = self.plan.distribute.axis;
-        if axis != Axis::Data && (tp > 1 || cp > 1 || pp > 1) {
-            let what = format!(
-                "{} gives samples of their own to ranks that train on the same ({said}): \"data\" gives them to those \
-                 that do not",
-                match axis {
-                    Axis::World => "\"world\"",
-                    _ => "\"context\"",
-                }
-            );
-            return Err(Fault {
-                table: "plan.distribute",
-                field: "axis",
-                what,
-            });
+        Ok(())
+    }
+
+    /// Checks that ranks of a copy can share this model.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub(in crate::recipe) fn shared_out(
+        &self,
+        ranks: u32,
+        config: &ModelConfig,
+    ) -> Result<(), PartError> {
+        let sharing = self.sharing(ranks);
+        let part = config.part(sharing.place(0))?;
+        part.check_context(sharing.context_kind, sharing.context)?;
+        match sharing.zero.has_shards() {
+            true => config.check_shards(sharing.copies_of_shards()),
+            false => Ok(()),
         }
-        self.check_shares()
     }
 
     /// Checks that stages have an order of passes.
     fn check_stages(&self) -> Result<(), Fault> {
-        let ParallelSection {
+        let &Self {
             pp,
             pp_chunks,
             pp_schedule,
             ..
-        } = self.parallel;
+        } = self;
         let what = match (pp, pp_chunks, pp_schedule) {
             (_, 1, _) => return Ok(()),
             (1, chunks, _) => format!(
@@ -219,8 +213,12 @@ impl PretrainRecipe {
     }
 
     /// Checks that copies of the model can keep shards.
-    fn check_shards(&self) -> Result<(), Fault> {
-        let ParallelSection { zero, fsdp, .. } = self.parallel;
+    fn check_shards(
+        &self,
+        ranks: u32,
+        (table, optimizer): (&'static str, &Optimizer),
+    ) -> Result<(), Fault> {
+        let &Self { zero, fsdp, .. } = self;
         let fault = |field, what: String| {
             Err(Fault {
                 table: "parallel",
@@ -247,7 +245,7 @@ impl PretrainRecipe {
                 }
             };
         }
-        let copies = u64::from(self.processes.ranks) / self.parallel.of_copy();
+        let copies = u64::from(ranks) / self.of_copy();
         if fsdp > 0 && !copies.is_multiple_of(u64::from(fsdp)) {
             let what = format!(
                 "sets of shards that {fsdp} copies keep each cannot be made of {copies} copies of the model: let these \
@@ -255,18 +253,56 @@ impl PretrainRecipe {
             );
             return fault("fsdp", what);
         }
-        if matches!(self.pretrain.optimizer, Optimizer::Muon(_)) {
+        if matches!(optimizer, Optimizer::Muon(_)) {
             let what = format!(
                 "\"muon\" moves matrices as a whole, and of shards (parallel.zero = {zero}) a rank has some rows: \
                  \"adamw\" and \"lion\" move each number by itself"
             );
             return Err(Fault {
-                table: "pretrain",
+                table,
                 field: "optimizer",
                 what,
             });
         }
         Ok(())
+    }
+}
+
+/// The field of `[parallel]` that has ranks of a kind.
+pub(in crate::recipe) const fn field_of(kind: RankKind) -> &'static str {
+    match kind {
+        RankKind::Tensor => "tp",
+        RankKind::Context => "cp",
+        RankKind::Expert => "ep",
+        RankKind::Shard => "zero",
+        RankKind::Stage => "pp",
+    }
+}
+
+impl PretrainRecipe {
+    /// Checks that ranks can share what they are to share, as far as the file tells.
+    pub(super) fn check_parallel(&self) -> Result<(), Fault> {
+        let optimizer = ("pretrain", &self.pretrain.optimizer);
+        self.parallel.check(self.processes.ranks, optimizer)?;
+        let ParallelSection { tp, cp, pp, .. } = self.parallel;
+        let axis = self.plan.distribute.axis;
+        if axis != Axis::Data && (tp > 1 || cp > 1 || pp > 1) {
+            let what = format!(
+                "{} gives samples of their own to ranks that train on the same ({}): \"data\" gives them to those \
+                 that do not",
+                match axis {
+                    Axis::World => "\"world\"",
+                    _ => "\"context\"",
+                },
+                self.parallel.spelled()
+            );
+            return Err(Fault {
+                table: "plan.distribute",
+                field: "axis",
+                what,
+            });
+        }
+        self.check_shares()
     }
 
     /// Checks that the ranks of a copy can share the model, where the file says it all.
@@ -288,13 +324,7 @@ impl PretrainRecipe {
 
     /// Checks that the ranks of a copy can share this model.
     pub(super) fn shared_out(&self, config: &ModelConfig) -> Result<(), PartError> {
-        let sharing = self.sharing();
-        let part = config.part(sharing.place(0))?;
-        part.check_context(sharing.context_kind, sharing.context)?;
-        match sharing.zero.has_shards() {
-            true => config.check_shards(sharing.copies_of_shards()),
-            false => Ok(()),
-        }
+        self.parallel.shared_out(self.processes.ranks, config)
     }
 
     /// The way in which the ranks train the model together.

@@ -107,9 +107,12 @@ impl Roles<'_> {
         }
         let args = CriticArgs {
             engine: self.plan.trainer_engine.clone(),
+            ranks: self.plan.ranks(&self.plan.needs.scorer),
+            name: name.to_owned(),
             checkpoint: self.plan.train.checkpoint.join(name),
         };
-        self.apart(args, &self.plan.needs.scorer).await.map(Some)
+        let needs = self.plan.needs_of(&self.plan.needs.scorer);
+        self.apart(args, &needs).await.map(Some)
     }
 
     pub(super) async fn reference(self) -> Result<Option<Ref<Reference>>, SpawnError> {
@@ -118,8 +121,11 @@ impl Roles<'_> {
         }
         let args = ReferenceArgs {
             engine: self.plan.trainer_engine.clone(),
+            ranks: self.plan.ranks(&self.plan.needs.scorer),
+            folder: self.plan.train.checkpoint.clone(),
         };
-        self.apart(args, &self.plan.needs.scorer).await.map(Some)
+        let needs = self.plan.needs_of(&self.plan.needs.scorer);
+        self.apart(args, &needs).await.map(Some)
     }
 
     pub(super) async fn reward_model(
@@ -138,7 +144,8 @@ impl Roles<'_> {
     }
 
     pub(super) async fn trainer(self, args: TrainerArgs) -> Result<Ref<Trainer>, SpawnError> {
-        self.apart(args, &self.plan.needs.trainer).await
+        let needs = self.plan.needs_of(&self.plan.needs.trainer);
+        self.apart(args, &needs).await
     }
 
     pub(super) async fn rollouts(

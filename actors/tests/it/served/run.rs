@@ -54,6 +54,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         rollout_engine,
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         programs: ProgramSpec::default(),
+        sharing: odeon_algorithms::train::Sharing::ALONE,
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

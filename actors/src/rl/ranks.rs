@@ -1,0 +1,370 @@
+//! Roles whose models several ranks share: the trainer's policy, critics, and the reference.
+//!
+//! ```text
+//!  Trainer ── batch, signals ──> ModelRank 0 .. n - 1      children of the trainer, in processes of their own
+//!     |  <──── loss, means ─────   |  passes, gradients, updates over their groups
+//!     |  <──── parcels ─────────   |  each number of the model from one rank that has it
+//!  Source, weights as one model
+//! ```
+//!
+//! The role's actor asks all of its ranks at once, and each takes its run of the batch, its part of the model. Batches,
+//! signals and weights lie in blobs. When a rank is lost the role fails, and its next life makes all ranks anew, which
+//! load the checkpoint: a role with ranks is lost and comes back as one without.
+
+pub mod rank;
+
+use std::path::Path;
+
+use futures::future::try_join_all;
+use odeon::HandledBy;
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Actor, Blob, Blobs, Context, Failure, Group, Needs, Ref, Restart};
+use odeon_algorithms::train::Sharing;
+use odeon_mesh::TP;
+
+use self::rank::{
+    Begin, Examine, Greet, Greeted, Learn, ModelRank, ModelRankArgs, Publish, RankTrained,
+    RankedRole, Rate, Reach, Restore, Save, Train, WarmUp,
+};
+use super::referee::wait;
+use crate::engine::compute::parcels::Parcels;
+use crate::engine::compute::{ComputeSpec, RankPlace};
+use crate::engine::{
+    EngineSpec, EvalStats, Progress, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
+};
+use crate::packed::{Packed, PackedBatch};
+use crate::ranks::{Formed, LONG, Mark, agreed, answers, mesh};
+use crate::trajectory::{Batch, Version};
+
+/// The ranks that a role's model is shared by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct RanksPlan {
+    /// The way in which they share it.
+    pub sharing: Sharing,
+    /// Resources that each of them reserves on its node.
+    pub needs: Needs,
+}
+
+impl RanksPlan {
+    /// The name of a rank of a role.
+    #[must_use]
+    pub fn name_of(role: &str, rank: usize) -> String {
+        format!("{role}-rank-{rank}")
+    }
+}
+
+/// Ranks of a role, which are there.
+#[derive(Debug)]
+struct Ranks {
+    group: Group<ModelRank>,
+    /// They can talk to each other while this is there.
+    _formed: Formed,
+    blobs: Blobs,
+}
+
+impl Ranks {
+    /// Makes the ranks of a role as children of an actor, and has them take their seats. Their checkpoints are in a
+    /// folder that all of them see.
+    async fn start<A: Actor>(
+        (plan, spec): (&RanksPlan, &ComputeSpec),
+        (role, name): (RankedRole, &str),
+        checkpoint: &Path,
+        cx: &Context<A>,
+    ) -> Result<(Self, Option<Parcels>), Failure> {
+        let sharing = plan.sharing;
+        let args = |rank: usize| ModelRankArgs {
+            role,
+            name: RanksPlan::name_of(name, rank),
+            spec: spec.clone(),
+            place: RankPlace { sharing, rank },
+            checkpoint: checkpoint.to_owned(),
+        };
+        let group = cx.spawn_group::<ModelRank>(mesh(sharing)?, |rank| args(rank.index()));
+        // One that came back by itself would be asked as if it had the others' weights.
+        let group = group.restart(Restart::Temporary).isolated();
+        let group = group.needs(|_| plan.needs.clone());
+        let group = match sharing.tensor {
+            1 => group.await,
+            _ => group.together(TP).await,
+        };
+        let group = group.map_err(Failure::error)?;
+        let formed = Formed::of(&group, sharing).await?;
+        let greeted = group.gather(Greet).timeout(LONG).await;
+        let greeted = greeted.map_err(Failure::error)?;
+        let couriers: Vec<_> = greeted.iter().map(|it| it.courier).collect();
+        let held: Vec<_> = greeted
+            .into_iter()
+            .map(|Greeted { held, .. }| held)
+            .collect();
+        let parcels = match role {
+            RankedRole::Policy => Some(Parcels::of(&held, spec.weights)?),
+            RankedRole::Critic | RankedRole::Reference => None,
+        };
+        std::fs::create_dir_all(checkpoint).map_err(|error| {
+            Failure::error(format!("making {}: {error}", checkpoint.display())).fatal()
+        })?;
+        let mark = Mark::set(checkpoint)?;
+        let begins = formed.seats.iter().enumerate().map(|(rank, seats)| Begin {
+            seats: seats.clone(),
+            couriers: couriers.clone(),
+            parcel: parcels
+                .as_ref()
+                .map_or_else(Vec::new, |it| it.boxes[rank].clone()),
+            mark: mark.name(),
+        });
+        answers(group.scatter::<Begin>(begins.collect()).timeout(LONG).await)?;
+        let ranks = Self {
+            group,
+            _formed: formed,
+            blobs: cx.blobs(),
+        };
+        Ok((ranks, parcels))
+    }
+
+    /// Asks all of them, and waits for their answers.
+    fn ask<M, T>(&self, message: M) -> Result<Vec<T>, Failure>
+    where
+        M: HandledBy<ModelRank, Reply = Result<T, Failure>> + Clone + Unpin,
+        T: Unpin,
+    {
+        let asked = self.group.gather(message).timeout(LONG);
+        wait(async { answers(asked.await) })
+    }
+
+    fn members(&self) -> Vec<Ref<ModelRank>> {
+        self.group.members().to_vec()
+    }
+
+    fn restore(
+        &self,
+        at_most: Option<Version>,
+    ) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
+        agreed(self.ask(Restore(at_most))?)
+    }
+
+    /// One number for each response token of a batch: its runs, one behind the other.
+    fn rate(&self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        let told = self.ask(Rate(PackedBatch::pack(&self.blobs, batch)?))?;
+        wait(async {
+            let mut all = vec![];
+            for run in told.iter().flatten() {
+                all.extend(run.unpack().await?);
+            }
+            Ok(all)
+        })
+    }
+}
+
+/// The policy's trainer where several ranks share the model.
+#[derive(Debug)]
+pub(super) struct RankedTrainer {
+    ranks: Ranks,
+    parcels: Parcels,
+}
+
+impl RankedTrainer {
+    /// Makes the ranks as children of an actor, with the first weights.
+    ///
+    /// # Errors
+    /// A rank does not start, or they cannot share the model.
+    pub(super) async fn start<A: Actor>(
+        (plan, engine): (&RanksPlan, &EngineSpec),
+        checkpoint: &Path,
+        cx: &Context<A>,
+    ) -> Result<Self, Failure> {
+        let spec = computed(engine)?;
+        let role = (RankedRole::Policy, "trainer");
+        let (ranks, parcels) = Ranks::start((plan, spec), role, checkpoint, cx).await?;
+        let parcels =
+            parcels.ok_or_else(|| Failure::error("no rank has anything of the policy"))?;
+        Ok(Self { ranks, parcels })
+    }
+
+    /// The ranks.
+    pub(super) fn members(&self) -> Vec<Ref<ModelRank>> {
+        self.ranks.members()
+    }
+
+    /// Brings the weights together in room for all of them.
+    fn gather(&self, out: &mut [u8]) -> Result<(), Failure> {
+        if out.len() != self.parcels.bytes {
+            return Err(Failure::error("the room for the weights has another size"));
+        }
+        let sent = self.ranks.ask(Publish)?;
+        wait(async {
+            let views = try_join_all(sent.iter().map(Blob::open)).await;
+            for (rank, view) in views.map_err(Failure::error)?.iter().enumerate() {
+                self.parcels.put(rank, view, out)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl TrainEngine for RankedTrainer {
+    fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
+        Ok(of_all(self.ranks.ask(WarmUp(step))?))
+    }
+
+    fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
+        let blobs = &self.ranks.blobs;
+        let train = Train {
+            batch: PackedBatch::pack(blobs, batch)?,
+            reference: Packed::pack(blobs, &signals.reference)?,
+            advantages: Packed::pack(blobs, &signals.advantages)?,
+        };
+        Ok(of_all(self.ranks.ask(train)?))
+    }
+
+    fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
+        let writer = self.ranks.blobs.writer(self.parcels.bytes);
+        let mut writer = writer.map_err(Failure::error)?;
+        self.gather(&mut writer)?;
+        let examine = Examine {
+            weights: writer.seal(),
+            problems: problems as u64,
+        };
+        // One answers for all.
+        let first = self.ranks.group.members()[0];
+        wait(async {
+            let answered = first.ask(examine).timeout(LONG).await;
+            answered.map_err(Failure::error)?
+        })
+    }
+
+    fn reachable_flops(&self) -> Option<f64> {
+        let reached = self.ranks.ask(Reach).ok()?;
+        Some(reached.iter().sum())
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.parcels.bytes
+    }
+
+    fn write_weights(&mut self, out: &mut [u8]) -> Result<(), Failure> {
+        self.gather(out)
+    }
+
+    fn save(&mut self, _folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure> {
+        let save = Save {
+            progress: *progress,
+            run: Some(run.clone()),
+        };
+        self.ranks.ask(save).map(drop)
+    }
+
+    fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
+        let Some((progress, run)) = self.ranks.restore(None)? else {
+            return Ok(None);
+        };
+        let lacks = || {
+            let folder = folder.display();
+            Failure::error(format!("the checkpoint in {folder} has no state of a run"))
+        };
+        Ok(Some((progress, run.ok_or_else(lacks)?)))
+    }
+}
+
+/// A critic or a reference whose model several ranks share.
+#[derive(Debug)]
+pub(super) struct RankedScores {
+    ranks: Ranks,
+}
+
+impl RankedScores {
+    /// Makes the ranks of a role as children of an actor. Checkpoints of a critic are in the folder; that of a
+    /// reference is none of its own.
+    ///
+    /// # Errors
+    /// A rank does not start.
+    pub(super) async fn start<A: Actor>(
+        (plan, engine): (&RanksPlan, &EngineSpec),
+        (role, name): (RankedRole, &str),
+        checkpoint: &Path,
+        cx: &Context<A>,
+    ) -> Result<Self, Failure> {
+        let spec = computed(engine)?;
+        let (ranks, _) = Ranks::start((plan, spec), (role, name), checkpoint, cx).await?;
+        Ok(Self { ranks })
+    }
+
+    /// The ranks.
+    pub(super) fn members(&self) -> Vec<Ref<ModelRank>> {
+        self.ranks.members()
+    }
+}
+
+impl ScoreEngine for RankedScores {
+    fn score(&mut self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
+        self.ranks.rate(batch)
+    }
+
+    fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
+        let blobs = &self.ranks.blobs;
+        let learn = Learn {
+            batch: PackedBatch::pack(blobs, batch)?,
+            returns: Packed::pack(blobs, returns)?,
+        };
+        agreed(self.ranks.ask(learn)?)
+    }
+
+    fn save(&mut self, _folder: &Path, learnt: Version) -> Result<(), Failure> {
+        let progress = Progress {
+            warmup: 0,
+            version: learnt,
+        };
+        let save = Save {
+            progress,
+            run: None,
+        };
+        self.ranks.ask(save).map(drop)
+    }
+
+    fn restore(
+        &mut self,
+        _folder: &Path,
+        at_most: Option<Version>,
+    ) -> Result<Option<Version>, Failure> {
+        let restored = self.ranks.restore(at_most)?;
+        Ok(restored.map(|(progress, _)| progress.version))
+    }
+}
+
+/// The settings of an engine that computes: others have no model to share.
+fn computed(engine: &EngineSpec) -> Result<&ComputeSpec, Failure> {
+    match engine {
+        EngineSpec::Compute(spec) => Ok(spec),
+        EngineSpec::Served(spec) => Ok(&spec.compute),
+        EngineSpec::Scripted(_) | EngineSpec::Modelled(_) => {
+            Err(Failure::error("an engine without a model is shared by no ranks").fatal())
+        }
+    }
+}
+
+/// Results of a step out of those of all ranks: sums over all, and means over the tokens of those who tell.
+fn of_all(ranks: Vec<RankTrained>) -> StepStats {
+    let flops = ranks.iter().map(|rank| rank.stats.flops).sum();
+    let telling: Vec<&RankTrained> = ranks.iter().filter(|rank| rank.tells).collect();
+    let learnt: u64 = telling.iter().map(|rank| rank.learnt).sum();
+    let mean = |of: fn(&StepStats) -> f64| {
+        let sums = telling
+            .iter()
+            .map(|rank| of(&rank.stats) * rank.learnt as f64);
+        sums.sum::<f64>() / learnt.max(1) as f64
+    };
+    let first = telling.first().map(|rank| rank.stats.clone());
+    let gaps = telling.iter().filter_map(|rank| rank.stats.sampling_gap);
+    StepStats {
+        tokens: telling.iter().map(|rank| rank.stats.tokens).sum(),
+        flops,
+        entropy: mean(|it| it.entropy),
+        approximate_kl: mean(|it| it.approximate_kl),
+        clip_fraction: mean(|it| it.clip_fraction),
+        importance_mean: mean(|it| it.importance_mean),
+        importance_capped_fraction: mean(|it| it.importance_capped_fraction),
+        sampling_gap: gaps.reduce(f64::max),
+        // Loss and norm are of all of them on each.
+        ..first.unwrap_or_default()
+    }
+}

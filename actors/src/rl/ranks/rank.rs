@@ -1,0 +1,425 @@
+//! A rank of a model that learns or rates: it has its part of the model, and of each batch its run.
+
+use std::path::PathBuf;
+
+use odeon::serde::{Deserialize, Serialize};
+use odeon::{Blob, Blobs, Context, Failure, Ref, Shape, actor, message};
+use tokio::runtime::Handle;
+
+use crate::engine::compute::parcels::{parcel_bytes, write_parcel};
+use crate::engine::compute::state::CheckpointRanks;
+use crate::engine::compute::{self, ComputeSpec, HeldModel, RankPlace, TensorBox, parcels};
+use crate::engine::{
+    EvalStats, Progress, RunState, ScoreEngine, Signals, StepStats, TrainEngine, in_place, unsaved,
+};
+use crate::packed::{Packed, PackedBatch};
+use crate::ranks::courier::{Courier, Meet};
+use crate::ranks::{Gangs, Mail, Mark, RankSeats};
+use crate::trajectory::Version;
+
+/// Settings that a rank is made from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub struct ModelRankArgs {
+    /// The role whose model it has a part of.
+    pub role: RankedRole,
+    /// Its name, for people who look on.
+    pub name: String,
+    /// Settings of the engine that computes.
+    pub spec: ComputeSpec,
+    /// Its place among those that share the model.
+    pub place: RankPlace,
+    /// Where checkpoints are.
+    pub checkpoint: PathBuf,
+}
+
+/// A role whose model several ranks can share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde")]
+pub enum RankedRole {
+    /// The policy in training.
+    Policy,
+    /// Values, which are learnt.
+    Critic,
+    /// Log-probabilities of the policy before the reinforcement.
+    Reference,
+}
+
+/// Say where letters for you are left, and what you have.
+#[message(reply = Greeted, name = "rank.Greet")]
+#[derive(Clone, Copy, Debug)]
+pub struct Greet;
+
+/// See [`Greet`].
+#[derive(Clone, Debug, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct Greeted {
+    /// Where others leave letters.
+    pub courier: Ref<Courier>,
+    /// The boxes that it has of a policy; nothing of others, which nobody publishes.
+    pub held: HeldModel,
+}
+
+/// Take your seats: from now on the ranks work together.
+#[message(reply = Result<(), Failure>, name = "rank.Begin")]
+#[derive(Clone, Debug)]
+pub struct Begin {
+    /// Where it meets the others.
+    pub seats: RankSeats,
+    /// Of all ranks, in their order.
+    pub couriers: Vec<Ref<Courier>>,
+    /// The boxes that it sends when weights are published, in the order in which they lie in its parcel.
+    pub parcel: Vec<TensorBox>,
+    /// The name of a file that was put beside the checkpoints.
+    pub mark: String,
+}
+
+/// Load the newest checkpoint, at or before a step where that is said. Answers where the role is then; nothing where
+/// there is none.
+#[message(reply = Result<Option<(Progress, Option<RunState>)>, Failure>, name = "rank.Restore")]
+#[derive(Clone, Copy, Debug)]
+pub struct Restore(pub Option<Version>);
+
+/// Save your part.
+#[message(reply = Result<(), Failure>, name = "rank.Save")]
+#[derive(Clone, Debug)]
+pub struct Save {
+    /// Steps that are done.
+    pub progress: Progress,
+    /// State of the run, of a policy.
+    pub run: Option<RunState>,
+}
+
+/// Make a supervised step, counted from 1.
+#[message(reply = Result<RankTrained, Failure>, name = "rank.WarmUp")]
+#[derive(Clone, Copy, Debug)]
+pub struct WarmUp(pub u64);
+
+/// Learn from a batch.
+#[message(reply = Result<RankTrained, Failure>, name = "rank.Train")]
+#[derive(Clone, Debug)]
+pub struct Train {
+    /// All of it.
+    pub batch: PackedBatch,
+    /// Log-probabilities of its response tokens under the reference; no rows without one.
+    pub reference: Packed<Vec<f32>>,
+    /// Advantages of its response tokens.
+    pub advantages: Packed<Vec<f32>>,
+}
+
+/// Results of a rank in a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct RankTrained {
+    /// Results over what it learnt from.
+    pub stats: StepStats,
+    /// Response tokens that its means are over.
+    pub learnt: u64,
+    /// Set of one rank of all that computed the same replies, which tells for them.
+    pub tells: bool,
+}
+
+/// Rate the response tokens of a batch: one number each. A rank answers those of its run, if it tells for it.
+#[message(reply = Result<Option<Packed<Vec<f32>>>, Failure>, name = "rank.Rate")]
+#[derive(Clone, Debug)]
+pub struct Rate(pub PackedBatch);
+
+/// Learn these returns, one for each response token. Answers the loss.
+#[message(reply = Result<f64, Failure>, name = "rank.Learn")]
+#[derive(Clone, Debug)]
+pub struct Learn {
+    /// All replies.
+    pub batch: PackedBatch,
+    /// Returns of all replies, token by token.
+    pub returns: Packed<Vec<f32>>,
+}
+
+/// Write your parcel of the weights.
+#[message(reply = Result<Blob, Failure>, name = "rank.Publish")]
+#[derive(Clone, Copy, Debug)]
+pub struct Publish;
+
+/// Answer held-out problems greedily with these weights, which are all of the policy.
+#[message(reply = Result<EvalStats, Failure>, name = "rank.Examine")]
+#[derive(Clone, Debug)]
+pub struct Examine {
+    /// As rollouts load them.
+    pub weights: Blob,
+    /// Number of problems.
+    pub problems: u64,
+}
+
+/// Measure how many floating point operations per second a large product reaches now.
+#[message(reply = Result<f64, Failure>, name = "rank.Reach")]
+#[derive(Clone, Copy, Debug)]
+pub struct Reach;
+
+/// What a rank computes with.
+enum RankEngine {
+    Policy(Box<compute::Trainer>),
+    /// There from [`Begin`] on.
+    Critic(Option<Box<compute::Critic>>),
+    /// Made for the first batch: the supervised steps before it belong to the reference too.
+    Reference(Option<Box<compute::Reference>>),
+}
+
+/// The actor that has one rank's part of a model.
+pub struct ModelRank {
+    args: ModelRankArgs,
+    engine: RankEngine,
+    courier: Ref<Courier>,
+    /// Those of a reference until that is made.
+    gangs: Option<Gangs>,
+    parcel: Vec<TensorBox>,
+    blobs: Blobs,
+}
+
+impl std::fmt::Debug for ModelRank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelRank")
+            .field("name", &self.args.name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[actor(name = "rl.Rank")]
+impl ModelRank {
+    async fn start(mut args: ModelRankArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
+        args.spec.keep_within(&args.name, cx.devices());
+        // For people who look on. Nobody needs it to be found.
+        if let Err(error) = cx.register(&args.name).await {
+            tracing::warn!(name = args.name, %error, "a rank has no name");
+        }
+        let engine = match args.role {
+            RankedRole::Policy => {
+                let trainer = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
+                RankEngine::Policy(Box::new(trainer.map_err(Failure::fatal)?))
+            }
+            RankedRole::Critic => RankEngine::Critic(None),
+            RankedRole::Reference => RankEngine::Reference(None),
+        };
+        Ok(Self {
+            courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
+            args,
+            engine,
+            gangs: None,
+            parcel: vec![],
+            blobs: cx.blobs(),
+        })
+    }
+
+    #[handler(message = Greet)]
+    fn greet(&mut self, _greet: Greet) -> Greeted {
+        let held = match &self.engine {
+            RankEngine::Policy(trainer) => in_place(|| parcels::held(trainer.optimizer())),
+            _ => HeldModel::default(),
+        };
+        Greeted {
+            courier: self.courier,
+            held,
+        }
+    }
+
+    #[handler(message = Begin)]
+    async fn begin(&mut self, begin: Begin, cx: &mut Context<Self>) -> Result<(), Failure> {
+        let ModelRankArgs {
+            spec,
+            place,
+            checkpoint,
+            ..
+        } = &self.args;
+        let rank = place.rank as u32;
+        Mark::check(checkpoint, &begin.mark, rank)?;
+        let gangs = Gangs::take(begin.seats, place.sharing.schedule, cx)?;
+        let meet = Meet {
+            life: LIFE,
+            couriers: begin.couriers.clone(),
+        };
+        self.courier.ask(meet).await.map_err(Failure::error)?;
+        let mail = Mail {
+            rank,
+            life: LIFE,
+            couriers: begin.couriers,
+            blobs: self.blobs.clone(),
+        };
+        let savers = CheckpointRanks::of(mail, Handle::current());
+        self.parcel = begin.parcel;
+        match &mut self.engine {
+            RankEngine::Policy(trainer) => trainer.meet(gangs, savers),
+            RankEngine::Critic(critic) => {
+                let made = compute::Critic::of_rank(spec, *place, (gangs, savers));
+                *critic = Some(Box::new(made));
+            }
+            RankEngine::Reference(_) => self.gangs = Some(gangs),
+        }
+        Ok(())
+    }
+
+    #[handler(message = Restore)]
+    fn restore(
+        &mut self,
+        restore: Restore,
+    ) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
+        let folder = self.args.checkpoint.clone();
+        let restored = in_place(|| match &mut self.engine {
+            RankEngine::Policy(trainer) => {
+                let restored = trainer.restore(&folder)?;
+                Ok(restored.map(|(progress, run)| (progress, Some(run))))
+            }
+            RankEngine::Critic(Some(critic)) => {
+                let learnt = critic.restore(&folder, restore.0)?;
+                let progress = learnt.map(|version| Progress { warmup: 0, version });
+                Ok(progress.map(|progress| (progress, None)))
+            }
+            _ => Err(nothing_to("load")),
+        });
+        self.unless_failed(restored)
+    }
+
+    #[handler(message = Save)]
+    fn save(&mut self, save: Save) -> Result<(), Failure> {
+        let folder = self.args.checkpoint.clone();
+        let saved = in_place(|| match (&mut self.engine, &save.run) {
+            (RankEngine::Policy(trainer), Some(run)) => trainer.save(&folder, &save.progress, run),
+            (RankEngine::Critic(Some(critic)), _) => critic.save(&folder, save.progress.version),
+            _ => Err(nothing_to("save")),
+        });
+        self.unless_failed(saved.map_err(unsaved))
+    }
+
+    #[handler(message = WarmUp)]
+    fn warm_up(&mut self, warm_up: WarmUp) -> Result<RankTrained, Failure> {
+        let tells = self.args.place.tells();
+        let trained = in_place(|| {
+            let stats = self.policy()?.warm_up(warm_up.0)?;
+            let learnt = stats.tokens;
+            Ok(RankTrained {
+                stats,
+                learnt,
+                tells,
+            })
+        });
+        self.unless_failed(trained)
+    }
+
+    #[handler(message = Train)]
+    async fn train(&mut self, train: Train) -> Result<RankTrained, Failure> {
+        let signals = async {
+            Ok::<_, Failure>(Signals {
+                reference: train.reference.unpack().await?,
+                advantages: train.advantages.unpack().await?,
+            })
+        };
+        let read = async { Ok((train.batch.unpack().await?, signals.await?)) };
+        let tells = self.args.place.tells();
+        let trained = match read.await {
+            Ok((batch, signals)) => in_place(|| {
+                let (stats, learnt) = self.policy()?.train_part(&batch, &signals)?;
+                Ok(RankTrained {
+                    stats,
+                    learnt,
+                    tells,
+                })
+            }),
+            Err(failure) => Err(failure),
+        };
+        self.unless_failed(trained)
+    }
+
+    #[handler(message = Rate)]
+    async fn rate(&mut self, rate: Rate) -> Result<Option<Packed<Vec<f32>>>, Failure> {
+        let scores = match rate.0.unpack().await {
+            Ok(batch) => in_place(|| self.scorer()?.score(&batch)),
+            Err(failure) => Err(failure),
+        };
+        let scores = self.unless_failed(scores)?;
+        let tells = self.args.place.tells();
+        let told = tells.then(|| Packed::pack(&self.blobs, &scores));
+        told.transpose()
+    }
+
+    #[handler(message = Learn)]
+    async fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
+        let read = async { Ok((learn.batch.unpack().await?, learn.returns.unpack().await?)) };
+        let learnt = match read.await {
+            Ok((batch, returns)) => in_place(|| self.scorer()?.learn(&batch, &returns)),
+            Err(failure) => Err(failure),
+        };
+        self.unless_failed(learnt)
+    }
+
+    #[handler(message = Publish)]
+    fn publish(&mut self, _publish: Publish) -> Result<Blob, Failure> {
+        let stored = self.args.spec.weights;
+        let bytes = parcel_bytes(&self.parcel, stored);
+        let mut writer = self.blobs.writer(bytes).map_err(Failure::error)?;
+        let RankEngine::Policy(trainer) = &self.engine else {
+            return Err(nothing_to("publish"));
+        };
+        in_place(|| write_parcel(trainer.optimizer(), &self.parcel, stored, &mut writer))?;
+        Ok(writer.seal())
+    }
+
+    #[handler(message = Examine)]
+    async fn examine(&mut self, examine: Examine) -> Result<EvalStats, Failure> {
+        let weights = examine.weights.open().await.map_err(Failure::error)?;
+        let problems = usize::try_from(examine.problems).map_err(Failure::error)?;
+        in_place(|| self.policy()?.examine(&weights, problems))
+    }
+
+    #[handler(message = Reach)]
+    fn reach(&mut self, _reach: Reach) -> Result<f64, Failure> {
+        let reachable = in_place(|| self.policy().map(|policy| policy.reachable_flops()))?;
+        Ok(reachable.unwrap_or_default())
+    }
+}
+
+impl ModelRank {
+    fn policy(&mut self) -> Result<&mut compute::Trainer, Failure> {
+        match &mut self.engine {
+            RankEngine::Policy(trainer) => Ok(trainer),
+            _ => Err(nothing_to("train")),
+        }
+    }
+
+    fn scorer(&mut self) -> Result<&mut dyn ScoreEngine, Failure> {
+        let ModelRankArgs { spec, place, .. } = &self.args;
+        match &mut self.engine {
+            RankEngine::Critic(Some(critic)) => Ok(critic.as_mut()),
+            RankEngine::Reference(reference) => {
+                let reference = match reference {
+                    Some(reference) => reference,
+                    none => {
+                        let gangs = self.gangs.take().unwrap_or_default();
+                        let made = compute::Reference::of_rank(spec, *place, gangs);
+                        none.insert(Box::new(made.map_err(Failure::fatal)?))
+                    }
+                };
+                Ok(reference.as_mut())
+            }
+            _ => Err(nothing_to("rate")),
+        }
+    }
+
+    /// Leaves the others where this rank does not compute with them: they would wait for it.
+    fn unless_failed<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+        if done.is_err() {
+            match &mut self.engine {
+                RankEngine::Policy(trainer) => trainer.leave(),
+                RankEngine::Critic(critic) => critic.iter_mut().for_each(|it| it.leave()),
+                RankEngine::Reference(reference) => {
+                    reference.iter_mut().for_each(|it| it.leave());
+                    self.gangs.iter_mut().for_each(Gangs::leave);
+                }
+            }
+        }
+        done
+    }
+}
+
+fn nothing_to(act: &str) -> Failure {
+    Failure::error(format!("a rank of this role has nothing to {act}"))
+}
+
+/// Ranks begin together and end together: there is no other life in which they could be.
+const LIFE: u32 = 1;
