@@ -1,6 +1,6 @@
 //! The real engines: a transformer that trains and samples on this machine's processor or cards.
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod damaged;
 mod dealing;
 mod description;

@@ -188,8 +188,12 @@ impl Critic {
     fn go_back(&mut self, step: Version) -> Result<(), Failure> {
         let checkpoint = self.args.checkpoint.clone();
         self.loss = None;
-        self.saved =
-            in_place(|| self.engine()?.restore(&checkpoint, Some(step))).map_err(unrestored)?;
+        let saved = in_place(|| self.engine()?.restore(&checkpoint, Some(step)));
+        // A rank may have been lost meanwhile.
+        self.saved = saved.map_err(|failure| match self.ranks.is_empty() {
+            true => unrestored(failure),
+            false => failure,
+        })?;
         self.learnt = self.saved.unwrap_or(0);
         // Ranks have forgotten all by themselves.
         if self.saved.is_none() && self.ranks.is_empty() {

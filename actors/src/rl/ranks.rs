@@ -27,6 +27,7 @@ use self::rank::{
     RankedRole, Rate, Reach, Restore, Save, Train, WarmUp,
 };
 use super::referee::wait;
+use crate::engine::compute::checkpoint::{forget_after, newest_step};
 use crate::engine::compute::parcels::Parcels;
 use crate::engine::compute::{ComputeSpec, RankPlace};
 use crate::engine::{
@@ -136,11 +137,10 @@ impl Ranks {
         self.group.members().to_vec()
     }
 
-    fn restore(
-        &self,
-        at_most: Option<Version>,
-    ) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
-        agreed(self.ask(Restore(at_most))?)
+    /// Has all of them load the newest checkpoint of a folder, which is chosen here: one that looked by itself might see
+    /// another than the rest.
+    fn restore(&self, folder: &Path) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
+        agreed(self.ask(Restore(newest_step(folder)?))?)
     }
 
     /// One number for each response token of a batch: its runs, one behind the other.
@@ -255,7 +255,7 @@ impl TrainEngine for RankedTrainer {
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
-        let Some((progress, run)) = self.ranks.restore(None)? else {
+        let Some((progress, run)) = self.ranks.restore(folder)? else {
             return Ok(None);
         };
         let lacks = || {
@@ -323,10 +323,13 @@ impl ScoreEngine for RankedScores {
 
     fn restore(
         &mut self,
-        _folder: &Path,
+        folder: &Path,
         at_most: Option<Version>,
     ) -> Result<Option<Version>, Failure> {
-        let restored = self.ranks.restore(at_most)?;
+        if let Some(at_most) = at_most {
+            forget_after(folder, at_most)?;
+        }
+        let restored = self.ranks.restore(folder)?;
         Ok(restored.map(|(progress, _)| progress.version))
     }
 }

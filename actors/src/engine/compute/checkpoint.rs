@@ -121,13 +121,43 @@ pub(super) fn write(folder: &Path, older: Older, to_save: &ToSave<'_>) -> Result
 
 /// The newest checkpoint that is complete; `None` when there is none.
 pub(super) fn newest(folder: &Path) -> Result<Option<Newest>, Failure> {
-    let Some(opened) = opened(folder)? else {
-        let legacy = legacy_checkpoint::latest(folder)?;
-        return Ok(legacy.map(|legacy| Newest {
-            progress: legacy.progress,
-            kind: Kind::Legacy(legacy),
-        }));
+    match opened(folder, Which::Latest)? {
+        Some(opened) => stored(opened).map(Some),
+        None => {
+            let legacy = legacy_checkpoint::latest(folder)?;
+            Ok(legacy.map(|legacy| Newest {
+                progress: legacy.progress,
+                kind: Kind::Legacy(legacy),
+            }))
+        }
+    }
+}
+
+/// The step of the newest checkpoint that is complete, for ranks that load it together; `None` when there is none.
+/// One that looked by itself might see another than the rest.
+pub(crate) fn newest_step(folder: &Path) -> Result<Option<u64>, Failure> {
+    match newest(folder)?.map(|newest| newest.kind) {
+        None => Ok(None),
+        Some(Kind::Stored(stored)) => Ok(Some(stored.0.entry().step)),
+        Some(Kind::Legacy(_)) => Err(Failure::error(format!(
+            "{} has a checkpoint of the layout before, which one rank reads alone: go on once with \
+             processes.ranks = 1, which saves it anew",
+            folder.display()
+        ))
+        .fatal()),
+    }
+}
+
+/// The checkpoint of a step.
+pub(super) fn of_step(folder: &Path, step: u64) -> Result<Newest, Failure> {
+    let lacks = || {
+        let folder = folder.display();
+        Failure::error(format!("{folder} has no checkpoint of step {step}"))
     };
+    stored(opened(folder, Which::Step(step))?.ok_or_else(lacks)?)
+}
+
+fn stored(opened: Opened) -> Result<Newest, Failure> {
     let steps: Option<Steps> = state::apart(state::json(&opened, RUN))?;
     let steps = steps.ok_or_else(|| {
         Failure::error(format!(
@@ -136,20 +166,20 @@ pub(super) fn newest(folder: &Path) -> Result<Option<Newest>, Failure> {
             opened.shown()
         ))
     })?;
-    Ok(Some(Newest {
+    Ok(Newest {
         progress: steps.progress,
         kind: Kind::Stored(Box::new((opened, steps))),
-    }))
+    })
 }
 
-/// The newest whole checkpoint of a folder, unless the folder or the checkpoint is not there.
-pub(super) fn opened(folder: &Path) -> Result<Option<Opened>, Failure> {
+/// A whole checkpoint of a folder, unless the folder or the checkpoint is not there.
+pub(super) fn opened(folder: &Path, which: Which) -> Result<Option<Opened>, Failure> {
     if !folder.exists() {
         return Ok(None);
     }
     state::apart(async {
         let storage = Storage::folder(folder).map_err(Failure::error)?;
-        let opened = Opened::of(&storage, Which::Latest).await;
+        let opened = Opened::of(&storage, which).await;
         opened.map_err(Failure::error)
     })
 }
@@ -173,7 +203,7 @@ pub(super) fn export_newest(folder: &Path, target: &Path) -> Result<(), Failure>
 /// # Errors
 /// The checkpoint is broken.
 pub fn saved_progress(folder: &Path) -> Result<Option<Progress>, Failure> {
-    let Some(opened) = opened(folder)? else {
+    let Some(opened) = opened(folder, Which::Latest)? else {
         let legacy = legacy_checkpoint::latest(folder)?;
         return Ok(legacy.map(|legacy| legacy.progress));
     };
@@ -195,17 +225,12 @@ impl Newest {
     ) -> Result<(), Failure> {
         let (opened, steps) = match &self.kind {
             Kind::Stored(stored) => (&stored.0, &stored.1),
-            Kind::Legacy(legacy) if savers.ranks() == 1 => return legacy.read(optimizer),
-            Kind::Legacy(_) => {
-                return Err(Failure::error(
-                    "a checkpoint of the layout before is read by one rank alone: go on once with \
-                     processes.ranks = 1, which saves it anew",
-                ));
-            }
+            Kind::Legacy(legacy) => return legacy.read(optimizer),
         };
         let of = |failure: Failure| Failure::error(format!("{}: {failure}", opened.shown()));
         state::check_owner(opened, role, optimizer).map_err(of)?;
-        let loaded = state::load(opened.storage().clone(), role, optimizer, savers);
+        let which = Which::Step(opened.entry().step);
+        let loaded = state::load(opened.storage().clone(), which, role, optimizer, savers);
         loaded.map_err(|failure| {
             Failure::error(format!(
                 "{failure}; restore the checkpoint from a copy, or begin the run anew with --fresh"
@@ -234,7 +259,7 @@ impl Newest {
 }
 
 /// Forgets checkpoints of a critic of later steps than this one, for good: what is made again replaces them.
-pub(super) fn forget_after(folder: &Path, version: Version) -> Result<(), Failure> {
+pub(crate) fn forget_after(folder: &Path, version: Version) -> Result<(), Failure> {
     if !folder.exists() {
         return Ok(());
     }

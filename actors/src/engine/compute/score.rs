@@ -10,7 +10,7 @@ use odeon_algorithms::objective::{Totals, ValueBatch, ValueObjective};
 use odeon_algorithms::train::{StepWork, TokenGradients, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 
-use super::checkpoint::{Older, ToSave};
+use super::checkpoint::{Newest, Older, ToSave};
 use super::dealing::RankPlace;
 use super::peers::PassGang;
 use super::rollout::training_temperature;
@@ -264,6 +264,25 @@ impl Critic {
         self.gangs = Gangs::of_data(peers);
     }
 
+    /// Goes back to the checkpoint of a step, as all ranks do. Answers the last step that it had learnt.
+    ///
+    /// # Errors
+    /// It is not there, or broken.
+    pub(crate) fn restore_step(&mut self, folder: &Path, step: u64) -> Result<Version, Failure> {
+        self.resume(&checkpoint::of_step(folder, step)?)
+    }
+
+    fn resume(&mut self, from: &Newest) -> Result<Version, Failure> {
+        let optimizer = made(&mut self.optimizer, &self.spec, self.place)?;
+        from.read(CRITIC, optimizer, &self.savers)?;
+        Ok(from.progress.version)
+    }
+
+    /// Forgets all that it has learnt.
+    pub(crate) fn forget(&mut self) {
+        self.optimizer = None;
+    }
+
     /// Leaves the ranks that it learns with: they would wait for it.
     pub(crate) fn leave(&mut self) {
         self.gangs.leave();
@@ -363,16 +382,16 @@ impl ScoreEngine for Critic {
         folder: &Path,
         at_most: Option<Version>,
     ) -> Result<Option<Version>, Failure> {
-        if let Some(at_most) = at_most.filter(|_| self.place.rank == 0) {
+        if let Some(at_most) = at_most {
             checkpoint::forget_after(folder, at_most)?;
         }
-        let Some(newest) = checkpoint::newest(folder)? else {
-            self.optimizer = None;
-            return Ok(None);
-        };
-        let optimizer = made(&mut self.optimizer, &self.spec, self.place)?;
-        newest.read(CRITIC, optimizer, &self.savers)?;
-        Ok(Some(newest.progress.version))
+        match checkpoint::newest(folder)? {
+            Some(newest) => self.resume(&newest).map(Some),
+            None => {
+                self.forget();
+                Ok(None)
+            }
+        }
     }
 }
 

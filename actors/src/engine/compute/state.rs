@@ -25,7 +25,7 @@ use odeon_algorithms::weights::{ModelFields, StoredType, texts};
 use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::{
     Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Ranks, Save,
-    Source, Storage, Target, within,
+    Source, Storage, Target, Which, within,
 };
 use odeon_gpu::{Any, Layout};
 use serde::de::DeserializeOwned;
@@ -355,9 +355,10 @@ pub(super) fn save(
     })
 }
 
-/// Loads what an optimiser has of the newest checkpoint, whose owner was checked.
+/// Loads what an optimiser has of a checkpoint, whose owner was checked.
 pub(super) fn load(
     storage: Storage,
+    which: Which,
     role: &str,
     optimizer: &mut Optimizer,
     savers: &CheckpointRanks,
@@ -370,6 +371,7 @@ pub(super) fn load(
                 let ranks = Arc::clone(&savers.ranks);
                 let mut checkpoints = Checkpointer::new(storage, ranks, Options::default());
                 let load = Load {
+                    which,
                     local,
                     ..Load::default()
                 };
@@ -415,11 +417,6 @@ impl CheckpointRanks {
     /// Which of them this is.
     pub(super) fn rank(&self) -> usize {
         self.ranks.rank()
-    }
-
-    /// Number of them.
-    pub(super) fn ranks(&self) -> usize {
-        self.ranks.ranks()
     }
 
     /// Waits for work, on another thread.

@@ -9,7 +9,7 @@ use odeon_algorithms::weights::{
 };
 use odeon_checkpoint::export::FOLDER_BLOBS;
 use odeon_checkpoint::manifest::{MANIFEST, Tensor};
-use odeon_checkpoint::{Dtype, MODEL, Opened, TensorName};
+use odeon_checkpoint::{Dtype, MODEL, Opened, TensorName, Which};
 use tempfile::TempDir;
 
 use super::state::{ACTOR, apart};
@@ -21,7 +21,7 @@ use super::{checkpoint, legacy_checkpoint};
 /// # Errors
 /// The checkpoint is broken.
 pub fn latest_model(folder: &Path) -> Result<Option<PathBuf>, Failure> {
-    if let Some(opened) = checkpoint::opened(folder)? {
+    if let Some(opened) = checkpoint::opened(folder, Which::Latest)? {
         return Ok(Some(folder.join(opened.entry().folder())));
     }
     Ok(legacy_checkpoint::latest(folder)?.map(|legacy| legacy.model()))

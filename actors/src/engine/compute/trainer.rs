@@ -14,7 +14,7 @@ use odeon_algorithms::train::{
 };
 use odeon_algorithms::weights::ModelFields;
 
-use super::checkpoint::{Older, ToSave};
+use super::checkpoint::{Newest, Older, ToSave};
 use super::dealing::RankPlace;
 use super::peak::reachable_flops;
 use super::peers::PassGang;
@@ -149,6 +149,31 @@ impl Trainer {
             self.reinforcing = true;
             self.optimizer.restart(reinforcement_config(&self.spec));
         }
+    }
+
+    /// Goes back to the checkpoint of a step, as all ranks do.
+    ///
+    /// # Errors
+    /// It is not there, or broken.
+    pub(crate) fn restore_step(
+        &mut self,
+        folder: &Path,
+        step: u64,
+    ) -> Result<(Progress, RunState), Failure> {
+        let restored = self.resume(checkpoint::of_step(folder, step)?)?;
+        if self.is_base(&restored.0) {
+            self.export_base(folder)?;
+        }
+        Ok(restored)
+    }
+
+    fn resume(&mut self, from: Newest) -> Result<(Progress, RunState), Failure> {
+        let progress = from.progress;
+        if progress.version > 0 {
+            self.begin_reinforcement();
+        }
+        from.read(ACTOR, &mut self.optimizer, &self.savers)?;
+        Ok((progress, from.run_state()?))
     }
 
     /// True of what is saved after the supervised steps: the policy before the reinforcement.
@@ -647,18 +672,8 @@ impl TrainEngine for Trainer {
     }
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
-        let Some(newest) = checkpoint::newest(folder)? else {
-            return Ok(None);
-        };
-        let progress = newest.progress;
-        if progress.version > 0 {
-            self.begin_reinforcement();
-        }
-        newest.read(ACTOR, &mut self.optimizer, &self.savers)?;
-        if self.is_base(&progress) && !self.place.is_alone() {
-            self.export_base(folder)?;
-        }
-        Ok(Some((progress, newest.run_state()?)))
+        let newest = checkpoint::newest(folder)?;
+        newest.map(|newest| self.resume(newest)).transpose()
     }
 }
 

@@ -15,7 +15,6 @@ use crate::engine::{
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::courier::{Courier, Meet};
 use crate::ranks::{Gangs, Mail, Mark, RankSeats};
-use crate::trajectory::Version;
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,11 +73,10 @@ pub struct Begin {
     pub mark: String,
 }
 
-/// Load the newest checkpoint, at or before a step where that is said. Answers where the role is then; nothing where
-/// there is none.
+/// Load the checkpoint of this step, or forget what you have learnt where there is none. Answers where the role is then.
 #[message(reply = Result<Option<(Progress, Option<RunState>)>, Failure>, name = "rank.Restore")]
 #[derive(Clone, Copy, Debug)]
-pub struct Restore(pub Option<Version>);
+pub struct Restore(pub Option<u64>);
 
 /// Save your part.
 #[message(reply = Result<(), Failure>, name = "rank.Save")]
@@ -261,15 +259,20 @@ impl ModelRank {
         restore: Restore,
     ) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
         let folder = self.args.checkpoint.clone();
-        let restored = in_place(|| match &mut self.engine {
-            RankEngine::Policy(trainer) => {
-                let restored = trainer.restore(&folder)?;
-                Ok(restored.map(|(progress, run)| (progress, Some(run))))
+        let restored = in_place(|| match (&mut self.engine, restore.0) {
+            // It has not learnt anything yet: all ranks begin together.
+            (RankEngine::Policy(_), None) => Ok(None),
+            (RankEngine::Policy(trainer), Some(step)) => {
+                let (progress, run) = trainer.restore_step(&folder, step)?;
+                Ok(Some((progress, Some(run))))
             }
-            RankEngine::Critic(Some(critic)) => {
-                let learnt = critic.restore(&folder, restore.0)?;
-                let progress = learnt.map(|version| Progress { warmup: 0, version });
-                Ok(progress.map(|progress| (progress, None)))
+            (RankEngine::Critic(Some(critic)), None) => {
+                critic.forget();
+                Ok(None)
+            }
+            (RankEngine::Critic(Some(critic)), Some(step)) => {
+                let version = critic.restore_step(&folder, step)?;
+                Ok(Some((Progress { warmup: 0, version }, None)))
             }
             _ => Err(nothing_to("load")),
         });
