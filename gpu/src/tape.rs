@@ -4,6 +4,7 @@
 //! may change. [`Tape::plan_training`] or [`Tape::plan_inference`] then gives every activation and
 //! gradient a slot of the arena that is free during its lifetime.
 
+mod divided;
 mod dropout;
 mod exchange;
 mod order;
@@ -26,8 +27,9 @@ use crate::backend::{
 use crate::dropout::DropoutMask;
 use crate::spans::RowSpans;
 
+pub use divided::Division;
 pub use exchange::Moves;
-pub use params::{PassParams, Resident};
+pub use params::{PassParams, Resident, SetNeeds};
 pub use plan::{Arena, Plan};
 pub use ranks::PassRanks;
 use ring::Ring;

@@ -322,6 +322,12 @@ impl ModelShard {
         self.place
     }
 
+    /// The sets of layers: where a backward pass is divided, their gradients come later.
+    pub(crate) fn of_layers(&self, layers: usize) -> Vec<bool> {
+        let units = self.sets.iter().map(|set| set.unit);
+        units.map(|unit| (1..=layers).contains(&unit)).collect()
+    }
+
     /// Number of sets.
     pub(crate) fn sets(&self) -> usize {
         self.sets.len()

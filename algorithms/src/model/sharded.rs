@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{Backend, Param, PassParams, PassRanks};
+use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
 
 use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
@@ -164,20 +164,30 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
         self.gathered.unit = Some(unit);
     }
 
-    fn bring_back(&mut self, backend: &B, set: usize, gradients: &mut [Option<B::Buffer>]) {
+    fn bring_back(
+        &mut self,
+        backend: &B,
+        set: usize,
+        needs: SetNeeds,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
         let unit = self.shard.sets[set].unit;
-        if self.gathered.unit == Some(unit) {
-            return;
+        if self.gathered.unit != Some(unit) {
+            self.end_back(backend, gradients);
+            self.gathered.unit = Some(unit);
         }
-        self.end_back(backend, gradients);
-        self.gather(backend, unit);
-        for set in self.sets_of(unit) {
-            let len = self.shard.sets[set].buffer.buffer_len();
-            let mut zeros = self.gathered.take(backend, len);
-            backend.fill(B::view_mut(&mut zeros, 0..len), 0.0);
-            gradients[set] = Some(zeros);
+        if needs.reads {
+            self.gather(backend, unit);
         }
-        self.gathered.unit = Some(unit);
+        if needs.adds && gradients[set].is_none() {
+            // Of all sets: some ranks have tensors that others lack, and all add up the same sets.
+            for set in self.sets_of(unit) {
+                let len = self.shard.sets[set].buffer.buffer_len();
+                let mut zeros = self.gathered.take(backend, len);
+                backend.fill(B::view_mut(&mut zeros, 0..len), 0.0);
+                gradients[set] = Some(zeros);
+            }
+        }
     }
 
     fn end(&mut self, _: &B) {
@@ -233,10 +243,7 @@ impl<B: Backend> Model<B> {
             let kind = RankKind::Shard;
             return Err(PartError::Adapters { kind, ranks });
         }
-        let part = self.part.as_ref().map(ModelPart::ranges);
-        let whole = PartRanges::whole(self.layout.len());
-        let ranges = part.unwrap_or(&whole);
-        let shard = ModelShard::new(&self.layout, ranges, self.config.layers, place);
+        let shard = self.shard_at(place);
         let kept = shard.cut(&self.to_flat());
         let mut own = self;
         // Never both on the device at once.
@@ -246,6 +253,19 @@ impl<B: Backend> Model<B> {
             .write(B::view_mut(&mut own.params, 0..kept.len()), &kept);
         own.shard = Some(shard);
         Ok(own)
+    }
+
+    /// The shard of a rank, without its parameters.
+    fn shard_at(&self, place: ShardPlace) -> ModelShard {
+        let part = self.part.as_ref().map(ModelPart::ranges);
+        let whole = PartRanges::whole(self.layout.len());
+        let ranges = part.unwrap_or(&whole);
+        ModelShard::new(&self.layout, ranges, self.config.layers, place)
+    }
+
+    /// Has an outline read the sets of a rank that keeps this shard, where it keeps one.
+    pub(crate) fn outline_shard(&mut self, place: Option<ShardPlace>) {
+        self.shard = place.map(|place| self.shard_at(place));
     }
 
     /// The shard that this rank keeps; `None` where it has all.

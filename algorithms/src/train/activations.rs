@@ -5,6 +5,7 @@ use std::sync::Arc;
 use odeon_gpu::{Cpu, CpuBuffer, PassRanks, Tape};
 use odeon_replay::PassKind;
 
+use super::stages::stage_plan;
 use super::{Sharing, TrainConfig};
 use crate::model::{
     Batch, Model, ModelConfig, PartError, PassGroups, RankOf, Sequence, StageGroups, StageOutput,
@@ -61,6 +62,7 @@ impl MicroBatches {
             },
             ..PassGroups::default()
         });
+        model.outline_shard(sharing.shard_place(rank));
         let batch = self
             .largest()
             .of_ranks(context, sharing.context_kind, sharing.tensor);
@@ -69,6 +71,7 @@ impl MicroBatches {
             values: config.value_head,
             recompute: train.recompute,
         };
+        let is_divided = sharing.stages > 1 && sharing.schedule.is_divided();
         let bytes = (0..sharing.chunks).map(|chunk| {
             let mut tape = Tape::new();
             let stage = model.config().stage(chunk);
@@ -76,7 +79,7 @@ impl MicroBatches {
                 StageOutput::Rows(rows) => vec![rows],
                 StageOutput::Scores(outputs) => outputs.vars(),
             };
-            let plan = tape.plan_training(&model.trainable_sets(), &keep);
+            let plan = stage_plan(&model, &tape, &keep, is_divided);
             plan.bytes() + plan.arriving_bytes()
         });
         let largest = bytes.max().expect("a rank has a stage");
@@ -98,7 +101,7 @@ impl MicroBatches {
         Batch::pack(&sequences).expect("sequences with a prompt")
     }
 
-    /// Passes of a pipeline rank that have gone forward and not backward, at most.
+    /// Passes of a pipeline rank that have gone forward and not back for good, at most.
     fn under_way(&self, sharing: Sharing, rank: usize) -> usize {
         if sharing.stages == 1 {
             return 1;
@@ -111,7 +114,9 @@ impl MicroBatches {
         let counts = passes.map(|pass| {
             match pass.kind {
                 PassKind::Forward => under_way += 1,
-                _ => under_way -= 1,
+                // It keeps its memory for the gradients of weights.
+                PassKind::BackwardInput => {}
+                PassKind::Backward | PassKind::BackwardWeight => under_way -= 1,
             }
             under_way
         });

@@ -1,12 +1,13 @@
 //! Passes of micro-batches through the stages that a pipeline rank has.
 
-use odeon_gpu::{Arena, Backend, PassParams, Plan, Resident, Tape, Var};
-use odeon_replay::PipelineSchedule;
+use odeon_gpu::{Arena, Backend, Division, PassParams, Plan, Resident, Tape, Var};
+use odeon_replay::{PipelineCosts, PipelineSchedule, ScheduleError, StageCosts};
 use serde::{Deserialize, Serialize};
 
 use super::{Objective, TokenGradients, Trainer, roots};
 use crate::model::{
-    Batch, ShardPass, Stage, StageLetter, StageOutput, StagePlace, StageVars, TokenScores, Wanted,
+    Batch, Gathered, Model, ShardPass, Stage, StageLetter, StageOutput, StagePlace, StageVars,
+    TokenScores, Wanted,
 };
 
 /// An order of the passes of a pipeline.
@@ -20,11 +21,23 @@ pub enum PipelineKind {
     #[default]
     #[serde(rename = "1f1b")]
     OneForwardOneBackward,
+    /// The order of 1F1B with gradients of weights apart, so late that no rank holds more passes than one does under 1F1B
+    /// (ZB-H1, arXiv [2401.10241](https://arxiv.org/abs/2401.10241)).
+    #[serde(rename = "zb_h1")]
+    ZeroBubbleH1,
+    /// The fastest of several such orders where each pass takes as long as any other, with twice as many passes held.
+    #[serde(rename = "zero_bubble")]
+    ZeroBubble,
 }
 
 impl PipelineKind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Gpipe, Self::OneForwardOneBackward];
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Gpipe,
+        Self::OneForwardOneBackward,
+        Self::ZeroBubbleH1,
+        Self::ZeroBubble,
+    ];
 
     /// Their words in recipes.
     pub const WORDS: [&'static str; 2] = ["gpipe", "1f1b"];
@@ -35,24 +48,54 @@ impl PipelineKind {
         match self {
             Self::Gpipe => "gpipe",
             Self::OneForwardOneBackward => "1f1b",
+            Self::ZeroBubbleH1 => "zb_h1",
+            Self::ZeroBubble => "zero_bubble",
         }
+    }
+
+    /// True where gradients of weights are computed apart from those of rows.
+    #[must_use]
+    pub const fn is_divided(self) -> bool {
+        matches!(self, Self::ZeroBubbleH1 | Self::ZeroBubble)
+    }
+
+    /// True where ranks may have several stages each.
+    #[must_use]
+    pub const fn is_interleaved(self) -> bool {
+        matches!(self, Self::OneForwardOneBackward)
     }
 
     /// The passes of all ranks of a pipeline.
     ///
     /// # Panics
-    /// If there are no ranks, stages or micro-batches.
+    /// If there are no ranks, stages or micro-batches; or several stages a rank, and the order is of one.
     #[must_use]
     pub fn schedule(self, ranks: usize, chunks: usize, micro_batches: usize) -> PipelineSchedule {
-        let made = match (self, chunks) {
-            (Self::Gpipe, 1) => PipelineSchedule::gpipe(ranks, micro_batches),
-            (Self::OneForwardOneBackward, 1) => {
+        assert!(
+            chunks == 1 || self.is_interleaved(),
+            "{self:?} is of one stage a rank"
+        );
+        let made = match self {
+            Self::Gpipe => PipelineSchedule::gpipe(ranks, micro_batches),
+            Self::OneForwardOneBackward if chunks == 1 => {
                 PipelineSchedule::one_forward_one_backward(ranks, micro_batches)
             }
-            _ => PipelineSchedule::interleaved(ranks, micro_batches, chunks),
+            Self::OneForwardOneBackward => {
+                PipelineSchedule::interleaved(ranks, micro_batches, chunks)
+            }
+            Self::ZeroBubbleH1 => PipelineSchedule::zero_bubble_h1(ranks, micro_batches),
+            Self::ZeroBubble => zero_bubble(ranks, micro_batches),
         };
         made.expect("a pipeline has ranks, stages and micro-batches")
     }
+}
+
+/// Passes of a micro-batch that a rank may hold under [`PipelineKind::ZeroBubble`], for each rank of the pipeline.
+const HELD: usize = 2;
+
+fn zero_bubble(ranks: usize, micro_batches: usize) -> Result<PipelineSchedule, ScheduleError> {
+    let costs = PipelineCosts::uniform(ranks, StageCosts::new(1.0, 1.0, 1.0), 0.0);
+    PipelineSchedule::zero_bubble(&costs, micro_batches, HELD * ranks)
 }
 
 /// A pipeline as a rank sees it, in the plan of a step.
@@ -75,7 +118,7 @@ pub struct StagePass {
     pub chunk: usize,
 }
 
-/// A forward pass whose backward pass is still to come.
+/// A forward pass whose backward pass is still to come, or the second half of it.
 #[derive(Debug)]
 pub(super) struct UnderWay<B: Backend> {
     pass: StagePass,
@@ -90,6 +133,8 @@ pub(super) struct UnderWay<B: Backend> {
 /// Passes under way, and the memory of those that are over.
 #[derive(Debug)]
 pub(super) struct StagePasses<B: Backend> {
+    /// Set where passes go back in two.
+    is_divided: bool,
     under_way: Vec<UnderWay<B>>,
     arenas: Vec<Arena<B>>,
 }
@@ -97,6 +142,7 @@ pub(super) struct StagePasses<B: Backend> {
 impl<B: Backend> Default for StagePasses<B> {
     fn default() -> Self {
         Self {
+            is_divided: false,
             under_way: vec![],
             arenas: vec![],
         }
@@ -108,6 +154,18 @@ impl<B: Backend> StagePasses<B> {
     pub(super) fn held(&self) -> usize {
         let under_way = self.under_way.iter().map(|pass| &pass.arena);
         self.arenas.iter().chain(under_way).map(Arena::bytes).sum()
+    }
+
+    /// Has passes go back in two from now on, or in one.
+    pub(super) fn divide(&mut self, is_divided: bool) {
+        self.is_divided = is_divided;
+    }
+
+    /// Takes out a pass that is under way.
+    fn take(&mut self, pass: StagePass) -> UnderWay<B> {
+        let at = self.under_way.iter().position(|it| it.pass == pass);
+        let at = at.expect("a pass goes back after it went forward");
+        self.under_way.swap_remove(at)
     }
 
     /// Forgets passes that a step has left.
@@ -162,7 +220,7 @@ impl<B: Backend> Trainer<B> {
             StageOutput::Scores(outputs) => outputs.vars(),
         };
         let plan = match learns {
-            true => tape.plan_training(&model.trainable_sets(), &keep),
+            true => stage_plan(model, &tape, &keep, stages.is_divided),
             false => tape.plan_inference(&keep),
         };
         let mut arena = stages.arenas.pop().unwrap_or_default();
@@ -214,7 +272,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     /// Takes a stage of a micro-batch back: adds to the gradient of its parameters, and sends that of the rows which it
-    /// got to whom it got them from.
+    /// got to whom it got them from. Where passes go back in two, it leaves the gradients of weights of products.
     ///
     /// # Panics
     /// If it has not been computed forward.
@@ -225,16 +283,15 @@ impl<B: Backend> Trainer<B> {
             stages,
             ..
         } = self;
-        let at = stages.under_way.iter().position(|it| it.pass == pass);
-        let at = at.expect("a pass goes back after it went forward");
+        let mut under_way = stages.take(pass);
         let UnderWay {
             tape,
             plan,
-            mut arena,
+            arena,
             vars,
-            mut seeds,
+            seeds,
             ..
-        } = stages.under_way.swap_remove(at);
+        } = &mut under_way;
         let (model, gathered) = scorer.gathering();
         let (backend, stage) = (model.backend(), model.config().stage(pass.chunk));
         let Stage { number, .. } = stage;
@@ -246,33 +303,49 @@ impl<B: Backend> Trainer<B> {
             };
             seeds.push((made, model.stage_links().receive(letter, rows * cols)));
         }
-        let sets = model.param_sets();
-        let mut of_sets: Vec<Option<B::Buffer>> = vec![];
-        let shard = model.shard().and_then(|_| grads[0].as_mut());
-        let mut sharded = ShardPass::of(model, gathered, shard);
-        let mut resident = Resident(&sets);
-        let (params, gradients): (&mut dyn PassParams<B>, _) = match &mut sharded {
-            Some(sharded) => {
-                of_sets.resize_with(model.trainable_sets().len(), || None);
-                (sharded, &mut of_sets)
+        over_sets((model, gathered), grads, |params, gradients| {
+            for (var, values) in seeds.drain(..) {
+                tape.seed(backend, arena, plan, var, &values);
             }
-            None => (&mut resident, &mut *grads),
-        };
-        backend.scope(|| {
-            for (var, values) in &seeds {
-                tape.seed(backend, &mut arena, &plan, *var, values);
+            match stages.is_divided {
+                false => tape.backward_over(backend, arena, plan, params, gradients),
+                true => tape.backward_inputs(backend, arena, plan, params, gradients),
             }
-            tape.backward_over(backend, &mut arena, &plan, params, gradients);
         });
         if let Some(input) = vars.input {
             let letter = StageLetter::Gradient {
                 stage: number - 1,
                 micro: pass.micro,
             };
-            let numbers = tape.read_gradient(backend, &arena, &plan, input);
+            let numbers = tape.read_gradient(backend, arena, plan, input);
             model.stage_links().send(letter, numbers);
         }
-        stages.arenas.push(arena);
+        match stages.is_divided {
+            false => stages.arenas.push(under_way.arena),
+            true => stages.under_way.push(under_way),
+        }
+    }
+
+    /// Adds the gradients that a stage of a micro-batch has left when it was taken back.
+    ///
+    /// # Panics
+    /// If it has not been taken back.
+    pub(super) fn stage_backward_weights(&mut self, pass: StagePass) {
+        let Self {
+            scorer,
+            grads,
+            stages,
+            ..
+        } = self;
+        let mut under_way = stages.take(pass);
+        let UnderWay {
+            tape, plan, arena, ..
+        } = &mut under_way;
+        let (model, gathered) = scorer.gathering();
+        over_sets((model, gathered), grads, |params, gradients| {
+            tape.backward_weights(model.backend(), arena, plan, params, gradients);
+        });
+        stages.arenas.push(under_way.arena);
     }
 
     /// Adds up the gradient of an embedding over the two ranks that have it.
@@ -284,6 +357,45 @@ impl<B: Backend> Trainer<B> {
             ranks.sum(&backend, self.trained_gradient_mut(), range);
         }
     }
+}
+
+/// Places for the passes of a stage, which go back in one or in two.
+pub(super) fn stage_plan<B: Backend>(
+    model: &Model<B>,
+    tape: &Tape<B>,
+    keep: &[Var],
+    is_divided: bool,
+) -> Plan {
+    let sets = model.trainable_sets();
+    let shard = model.shard();
+    let later = shard.map(|shard| shard.of_layers(model.config().layers));
+    let division = match (is_divided, &later) {
+        (false, _) => Division::Whole,
+        (true, None) => Division::Resident,
+        (true, Some(later)) => Division::Sets { later },
+    };
+    tape.plan_divided(&sets, keep, division)
+}
+
+/// Does something with the parameter sets of a model and their gradients: as they are here, or as they come to a shard.
+fn over_sets<B: Backend>(
+    (model, gathered): (&Model<B>, &mut Gathered<B>),
+    grads: &mut Vec<Option<B::Buffer>>,
+    work: impl FnOnce(&mut dyn PassParams<B>, &mut [Option<B::Buffer>]) + Send,
+) {
+    let sets = model.param_sets();
+    let mut of_sets: Vec<Option<B::Buffer>> = vec![];
+    let shard = model.shard().and_then(|_| grads[0].as_mut());
+    let mut sharded = ShardPass::of(model, gathered, shard);
+    let mut resident = Resident(&sets);
+    let (params, gradients): (&mut dyn PassParams<B>, _) = match &mut sharded {
+        Some(sharded) => {
+            of_sets.resize_with(model.trainable_sets().len(), || None);
+            (sharded, &mut of_sets)
+        }
+        None => (&mut resident, grads),
+    };
+    model.backend().scope(|| work(params, gradients));
 }
 
 /// The loss that an objective gives scores, and its gradient: nothing where the batch stands in for one that predicts

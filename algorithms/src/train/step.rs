@@ -330,6 +330,7 @@ impl<B: Backend> Trainer<B> {
             counts: work.counts(),
             ..StepOutcome::default()
         };
+        self.divide_passes(plan);
         let mut carried = self.carried(work);
         let counts_others = plan.contains(&StepOperation::Count);
         if !counts_others && !work.is_wanted(&outcome.counts) {
@@ -359,6 +360,12 @@ impl<B: Backend> Trainer<B> {
             }
         }
         Ok(outcome)
+    }
+
+    /// Has passes of stages go back in two where the plan has it so.
+    fn divide_passes(&mut self, plan: &[StepOperation]) {
+        let is_first = |it: &StepOperation| matches!(it, StepOperation::StageBackwardInput(_));
+        self.stages.divide(plan.iter().any(is_first));
     }
 
     fn carried<W: StepWork + ?Sized>(&self, work: &W) -> Carried {
@@ -421,6 +428,8 @@ impl<B: Backend> Trainer<B> {
             | StepOperation::Accumulate(_)
             | StepOperation::StageForward(_)
             | StepOperation::StageBackward(_)
+            | StepOperation::StageBackwardInput(_)
+            | StepOperation::StageBackwardWeight(_)
             | StepOperation::StageRate(_)
             | StepOperation::AccumulateEncoder(_)
             | StepOperation::Apply => Ok(()),
@@ -480,7 +489,10 @@ impl<B: Backend> Trainer<B> {
             StepOperation::StageForward(pass) | StepOperation::StageRate(pass) => {
                 self.stage(operation, pass, work, outcome)?;
             }
-            StepOperation::StageBackward(pass) => self.stage_backward(pass),
+            StepOperation::StageBackward(pass) | StepOperation::StageBackwardInput(pass) => {
+                self.stage_backward(pass);
+            }
+            StepOperation::StageBackwardWeight(pass) => self.stage_backward_weights(pass),
             StepOperation::SumTied => self.sum_tied(),
             StepOperation::Apply => {
                 outcome.update = Some(match carried.squares {

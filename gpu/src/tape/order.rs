@@ -3,6 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
+use super::divided::Division;
 use super::plan::Order;
 use super::{Op, Tape, TapeMark, Var};
 use crate::backend::Backend;
@@ -30,15 +31,25 @@ impl<B: Backend> Tape<B> {
     }
 
     /// The order of a pass whose roots are `keep`, where these values want a gradient.
-    pub(super) fn order(&self, keep: &[Var], wants: &[bool]) -> Order {
+    pub(super) fn order(
+        &self,
+        keep: &[Var],
+        wants: &[bool],
+        trainable: &[bool],
+        division: Division<'_>,
+    ) -> Order {
         let reached = self.reached(keep, wants);
+        let late = self.late(&reached, trainable, division);
         let leaves = self.leaving(keep);
         let runs_again = self.running_again(&reached, &leaves);
         let ops = self.ops.len();
         let mut order = Order {
             backward: vec![None; ops],
             again: vec![None; ops],
+            later: vec![None; ops],
+            is_divided: division != Division::Whole,
             leaves,
+            rows_end: ops,
             end: ops,
         };
         // Roots get their gradients in between.
@@ -52,6 +63,10 @@ impl<B: Backend> Tape<B> {
                 order.again[j] = runs_again[j].then(&mut next);
             }
             order.backward[i] = reached[i].then(&mut next);
+        }
+        order.rows_end = next();
+        for i in (0..ops).rev() {
+            order.later[i] = late[i].then(&mut next);
         }
         order.end = next();
         order

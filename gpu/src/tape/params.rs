@@ -8,6 +8,8 @@ use crate::backend::Backend;
 /// A pass tells of every operation before it runs; so sets come in the order in which they were recorded, and on the
 /// way back in the other one. Gradients are added to one buffer a set, which a [`bring_back`](Self::bring_back) may put
 /// there, and a later call may take away again.
+///
+/// A backward pass in [two](super::Tape::backward_inputs) tells of operations twice, each time of what they need then.
 pub trait PassParams<B: Backend>: Send {
     /// The buffer of a set that has been brought.
     fn buffer(&self, set: usize) -> &B::Buffer;
@@ -15,14 +17,29 @@ pub trait PassParams<B: Backend>: Send {
     /// Brings a set: the operation of a forward pass that comes next reads it.
     fn bring(&mut self, backend: &B, set: usize);
 
-    /// Brings a set: the operation of a backward pass that comes next reads it, and adds to its gradient.
-    fn bring_back(&mut self, backend: &B, set: usize, gradients: &mut [Option<B::Buffer>]);
+    /// Brings a set, its gradient or both: the operation of a backward pass that comes next needs them.
+    fn bring_back(
+        &mut self,
+        backend: &B,
+        set: usize,
+        needs: SetNeeds,
+        gradients: &mut [Option<B::Buffer>],
+    );
 
     /// Called at the end of a forward pass.
     fn end(&mut self, backend: &B);
 
     /// Called at the end of a backward pass.
     fn end_back(&mut self, backend: &B, gradients: &mut [Option<B::Buffer>]);
+}
+
+/// Needs of an operation of a backward pass in a parameter set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetNeeds {
+    /// Set where it reads the parameters.
+    pub reads: bool,
+    /// Set where it adds to their gradient.
+    pub adds: bool,
 }
 
 /// Parameter sets that are here all the time.
@@ -44,7 +61,7 @@ impl<B: Backend> PassParams<B> for Resident<'_, B> {
 
     fn bring(&mut self, _: &B, _: usize) {}
 
-    fn bring_back(&mut self, _: &B, _: usize, _: &mut [Option<B::Buffer>]) {}
+    fn bring_back(&mut self, _: &B, _: usize, _: SetNeeds, _: &mut [Option<B::Buffer>]) {}
 
     fn end(&mut self, _: &B) {}
 

@@ -63,6 +63,12 @@ impl<B: Backend> Run<'_, B> {
         B::view(&self.arena.slots[slot], rows.start * cols..rows.end * cols)
     }
 
+    /// Some rows of the gradient of a value of so many columns.
+    pub(super) fn grad_rows(&self, v: Var, rows: &Range<usize>, cols: usize) -> B::View<'_> {
+        let slot = self.plan.grads[v.0].expect("a gradient that is read has a place");
+        B::view(&self.arena.slots[slot], rows.start * cols..rows.end * cols)
+    }
+
     pub(super) fn rows<'r>(&'r self, rows: &'r Rows) -> &'r [u32] {
         match rows {
             Rows::Fixed(rows) => rows,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::divided::Division;
 use super::ring::Travelling;
 use super::spread::Arrived;
 use super::{Op, Tape, Var};
@@ -18,6 +19,8 @@ pub struct Plan {
     pub(super) grads: Vec<Option<usize>>,
     pub(super) trainable: Vec<bool>,
     pub(super) order: Order,
+    /// For each norm whose gradients wait apart where they do so, and their number.
+    pub(super) apart: Vec<Option<(usize, usize)>>,
     /// For each list where the rows are kept that it brings from other ranks.
     pub(super) arrivals: Vec<usize>,
     /// Numbers of each of these places, if as many rows come as go.
@@ -47,8 +50,13 @@ pub(super) struct Order {
     pub(super) backward: Vec<Option<usize>>,
     /// When each runs once more before that.
     pub(super) again: Vec<Option<usize>>,
+    /// When the gradients of its weights are computed, where that is later.
+    pub(super) later: Vec<Option<usize>>,
+    pub(super) is_divided: bool,
     /// Set for values that go when the forward pass has read them: they are made again, or not read any more.
     pub(super) leaves: Vec<bool>,
+    /// Behind all gradients of rows.
+    pub(super) rows_end: usize,
     /// Behind all of them.
     pub(super) end: usize,
 }
@@ -108,17 +116,18 @@ impl<B: Backend> Tape<B> {
     #[must_use]
     pub fn plan_training(&self, trainable: &[bool], roots: &[Var]) -> Plan {
         let wants = self.wants_gradient(trainable);
-        self.plan(trainable, roots, &wants)
+        self.plan(trainable, roots, &wants, Division::Whole)
     }
 
     /// Places for a forward pass alone, after which the values of `keep` may be read.
     #[must_use]
     pub fn plan_inference(&self, keep: &[Var]) -> Plan {
-        self.plan(&[], keep, &vec![false; self.vars.len()])
+        let wants = vec![false; self.vars.len()];
+        self.plan(&[], keep, &wants, Division::Whole)
     }
 
     /// For each activation, true when a trainable parameter or a learnt input stands upstream of it.
-    fn wants_gradient(&self, trainable: &[bool]) -> Vec<bool> {
+    pub(super) fn wants_gradient(&self, trainable: &[bool]) -> Vec<bool> {
         let mut wants = vec![false; self.vars.len()];
         self.learnt.iter().for_each(|v| wants[v.0] = true);
         for op in &self.ops {
@@ -129,9 +138,18 @@ impl<B: Backend> Tape<B> {
         wants
     }
 
-    fn plan(&self, trainable: &[bool], keep: &[Var], wants: &[bool]) -> Plan {
-        let order = self.order(keep, wants);
+    pub(super) fn plan(
+        &self,
+        trainable: &[bool],
+        keep: &[Var],
+        wants: &[bool],
+        division: Division<'_>,
+    ) -> Plan {
+        let order = self.order(keep, wants, trainable, division);
         let mut lives = self.lives(keep, wants, &order);
+        let values = (&mut lives.values[..], &mut lives.again[..]);
+        self.live_until_later(&order, values, &mut lives.grads);
+        let apart = self.lives_apart(&order);
         let firsts = first_of_shares(&self.residual_shares(&lives.grads, &order));
         // Gradients in one place are there from the begin of the first to the end of the last.
         for (v, first) in firsts.iter().enumerate().filter(|(v, first)| *v != **first) {
@@ -149,25 +167,25 @@ impl<B: Backend> Tape<B> {
             slots: Vec::new(),
             arrivals: vec![],
             arriving: vec![],
+            apart: vec![None; self.ops.len()],
             order,
         };
         (plan.arrivals, plan.arriving) = self.arrivals(&plan.order);
-        let all = [
-            (Kept::Value, &lives.values),
-            (Kept::Again, &lives.again),
-            (Kept::Gradient, &lives.grads),
-        ];
-        let mut wanted = vec![];
-        for (kept, lives) in all {
-            for (v, life) in lives.iter().enumerate() {
-                wanted.extend(life.map(|life| (self.len(Var(v)), life, kept, v)));
-            }
+        let mut wanted = self.wanted(&lives);
+        for (at, apart) in apart.into_iter().enumerate() {
+            wanted.extend(apart.map(|(len, life)| (len, life, Kept::Apart, at)));
         }
         // The largest first, so that each finds the smallest place that is free all the time.
         wanted.sort_by_key(|(len, life, ..)| (Reverse(*len), life.first));
         let mut slots = Slots::default();
         for (len, life, kept, v) in wanted {
-            plan.places_of(kept)[v] = Some(slots.take(len, life));
+            let slot = slots.take(len, life);
+            match kept {
+                Kept::Value => plan.values[v] = Some(slot),
+                Kept::Again => plan.values_back[v] = Some(slot),
+                Kept::Gradient => plan.grads[v] = Some(slot),
+                Kept::Apart => plan.apart[v] = Some((slot, len)),
+            }
         }
         for (v, first) in firsts.into_iter().enumerate() {
             plan.grads[v] = plan.grads[first];
@@ -180,6 +198,22 @@ impl<B: Backend> Tape<B> {
         }
         plan.slots = slots.lens;
         plan
+    }
+
+    /// Values and gradients with their lengths and lives.
+    fn wanted(&self, lives: &Lives) -> Vec<(usize, Life, Kept, usize)> {
+        let all = [
+            (Kept::Value, &lives.values),
+            (Kept::Again, &lives.again),
+            (Kept::Gradient, &lives.grads),
+        ];
+        let mut wanted = vec![];
+        for (kept, lives) in all {
+            for (v, life) in lives.iter().enumerate() {
+                wanted.extend(life.map(|life| (self.len(Var(v)), life, kept, v)));
+            }
+        }
+        wanted
     }
 
     /// For each list the place of what it brings from other ranks, and the numbers of each place, if as many rows come
@@ -195,8 +229,9 @@ impl<B: Backend> Tape<B> {
             };
             let len = Arrived::<B>::len(self.shape(*x), experts.inner);
             match again {
-                Some(_) => numbers[0] = numbers[0].max(len),
-                None => {
+                // What is read later stays.
+                Some(_) if !order.is_divided => numbers[0] = numbers[0].max(len),
+                _ => {
                     arrivals[*list] = numbers.len();
                     numbers.push(len);
                 }
@@ -258,7 +293,7 @@ impl<B: Backend> Tape<B> {
         // Read behind the pass.
         for v in &self.learnt {
             if grads[v.0].is_some() {
-                Life::extend(&mut grads[v.0], order.end);
+                Life::extend(&mut grads[v.0], order.rows_end);
             }
         }
         Lives {
@@ -289,6 +324,10 @@ impl<B: Backend> Tape<B> {
             let (Some(residual), Some(_)) = (residual, grads[out.0]) else {
                 continue;
             };
+            // What is read later must not change until then.
+            if order.later[i].is_some() {
+                continue;
+            }
             if Some(residual) != x
                 && grads[residual.0].is_some_and(|life| Some(life.first) == order.backward[i])
             {
@@ -312,26 +351,17 @@ enum Kept {
     Value,
     Again,
     Gradient,
-}
-
-impl Plan {
-    fn places_of(&mut self, kept: Kept) -> &mut [Option<usize>] {
-        match kept {
-            Kept::Value => &mut self.values,
-            Kept::Again => &mut self.values_back,
-            Kept::Gradient => &mut self.grads,
-        }
-    }
+    Apart,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Life {
-    first: usize,
-    last: usize,
+pub(super) struct Life {
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 impl Life {
-    fn extend(life: &mut Option<Self>, t: usize) {
+    pub(super) fn extend(life: &mut Option<Self>, t: usize) {
         let life = life.get_or_insert(Self { first: t, last: t });
         life.first = life.first.min(t);
         life.last = life.last.max(t);

@@ -5,7 +5,7 @@ use std::mem;
 
 use super::run::Run;
 use super::{Op, Param, Rows, Tape, Var};
-use crate::backend::{Backend, MatMul, RouteShape, Store};
+use crate::backend::{Backend, MatMul, RouteShape};
 use crate::dispatch::Dispatch;
 
 /// Rows on their way to the experts that a router chooses for them, see [`Tape::route`].
@@ -134,31 +134,30 @@ impl<B: Backend> Run<'_, B> {
 
     pub(super) fn experts_backward(
         &mut self,
+        at: usize,
         x: Var,
-        weights: &[Param],
-        list: usize,
+        (weights, list): (&[Param], usize),
         out: Var,
         gradients: &mut [Option<B::Buffer>],
     ) {
         let backend = self.backend;
         let (inputs, outputs) = (self.tape.vars[x.0].cols, self.tape.vars[out.0].cols);
-        let mut dx = self.take_grad(x);
-        let slot = self.plan.grads[out.0].expect("a gradient that is read has a place");
-        for (expert, taken) in self.arena.lists[list].experts() {
-            let (weight, rows) = (&weights[expert], taken.len());
-            let dy = taken.start * outputs..taken.end * outputs;
-            let dy = B::view(&self.arena.slots[slot], dy);
-            if let Some(dw) = self.param_grad(gradients, weight) {
-                let call = MatMul::linear_dw(rows, outputs, inputs).stored(Store::Add);
-                backend.matmul(call, dy, self.value_rows(x, &taken, inputs), dw);
-            }
-            if let Some(dx) = &mut dx {
-                let own = taken.start * inputs..taken.end * inputs;
-                let call = MatMul::linear_dx(rows, outputs, inputs).stored(dx.store);
-                let dst = B::view_mut(&mut dx.buffer, own);
-                backend.matmul(call, dy, self.param(weight), dst);
-            }
+        if self.plan.order.later[at].is_none() {
+            self.experts_weights(x, weights, list, out, gradients);
         }
-        self.put(dx);
+        let Some(mut dx) = self.take_grad(x) else {
+            return;
+        };
+        for (expert, taken) in self.arena.lists[list].experts() {
+            let own = taken.start * inputs..taken.end * inputs;
+            let call = MatMul::linear_dx(taken.len(), outputs, inputs).stored(dx.store);
+            let (dy, weight) = (
+                self.grad_rows(out, &taken, outputs),
+                self.param(&weights[expert]),
+            );
+            let dst = B::view_mut(&mut dx.buffer, own);
+            backend.matmul(call, dy, weight, dst);
+        }
+        self.put(Some(dx));
     }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::ops::Range;
 
-use super::params::{PassParams, Resident};
+use super::params::{PassParams, Resident, SetNeeds};
 use super::{Arena, CustomOp, LinearExtras, Op, Param, Plan, Tape, Var, VocabVars};
 use crate::backend::{Addends, Backend, MatMul, Store, VocabGrad, VocabStats};
 
@@ -116,9 +116,10 @@ impl<B: Backend> Tape<B> {
             run.recompute(self.run_until(i), gradients);
             if run.is_reached(op) {
                 for set in op.sets() {
-                    run.params.bring_back(backend, set, gradients);
+                    let needs = run.needs(i, set);
+                    run.params.bring_back(backend, set, needs, gradients);
                 }
-                run.backward(op, gradients);
+                run.backward(i, op, gradients);
             }
         }
         run.params.end_back(backend, gradients);
@@ -173,8 +174,12 @@ impl<B: Backend> Run<'_, B> {
         }
         for (op, again) in ops.iter().zip(&self.plan.order.again[run]) {
             if again.is_some() {
+                let needs = SetNeeds {
+                    reads: true,
+                    adds: false,
+                };
                 for set in op.sets() {
-                    self.params.bring_back(self.backend, set, gradients);
+                    self.params.bring_back(self.backend, set, needs, gradients);
                 }
                 self.forward(op);
             }
@@ -389,11 +394,11 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// True where the gradient of what an operation has made is there.
-    fn is_reached(&self, op: &Op<B>) -> bool {
+    pub(super) fn is_reached(&self, op: &Op<B>) -> bool {
         op.made().any(|v| self.arena.live[v.0])
     }
 
-    fn backward(&mut self, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
+    fn backward(&mut self, at: usize, op: &Op<B>, gradients: &mut [Option<B::Buffer>]) {
         let backend = self.backend;
         // It changes rows in place, and so the gradient of these.
         if let Op::Rope {
@@ -469,14 +474,17 @@ impl<B: Backend> Run<'_, B> {
                 weights,
                 list,
                 out,
-            } => self.experts_backward(*x, weights, *list, *out, gradients),
+            } => self.experts_backward(at, *x, (weights, *list), *out, gradients),
             Op::Linear {
                 x,
                 weight,
                 extras,
                 out,
             } => {
-                self.linear_backward(*x, weight, extras, *out, gradients);
+                if self.plan.order.later[at].is_none() {
+                    self.linear_weights(*x, weight, extras, *out, gradients);
+                }
+                self.linear_backward(*x, weight, extras, *out);
             }
             Op::RmsNorm {
                 x,
@@ -485,12 +493,13 @@ impl<B: Backend> Run<'_, B> {
                 inv_rms,
                 ..
             } => {
-                let mut dx = self.rows_grad(*x);
+                let (mut dx, mut apart) = (self.rows_grad(*x), self.take_apart(at));
                 let (x, inv_rms) = (self.value(*x), self.value(*inv_rms));
-                let dweight = self.param_grad(gradients, weight);
+                let dweight = self.norm_grad(&mut apart, gradients, weight);
                 let (weight, dy) = (self.param(weight), self.grad(*out));
                 backend.rms_norm_backward(x, weight, inv_rms, dy, dx.dst(), dweight);
                 self.put_rows(dx);
+                self.put_apart(apart);
             }
             Op::LayerNorm {
                 x,
@@ -500,15 +509,18 @@ impl<B: Backend> Run<'_, B> {
                 moments,
                 ..
             } => {
-                if let Some(dbias) = self.param_grad(gradients, bias) {
+                let (mut dx, mut apart) = (self.rows_grad(*x), self.take_apart(at));
+                let cols = weight.range.len();
+                let dbias = apart.as_mut().map(|it| it.part(cols..2 * cols));
+                if let Some(dbias) = dbias.or_else(|| self.param_grad(gradients, bias)) {
                     backend.sum_rows(self.grad(*out), dbias);
                 }
-                let mut dx = self.rows_grad(*x);
                 let (x, moments) = (self.value(*x), self.value(*moments));
-                let dweight = self.param_grad(gradients, weight);
+                let dweight = self.norm_grad(&mut apart, gradients, weight);
                 let (weight, dy) = (self.param(weight), self.grad(*out));
                 backend.layer_norm_backward(x, weight, moments, dy, dx.dst(), dweight);
                 self.put_rows(dx);
+                self.put_apart(apart);
             }
             Op::HeadNorm {
                 x,
@@ -517,12 +529,13 @@ impl<B: Backend> Run<'_, B> {
                 out,
                 inv_rms,
             } => {
-                let mut dx = self.rows_grad(*x);
+                let (mut dx, mut apart) = (self.rows_grad(*x), self.take_apart(at));
                 let passed = (self.value(*x), self.value(*inv_rms));
-                let dweight = self.param_grad(gradients, weight);
+                let dweight = self.norm_grad(&mut apart, gradients, weight);
                 let (weight, dy) = (self.param(weight), self.grad(*out));
                 backend.head_norm_backward(*shape, passed, weight, dy, dx.dst().0, dweight);
                 self.put_rows(dx);
+                self.put_apart(apart);
             }
             Op::Attention {
                 qkv,
@@ -606,7 +619,7 @@ impl<B: Backend> Run<'_, B> {
                 list,
                 ranks,
                 out,
-            } => self.spread_backward(*x, experts, *list, &**ranks, (*out, gradients)),
+            } => self.spread_backward(at, *x, (experts, *list), &**ranks, (*out, gradients)),
             Op::Custom { op, inputs, out } => self.custom_backward(op.as_ref(), inputs, *out),
             Op::ScatterSum {
                 x,
@@ -619,26 +632,10 @@ impl<B: Backend> Run<'_, B> {
         }
     }
 
-    fn linear_backward(
-        &mut self,
-        x: Var,
-        weight: &Param,
-        extras: &LinearExtras,
-        out: Var,
-        gradients: &mut [Option<B::Buffer>],
-    ) {
+    fn linear_backward(&mut self, x: Var, weight: &Param, extras: &LinearExtras, out: Var) {
         let backend = self.backend;
         let (rows, inputs) = self.tape.shape(x);
         let outputs = self.tape.vars[out.0].cols;
-        if let Some(dw) = self.param_grad(gradients, weight) {
-            let call = MatMul::linear_dw(rows, outputs, inputs).scaled(extras.scale);
-            backend.matmul(call.stored(Store::Add), self.grad(out), self.value(x), dw);
-        }
-        if let Some(bias) = &extras.bias
-            && let Some(db) = self.param_grad(gradients, bias)
-        {
-            backend.sum_rows(self.grad(out), db);
-        }
         if let Some(mut dx) = self.take_grad(x) {
             let store = dx.store;
             let call = MatMul::linear_dx(rows, outputs, inputs)

@@ -34,7 +34,8 @@ pub(super) struct Arrived<B: Backend> {
     back: Vec<u32>,
     /// One more than there are own experts.
     bounds: Vec<usize>,
-    /// Rows, expert by expert, and what the first product and the gate made of them.
+    /// Rows, expert by expert, and what the first product and the gate made of them. Behind a backward pass the first of
+    /// these two has its gradient.
     rows: B::Buffer,
     both: B::Buffer,
     gated: B::Buffer,
@@ -236,13 +237,14 @@ impl<B: Backend> Run<'_, B> {
 
     pub(super) fn spread_backward(
         &mut self,
+        at: usize,
         x: Var,
-        experts: &OwnExperts,
-        list: usize,
+        (experts, list): (&OwnExperts, usize),
         ranks: &dyn PassRanks<B>,
         (out, gradients): (Var, &mut [Option<B::Buffer>]),
     ) {
         let (backend, cols) = (self.backend, self.tape.vars[x.0].cols);
+        let mut made_later = None;
         let mut arrived = self.take_arrived(list);
         let (sends, receives) = (arrived.sends.clone(), arrived.receives.clone());
         let count = arrived.count();
@@ -253,7 +255,12 @@ impl<B: Backend> Run<'_, B> {
             let came = B::view(&arrived.travelling, 0..count * cols);
             let dst = B::view_mut(&mut dmade, 0..count * cols);
             backend.gather(cols, &arrived.order, came, dst);
-            let drows = self.experts_of_rank_backward(experts, &arrived, &dmade, gradients);
+            let drows = self.experts_of_rank_backward(experts, &mut arrived, &dmade);
+            if self.plan.order.later[at].is_none() {
+                self.experts_of_rank_weights(experts, &arrived, &dmade, gradients);
+            } else {
+                made_later = Some(dmade);
+            }
             let dst = B::view_mut(&mut arrived.travelling, 0..count * cols);
             let drows = B::view(&drows, 0..count * cols);
             backend.gather(cols, &arrived.back, drows, dst);
@@ -265,17 +272,32 @@ impl<B: Backend> Run<'_, B> {
         ranks.exchange(backend, &arrived.travelling, &receives, &mut back, &sends);
         add_rows(backend, B::view(&back, 0..len), dx.dst());
         self.put_rows(dx);
+        if let Some(dmade) = made_later {
+            // Nothing travels any more.
+            arrived.travelling = dmade;
+        }
         self.put_arrived(list, arrived);
     }
 
-    /// The gradient of the rows of own experts, in their order, from that of what they made. Those of matrices are
-    /// added up.
+    /// Adds the gradients of own experts that were left.
+    pub(super) fn spread_weights(
+        &mut self,
+        experts: &OwnExperts,
+        list: usize,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let arrived = self.take_arrived(list);
+        self.experts_of_rank_weights(experts, &arrived, &arrived.travelling, gradients);
+        self.put_arrived(list, arrived);
+    }
+
+    /// The gradient of the rows of own experts, in their order, from that of what they made. What the first products
+    /// made gives way to its gradient.
     fn experts_of_rank_backward(
         &self,
         experts: &OwnExperts,
-        arrived: &Arrived<B>,
+        arrived: &mut Arrived<B>,
         dmade: &B::Buffer,
-        gradients: &mut [Option<B::Buffer>],
     ) -> B::Buffer {
         let (backend, inner, count) = (self.backend, experts.inner, arrived.count());
         let cols = B::len(dmade) / count;
@@ -284,10 +306,6 @@ impl<B: Backend> Run<'_, B> {
             let (weight, len) = (&experts.down[expert], rows.len());
             let of = |cols: usize| rows.start * cols..rows.end * cols;
             let dy = B::view(dmade, of(cols));
-            if let Some(dw) = self.param_grad(gradients, weight) {
-                let call = MatMul::linear_dw(len, cols, inner).stored(Store::Add);
-                backend.matmul(call, dy, B::view(&arrived.gated, of(inner)), dw);
-            }
             let call = MatMul::linear_dx(len, cols, inner);
             let dst = B::view_mut(&mut dgated, of(inner));
             backend.matmul(call, dy, self.param(weight), dst);
@@ -299,20 +317,42 @@ impl<B: Backend> Run<'_, B> {
             B::view(&dgated, 0..count * inner),
             B::view_mut(&mut dboth, 0..count * 2 * inner),
         );
+        arrived.both = dboth;
         let mut drows = backend.alloc(count * cols);
         for (expert, rows) in arrived.experts() {
             let (weight, len) = (&experts.gate_up[expert], rows.len());
             let of = |cols: usize| rows.start * cols..rows.end * cols;
-            let dy = B::view(&dboth, of(2 * inner));
-            if let Some(dw) = self.param_grad(gradients, weight) {
-                let call = MatMul::linear_dw(len, 2 * inner, cols).stored(Store::Add);
-                backend.matmul(call, dy, B::view(&arrived.rows, of(cols)), dw);
-            }
+            let dy = B::view(&arrived.both, of(2 * inner));
             let call = MatMul::linear_dx(len, 2 * inner, cols);
             let dst = B::view_mut(&mut drows, of(cols));
             backend.matmul(call, dy, self.param(weight), dst);
         }
         drows
+    }
+
+    /// Adds the gradients of the matrices of own experts.
+    fn experts_of_rank_weights(
+        &self,
+        experts: &OwnExperts,
+        arrived: &Arrived<B>,
+        dmade: &B::Buffer,
+        gradients: &mut [Option<B::Buffer>],
+    ) {
+        let (backend, inner) = (self.backend, experts.inner);
+        for (expert, rows) in arrived.experts() {
+            let cols = experts.down[expert].range.len() / inner;
+            let of = |cols: usize| rows.start * cols..rows.end * cols;
+            if let Some(dw) = self.param_grad(gradients, &experts.down[expert]) {
+                let call = MatMul::linear_dw(rows.len(), cols, inner).stored(Store::Add);
+                let (dy, gated) = (B::view(dmade, of(cols)), B::view(&arrived.gated, of(inner)));
+                backend.matmul(call, dy, gated, dw);
+            }
+            if let Some(dw) = self.param_grad(gradients, &experts.gate_up[expert]) {
+                let call = MatMul::linear_dw(rows.len(), 2 * inner, cols).stored(Store::Add);
+                let dy = B::view(&arrived.both, of(2 * inner));
+                backend.matmul(call, dy, B::view(&arrived.rows, of(cols)), dw);
+            }
+        }
     }
 
     fn take_arrived(&mut self, list: usize) -> Arrived<B> {

@@ -1,5 +1,6 @@
 //! Tests of what ranks compute together, with a thread for each.
 
+mod divided;
 mod ring;
 
 use std::sync::{Arc, Barrier, Mutex};

@@ -86,6 +86,10 @@ pub enum StepOperation {
     StageForward(StagePass),
     /// Takes it back, and adds the gradient of its parameters.
     StageBackward(StagePass),
+    /// Takes it back as far as the stage before waits for it: the gradients of its rows.
+    StageBackwardInput(StagePass),
+    /// Adds the gradient of its parameters that is left then.
+    StageBackwardWeight(StagePass),
     /// Computes a stage of a micro-batch that nobody learns from.
     StageRate(StagePass),
     /// Adds up the gradients of features over the ranks.
@@ -231,9 +235,9 @@ fn stage_passes(pipeline: PipelineShape, micro_batches: usize, learns: bool) -> 
         };
         match pass.kind {
             PassKind::Forward => StepOperation::StageForward(of),
-            PassKind::Backward | PassKind::BackwardInput | PassKind::BackwardWeight => {
-                StepOperation::StageBackward(of)
-            }
+            PassKind::Backward => StepOperation::StageBackward(of),
+            PassKind::BackwardInput => StepOperation::StageBackwardInput(of),
+            PassKind::BackwardWeight => StepOperation::StageBackwardWeight(of),
         }
     });
     passes.collect()

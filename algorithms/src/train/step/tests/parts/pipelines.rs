@@ -97,7 +97,7 @@ proptest! {
     fn ranks_with_stages_train_a_model_as_one_device_does(
         config in prop::sample::select(models_of_mixtures()),
         ([copies, experts, context, tensor], [stages, chunks], zero) in prop::sample::select(pipelined_mixtures()),
-        schedule in prop::sample::select(vec![PipelineKind::Gpipe, PipelineKind::OneForwardOneBackward]),
+        schedule in prop::sample::select(PipelineKind::ALL.to_vec()),
         lengths in prop::collection::vec(2usize..10, 6),
         clip in prop::option::of(Just(0.05f32)),
         lion in any::<bool>(),
@@ -106,6 +106,7 @@ proptest! {
         dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
+        let chunks = if schedule.is_interleaved() { chunks } else { 1 };
         // One more than stages: they are not of one length.
         let config = ModelConfig { layers: stages * chunks + 1, ..config };
         let sharing = Sharing {
@@ -126,6 +127,53 @@ proptest! {
         dealt[seed.index(buckets)] += 6 - buckets.min(4);
         let settings = TrainConfig { recompute, ..settings(lion, clip) };
         are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
+    }
+
+    /// SEMANTICS 147. In every mixture passes that go back in two have the numbers of passes that go back in one.
+    #[test]
+    fn gradients_of_weights_that_come_later_are_the_same_to_the_bit(
+        config in prop::sample::select(models_of_mixtures()),
+        ([copies, experts, context, tensor], [stages, _], zero) in prop::sample::select(pipelined_mixtures()),
+        ring in any::<bool>(),
+        divided in prop::sample::select(vec![PipelineKind::ZeroBubbleH1, PipelineKind::ZeroBubble]),
+        recompute in prop::sample::select(recomputes()),
+        dropout in shares_that_are_dropped(),
+    ) {
+        let experts = config.block.experts().map_or(1, |_| experts);
+        let config = ModelConfig { layers: stages + 1, ..config };
+        let context_kind = if ring { ContextKind::Ring } else { ContextKind::Ulysses };
+        let of = |schedule| {
+            let sharing = Sharing {
+                copies,
+                experts,
+                context,
+                context_kind,
+                tensor,
+                stages,
+                schedule,
+                zero,
+                ..Sharing::ALONE
+            };
+            let buckets = copies * experts;
+            let mut work = Texts::of(&[5, 3, 8, 2, 7, 4, 9, 6, 3, 5], 0..10);
+            work.dropout = dropout;
+            let mut dealt = vec![10 / buckets; buckets];
+            dealt[0] += 10 % buckets;
+            let settings = TrainConfig { recompute, ..settings(false, Some(0.05)) };
+            in_parts(&config, &settings, &work, &dealt, sharing)
+        };
+        let (one, two) = (of(PipelineKind::OneForwardOneBackward), of(divided));
+        for ((one, _), (two, _)) in one.iter().zip(&two) {
+            prop_assert_eq!(&one.losses, &two.losses);
+            for (one, two) in [
+                (&one.norms, &two.norms),
+                (&one.mean, &two.mean),
+                (&one.parameters, &two.parameters),
+            ] {
+                let bits = |numbers: &[f32]| numbers.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(one), bits(two));
+            }
+        }
     }
 }
 
@@ -222,6 +270,32 @@ fn a_plan_of_a_pipeline_rank_has_the_passes_of_its_schedule() {
             backward(1),
             forward(2),
             backward(2)
+        ]
+    );
+    let divided = Sharing {
+        schedule: PipelineKind::ZeroBubbleH1,
+        ..sharing
+    };
+    let of_divided = plan(&StepShape {
+        micro_batches: 3,
+        pipeline: shape(&models()[1], divided, 1),
+        learns: true,
+        ..StepShape::default()
+    });
+    let input = |micro| StageBackwardInput(pass(micro));
+    let weight = |micro| StageBackwardWeight(pass(micro));
+    assert_eq!(
+        of_divided[..9],
+        [
+            forward(0),
+            input(0),
+            forward(1),
+            input(1),
+            weight(0),
+            forward(2),
+            input(2),
+            weight(1),
+            weight(2)
         ]
     );
     let rates = (0..3).map(|micro| StageRate(pass(micro)));
