@@ -786,6 +786,12 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
         ),
         (
             &[],
+            "pp = 2\npp_chunks = 2\npp_schedule = \"zb_h1\"",
+            "pp_chunks = 2",
+            "2 stages of each pipeline rank are interleaved, which \"zb_h1\" does not",
+        ),
+        (
+            &[],
             "pp = 2\nzero = 1",
             "zero = 1",
             "ranks that have parts of the model (parallel.tp, ep, pp) do not share the optimiser",

@@ -40,7 +40,7 @@ impl PipelineKind {
     ];
 
     /// Their words in recipes.
-    pub const WORDS: [&'static str; 2] = ["gpipe", "1f1b"];
+    pub const WORDS: [&'static str; 4] = ["gpipe", "1f1b", "zb_h1", "zero_bubble"];
 
     /// Its word in recipes.
     #[must_use]

@@ -1256,7 +1256,7 @@ records! {
         start: f64,
         /// Milliseconds from then to the end of the last pass.
         ms: f64,
-        /// The order of passes: `gpipe`, `1f1b`.
+        /// The order of passes: `gpipe`, `1f1b`, `zb_h1`, `zero_bubble`.
         schedule: String,
         /// The number of micro-batches.
         micro_batches: u64,
@@ -1277,8 +1277,8 @@ records! {
         rank: u64,
         /// The share of time in which it makes no pass.
         idle_share: f64,
-        /// Begin and end in milliseconds since the first pass, `forward` or `backward`, micro-batch, and stage among
-        /// those of the rank.
+        /// Begin and end in milliseconds since the first pass, its kind, micro-batch, and stage among those of the
+        /// rank. Kinds are `forward` and `backward`, and where this is in two, `input` and `weight`.
         passes: Vec<(f64, f64, String, u64, u64)>,
     }
 

@@ -15,9 +15,14 @@ use super::dto::{Shown, rounded};
 use super::mesh::RanksSeen;
 
 /// The names of the spans of passes.
-const PASSES: [&str; 2] = ["forward pass", "backward pass"];
+const PASSES: [&str; 4] = [
+    "forward pass",
+    "backward pass",
+    "input gradient pass",
+    "weight gradient pass",
+];
 /// The words for these.
-const WORDS: [&str; 2] = ["forward", "backward"];
+const WORDS: [&str; 4] = ["forward", "backward", "input", "weight"];
 /// Spans that are looked through for the last step that is whole.
 const SPANS_MAX: usize = 50_000;
 /// Steps of which passes are gathered until then: the newest is not over yet.
@@ -100,10 +105,17 @@ fn counts(lanes: &Lanes) -> (u64, u64) {
     (micro_batches.unwrap_or(0), chunks.unwrap_or(0))
 }
 
-/// Returns true if each rank has each micro-batch through each stage of its, forward and backward.
+/// Returns true if each rank has each micro-batch through each stage of its, forward and backward in one or in two.
 fn is_whole(lanes: &Lanes) -> bool {
     let (micro_batches, chunks) = counts(lanes);
-    let all = PASSES.len() as u64 * micro_batches * chunks;
+    let mut kinds: Vec<usize> = lanes.values().flatten().map(|it| it.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let all = match kinds.as_slice() {
+        [0, 1] => 2 * micro_batches * chunks,
+        [0, 2, 3] => 3 * micro_batches * chunks,
+        _ => return false,
+    };
     lanes.values().all(|passes| passes.len() as u64 == all)
 }
 
@@ -153,8 +165,9 @@ fn ideal(lanes: &Lanes, kind: PipelineKind) -> Option<f64> {
         let own = || lanes.values().flatten().filter(|it| it.kind == kind);
         own().map(Pass::ms).sum::<f64>() / own().count().max(1) as f64
     };
+    // A backward pass in one has both gradients.
     let backward = mean(1) / 2.0;
-    let stage = StageCosts::new(mean(0), backward, backward);
+    let stage = StageCosts::new(mean(0), backward + mean(2), backward + mean(3));
     let costs = PipelineCosts::uniform(lanes.len() * chunks as usize, stage, 0.0);
     let schedule = kind.schedule(lanes.len(), chunks as usize, micro_batches as usize);
     schedule.summary(&costs).ok().map(|it| it.bubble_share)

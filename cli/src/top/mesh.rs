@@ -147,6 +147,11 @@ fn pipeline(run: &Run, of: &Pipeline) -> Section {
         ];
         row(format!("lane {} {}", run.id, lane.rank), cells, Opens::More)
     });
+    let mut passes = of.lanes.iter().flat_map(|lane| &lane.passes);
+    let legend = match passes.any(|(_, _, kind, ..)| kind == "weight") {
+        true => "0-9 forward, a-j gradients of rows, A-J of weights",
+        false => "0-9 forward, a-j backward",
+    };
     Section {
         title: format!(
             "Pipeline, step {}: {} micro-batches in {}, idle {}, where {} asks for {}",
@@ -160,21 +165,26 @@ fn pipeline(run: &Run, of: &Pipeline) -> Section {
         columns: vec![
             Column::text("rank", 4, 6),
             Column::number("idle"),
-            Column::text("0-9 forward, a-j backward", 10, LANE),
+            Column::text(legend, 10, LANE),
         ],
         rows: lanes.collect(),
         empty: String::new(),
     }
 }
 
-/// A lane as text: forward passes by digits, backward passes by letters, those of micro-batch 10 like those of 0.
+/// A lane as text: forward passes by digits, backward passes by letters, large ones for weights alone, those of
+/// micro-batch 10 like those of 0.
 fn drawn(lane: &PipelineLane, ms: f64) -> String {
     let at = |place: usize| {
         let time = (place as f64 + 0.5) / LANE as f64 * ms;
         let mut passes = lane.passes.iter();
         let pass = passes.find(|(from, to, ..)| (*from..*to).contains(&time));
         pass.map_or('.', |(_, _, kind, micro, _)| {
-            let first = if kind == "forward" { b'0' } else { b'a' };
+            let first = match kind.as_str() {
+                "forward" => b'0',
+                "weight" => b'A',
+                _ => b'a',
+            };
             char::from(first + (micro % 10) as u8)
         })
     };

@@ -12,8 +12,9 @@ const roomy = 0.025;
 export function Pipeline({ of: p }) {
   const words = `step ${count(p.step)}: ${plural(p.micro_batches, 'micro-batch', 'micro-batches')} in ${span(p.ms)}, idle ${percent(p.idle_share)} of the time, where the order of ${p.schedule} asks for ${percent(p.schedule_idle_share)}`;
   const lanes = useMemo(() => p.lanes.map((lane) => html`<${Lane} key=${lane.rank} of=${lane} ms=${p.ms} />`), [p.step, p.start]);
+  const divided = p.lanes.some((lane) => lane.passes.some((pass) => pass[2] === 'weight'));
   return html`<${Section} title="Pipeline" note=${words}>
-    <p class="legend dim"><span><span class="swatch p-forward" /> forward pass</span><span><span class="swatch p-backward" /> backward pass</span>${p.chunks > 1 ? html`<span><span class="swatch p-forward chunk-1" /> of the rank's next stage</span>` : null}<span>numbers are micro-batches, gaps are bubbles</span></p>
+    <p class="legend dim"><span><span class="swatch p-forward" /> forward pass</span>${divided ? html`<span><span class="swatch p-input" /> gradient of rows</span><span><span class="swatch p-weight" /> gradient of weights</span>` : html`<span><span class="swatch p-backward" /> backward pass</span>`}${p.chunks > 1 ? html`<span><span class="swatch p-forward chunk-1" /> of the rank's next stage</span>` : null}<span>numbers are micro-batches, gaps are bubbles</span></p>
     <${Wide} label="Lanes of the pipeline"><div class="plane" role="list">${lanes}</div><//>
     <p class="dim ends plane-ends"><span>0</span><span>${span(p.ms)}</span></p><//>`;
 }

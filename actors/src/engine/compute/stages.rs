@@ -245,6 +245,8 @@ pub(crate) fn record_pass(step: u64, operation: StepOperation, began: Timestamp)
     let pass = match operation {
         StepOperation::StageForward(pass) => Some((FORWARD_PASS, pass)),
         StepOperation::StageBackward(pass) => Some((BACKWARD_PASS, pass)),
+        StepOperation::StageBackwardInput(pass) => Some((INPUT_PASS, pass)),
+        StepOperation::StageBackwardWeight(pass) => Some((WEIGHT_PASS, pass)),
         _ => None,
     };
     if let Some((name, pass)) = pass {
@@ -259,6 +261,10 @@ pub(crate) fn record_pass(step: u64, operation: StepOperation, began: Timestamp)
 const FORWARD_PASS: &str = "forward pass";
 /// The same of a backward pass.
 const BACKWARD_PASS: &str = "backward pass";
+/// The same of a backward pass for the gradients of rows alone.
+const INPUT_PASS: &str = "input gradient pass";
+/// The same for those of weights that are left then.
+const WEIGHT_PASS: &str = "weight gradient pass";
 
 #[cfg(test)]
 mod tests {

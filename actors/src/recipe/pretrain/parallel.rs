@@ -199,11 +199,12 @@ impl ParallelSection {
                 "{chunks} stages of each pipeline rank need several such ranks, and parallel.pp = 1 makes none: let that \
                  be 2 or more"
             ),
-            (_, chunks, PipelineKind::Gpipe) => format!(
-                "{chunks} stages of each pipeline rank are interleaved, which \"gpipe\" does not: let parallel.pp_schedule \
-                 be \"1f1b\""
+            (_, chunks, kind) if !kind.is_interleaved() => format!(
+                "{chunks} stages of each pipeline rank are interleaved, which \"{}\" does not: let parallel.pp_schedule \
+                 be \"1f1b\"",
+                kind.word()
             ),
-            (_, _, PipelineKind::OneForwardOneBackward) => return Ok(()),
+            _ => return Ok(()),
         };
         Err(Fault {
             table: "parallel",

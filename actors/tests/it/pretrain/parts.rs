@@ -162,6 +162,42 @@ async fn ranks_with_stages_make_the_steps_of_one_whoever_is_lost() {
     are_as_one(of_experts, experts(), victims()).await;
 }
 
+/// SEMANTICS 138, 140, 142.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_whose_gradients_of_weights_come_later_make_the_steps_of_one_whoever_is_lost() {
+    let victims = || vec![(6, vec!["rank-1"])];
+    let four = Sharing {
+        schedule: PipelineKind::ZeroBubbleH1,
+        ..pipeline(1, 4, 1)
+    };
+    are_as_one(four, LayerBlock::default(), victims()).await;
+    let of_experts = Sharing {
+        experts: 2,
+        schedule: PipelineKind::ZeroBubble,
+        ..pipeline(1, 2, 1)
+    };
+    let of_experts = sharded(of_experts, ZeroStage::Parameters, None);
+    are_as_one(of_experts, experts(), victims()).await;
+
+    let ends = |schedule| async move {
+        let folder = tempfile::tempdir().unwrap();
+        let sharing = Sharing {
+            schedule,
+            tensor: 2,
+            ..pipeline(1, 2, 1)
+        };
+        losses(
+            &told(
+                &of(folder.path(), sharing, LayerBlock::default()),
+                |_, _, _, _| {},
+            )
+            .await,
+        )
+    };
+    let one = ends(PipelineKind::OneForwardOneBackward).await;
+    assert_eq!(ends(PipelineKind::ZeroBubbleH1).await, one);
+}
+
 /// Trains as one rank does, and so, and so again while ranks are killed at some steps.
 async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
     let folder = tempfile::tempdir().unwrap();

@@ -248,7 +248,7 @@ impl PassParams<Cpu> for Coming<'_> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 147. Gradients of weights come later, behind those of rows of other micro-batches.
+    /// SEMANTICS 142. Gradients of weights come later, behind those of rows of other micro-batches.
     #[test]
     fn a_backward_pass_in_two_has_the_gradients_of_one_to_the_bit(
         kinds in prop::collection::vec((0usize..4, any::<bool>()), 1..5),

@@ -129,7 +129,7 @@ proptest! {
         are_as_one_device(&config, &settings, &work, &dealt, sharing)?;
     }
 
-    /// SEMANTICS 147. In every mixture passes that go back in two have the numbers of passes that go back in one.
+    /// SEMANTICS 142. In every mixture passes that go back in two have the numbers of passes that go back in one.
     #[test]
     fn gradients_of_weights_that_come_later_are_the_same_to_the_bit(
         config in prop::sample::select(models_of_mixtures()),

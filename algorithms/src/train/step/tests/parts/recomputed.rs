@@ -50,7 +50,7 @@ fn what_is_computed_again_is_the_same_to_the_bit_and_is_not_kept() {
     }
 }
 
-/// SEMANTICS 134, 147. Activations are what is said before a run: to the byte where all stages and ranks are alike.
+/// SEMANTICS 134, 142. Activations are what is said before a run: to the byte where all stages and ranks are alike.
 #[test]
 fn the_memory_of_activations_is_known_before_a_run() {
     let [dense, _, _, experts, _] = models().try_into().unwrap();
