@@ -49,7 +49,8 @@ pub(crate) use network::{
     LayerPlaces, NormPlaces, Outputs, Places, StageOutput, StageVars, Wanted,
 };
 pub(crate) use rank::PartRanges;
-pub(crate) use sharded::{Gathered, ShardPass};
+pub(crate) use shard::SetKind;
+pub(crate) use sharded::{Gathered, Keepers, ShardPass};
 pub(crate) use stage::Stage;
 
 /// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them, or the

@@ -59,8 +59,8 @@ use crate::model::{
 
 pub use activations::MicroBatches;
 pub use footprint::{Footprint, Sharing, ZeroStage};
-use optimizer::Prepared;
-pub use optimizer::{AdamW, Lion, Muon, Optimizer, Partition};
+pub use optimizer::{Adam8bit, AdamW, Lion, Muon, Optimizer, Partition};
+use optimizer::{Holding, Prepared};
 pub use schedule::Schedule;
 use stages::StagePasses;
 pub use stages::{PipelineKind, PipelineShape, StagePass};
@@ -266,8 +266,8 @@ impl<B: Backend> Trainer<B> {
         let config = TrainConfig::default();
         let backend = model.backend().clone();
         let sets = model.trainable_sets().len();
-        let nothing = Layout::default();
-        let optimizer = Prepared::new(config.optimizer, &backend, &nothing, 0..0, 0.0);
+        let nothing = Holding::of_part(&Layout::default(), 0..0);
+        let optimizer = Prepared::new(config.optimizer, &backend, &nothing, 0.0);
         Self {
             config,
             scorer: Scorer::new(model),
@@ -282,7 +282,7 @@ impl<B: Backend> Trainer<B> {
 
     fn made(mut model: Model<B>, config: TrainConfig, share: Option<Share>) -> Self {
         let backend = model.backend().clone();
-        let optimizer = prepared(&mut model, &config, share.as_ref());
+        let optimizer = prepared(&model, &config, share.as_ref());
         let len = model.trained().0.len();
         let sets = match model.shard() {
             Some(_) => vec![true],
@@ -632,6 +632,7 @@ impl<B: Backend> Trainer<B> {
         let grads = grads.iter_mut().flatten().next();
         let grads = grads.expect("one parameter set is trained");
         let len = B::len(grads);
+        let keepers = model.shard_keepers();
         let grad_norm = grad_scale * squares.sqrt() as f32;
         let applied = grad_norm.is_finite();
         if applied {
@@ -643,7 +644,7 @@ impl<B: Backend> Trainer<B> {
             let grad_scale = grad_scale * clip;
             let (_, params) = model.trained();
             let numbers = (*step, lr, grad_scale);
-            backend.scope(|| optimizer.step(&backend, numbers, params, grads));
+            backend.scope(|| optimizer.step(&backend, numbers, params, grads, &keepers));
         }
         backend.fill(B::view_mut(grads, 0..len), 0.0);
         Update {
@@ -710,20 +711,21 @@ fn roots<B: Backend>(
 
 /// The optimiser of these settings for a model, or the part of it that a rank has.
 fn prepared<B: Backend>(
-    model: &mut Model<B>,
+    model: &Model<B>,
     config: &TrainConfig,
     share: Option<&Share>,
 ) -> Prepared<B> {
     let backend = model.backend().clone();
-    let (layout, _) = model.trained();
-    let part = share.map_or(0..layout.len(), |share| share.partition.part(share.rank));
-    Prepared::new(
-        config.optimizer,
-        &backend,
-        layout,
-        part,
-        config.weight_decay,
-    )
+    let holding = match model.shard() {
+        Some(shard) => Holding::of_shard(shard, model.layout()),
+        None => {
+            let adapters = model.adapters();
+            let layout = adapters.map_or_else(|| model.layout(), Adapters::layout);
+            let part = share.map_or(0..layout.len(), |share| share.partition.part(share.rank));
+            Holding::of_part(layout, part)
+        }
+    };
+    Prepared::new(config.optimizer, &backend, &holding, config.weight_decay)
 }
 
 #[cfg(test)]

@@ -245,13 +245,13 @@ impl ComputePlace {
 }
 
 impl RankPlace {
-    /// The part of a model that a rank has, where that is not all of it.
-    fn part(&self, model: Model) -> Result<Model, Failure> {
+    /// The part of a model that a rank has, where that is not all of it, with so many rows of each matrix together.
+    fn part(&self, model: Model, rows: usize) -> Result<Model, Failure> {
         let part = model.into_part(self.sharing.place(self.rank));
         let part = part.map_err(|error| Failure::error(error).fatal())?;
         match self.sharing.shard_place(self.rank) {
             Some(place) => part
-                .into_shard(place)
+                .into_shard_of_rows(place, rows)
                 .map_err(|error| Failure::error(error).fatal()),
             None => Ok(part),
         }
@@ -262,7 +262,22 @@ impl RankPlace {
     /// # Errors
     /// The model cannot be shared like this.
     pub(crate) fn optimizer(&self, model: Model, train: TrainConfig) -> Result<Optimizer, Failure> {
-        let part = self.part(model)?;
+        let later = train.optimizer;
+        self.optimizer_then(model, train, later)
+    }
+
+    /// The same of one that begins anew with another optimiser later.
+    ///
+    /// # Errors
+    /// The model cannot be shared like this.
+    fn optimizer_then(
+        &self,
+        model: Model,
+        train: TrainConfig,
+        later: train::Optimizer,
+    ) -> Result<Optimizer, Failure> {
+        let rows = train.optimizer.rows_together().max(later.rows_together());
+        let part = self.part(model, rows)?;
         Ok(match self.sharing.zero {
             ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
             ZeroStage::Optimizer => {
@@ -277,7 +292,7 @@ impl RankPlace {
     /// # Errors
     /// The model cannot be shared like this.
     fn rating(&self, model: Model) -> Result<Optimizer, Failure> {
-        Ok(Optimizer::rating(self.part(model)?))
+        Ok(Optimizer::rating(self.part(model, 1)?))
     }
 }
 

@@ -578,7 +578,7 @@ fn an_objective_and_an_optimiser_are_chosen_by_name() {
     for (more, expected) in [
         (
             "optimizer = \"adam\"",
-            "a.toml:10: optimizer: expected one of \"adamw\", \"muon\", \"lion\", or a table of one",
+            "a.toml:10: optimizer: expected one of \"adamw\", \"muon\", \"lion\", \"adam8bit\", or a table of one",
         ),
         ("optimizer = {}", "a.toml:10: optimizer: expected one of"),
         (
@@ -629,6 +629,11 @@ fn a_wrong_optimiser_of_pretraining_is_named() {
         .optimizer;
     assert_eq!(lion.name(), "Lion");
     assert_eq!(of("\"muon\"").unwrap().pretrain.optimizer.name(), "Muon");
+    let tiled = of("{ adam8bit = { beta2 = 0.99 } }")
+        .unwrap()
+        .pretrain
+        .optimizer;
+    assert_eq!(tiled.name(), "8-bit Adam");
     for (optimizer, expected) in [
         (
             "{ lion = { beta2 = 1.5 } }",
@@ -636,9 +641,14 @@ fn a_wrong_optimiser_of_pretraining_is_named() {
         ),
         (
             "\"adam\"",
-            "unknown variant `adam`, expected one of `adamw`, `muon`, `lion`",
+            "unknown variant `adam`, expected one of `adamw`, `muon`, `lion`, `adam8bit`",
         ),
         ("{ muon = { beta2 = 0.9 } }", "unknown field `beta2`"),
+        (
+            "{ adam8bit = { beta2 = 1.0 } }",
+            "adam8bit.beta2: expected a number of at least 0 and below 1, found 1",
+        ),
+        ("{ adam8bit = { block = 16 } }", "unknown field `block`"),
     ] {
         let error = of(optimizer).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -707,10 +717,10 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             "sets of shards that 3 copies keep each cannot be made of 4 copies of the model",
         ),
         (
-            &[("[pretrain]", "[pretrain]\noptimizer = \"muon\"")],
-            "zero = 2",
-            "optimizer = \"muon\"",
-            "\"muon\" moves matrices as a whole, and of shards (parallel.zero = 2) a rank has some rows",
+            &[("[pretrain]", "[pretrain]\noptimizer = \"adam8bit\"")],
+            "tp = 2\nzero = 2",
+            "optimizer = \"adam8bit\"",
+            "\"adam8bit\" has scales of tiles of matrices, and tensor ranks (parallel.tp) have parts of them",
         ),
         (
             &[("[processes]", "[vision]\npatch = 14\n\n[processes]")],

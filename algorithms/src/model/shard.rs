@@ -55,7 +55,7 @@ impl ShardPlace {
 }
 
 /// Tensors by the ranks that have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SetKind {
     /// All have them.
     Everywhere,
@@ -66,7 +66,8 @@ pub(crate) enum SetKind {
 }
 
 impl SetKind {
-    const ALL: [Self; 3] = [Self::Everywhere, Self::Data, Self::Experts];
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Everywhere, Self::Data, Self::Experts];
 
     /// Those of this kind among the flat parameters.
     fn of(self, ranges: &PartRanges) -> &[Range<usize>] {
@@ -117,7 +118,26 @@ struct Piece {
     flat: Range<usize>,
     /// Length of a row: that of a matrix, or one number.
     row: usize,
+    /// The rows of each tensor, in their order.
+    rows: Vec<usize>,
     name: String,
+}
+
+impl Piece {
+    /// The rows of the shortest blocks between which no tensor of it is cut but between blocks of so many of its own.
+    fn block(&self, rows: usize) -> usize {
+        let all: usize = self.rows.iter().sum();
+        let is_between = |at: usize| {
+            let mut begin = 0;
+            let of = self.rows.iter().find(|own| {
+                begin += **own;
+                at < begin
+            });
+            of.is_none_or(|own| (at - (begin - own)).is_multiple_of(rows))
+        };
+        let fits = |block: &usize| (*block..all).step_by(*block).all(is_between);
+        (1..all).find(fits).unwrap_or(all)
+    }
 }
 
 /// The unit of a tensor: the embeddings, a layer, or what is behind all layers.
@@ -153,12 +173,14 @@ fn pieces(layout: &Layout, ranges: &PartRanges, layers: usize) -> Vec<Piece> {
                     && last.flat.end == entry.range.start =>
             {
                 last.flat.end = entry.range.end;
+                last.rows.push(entry.range.len() / row);
             }
             _ => pieces.push(Piece {
                 kind,
                 unit,
                 flat: entry.range.clone(),
                 row,
+                rows: vec![entry.range.len() / row],
                 name: entry.name.clone(),
             }),
         }
@@ -167,12 +189,12 @@ fn pieces(layout: &Layout, ranges: &PartRanges, layers: usize) -> Vec<Piece> {
 }
 
 impl ModelShard {
-    /// That of a rank, of parameters that lie like this.
+    /// That of a rank, of parameters that lie like this. Tensors are cut between blocks of so many rows.
     pub(crate) fn new(
         layout: &Layout,
         ranges: &PartRanges,
         layers: usize,
-        place: ShardPlace,
+        (place, rows): (ShardPlace, usize),
     ) -> Self {
         let pieces = pieces(layout, ranges, layers);
         let mut shard = Self {
@@ -191,8 +213,8 @@ impl ModelShard {
                 // positions, which the first has alone, are a set of their own.
                 let (positions, own): (Vec<_>, Vec<_>) =
                     own.partition(|it| it.name.starts_with("model.embed_positions"));
-                shard.add_set(kind, unit, &own);
-                shard.add_set(kind, unit, &positions);
+                shard.add_set(kind, unit, &own, rows);
+                shard.add_set(kind, unit, &positions, rows);
             }
         }
         shard.runs.sort_by_key(|run| run.flat.start);
@@ -202,13 +224,13 @@ impl ModelShard {
     }
 
     /// Plans the buffer of some tensors, and notes what this rank keeps of each.
-    fn add_set(&mut self, kind: SetKind, unit: usize, pieces: &[&Piece]) {
+    fn add_set(&mut self, kind: SetKind, unit: usize, pieces: &[&Piece], rows_of_block: usize) {
         if pieces.is_empty() {
             return;
         }
         let tensor = |piece: &&Piece| {
             let (name, rows) = (&piece.name, piece.flat.len() / piece.row);
-            GroupTensor::rows(name, rows, piece.row, 1)
+            GroupTensor::rows(name, rows, piece.row, piece.block(rows_of_block))
         };
         let rank = self.place.among(kind);
         let tensors = pieces.iter().map(tensor).collect();
@@ -260,10 +282,15 @@ impl ModelShard {
         if tensor.is_empty() {
             return tensor.clone();
         }
+        let kind = self.sets[self.run_of(tensor.start).set].kind;
+        self.held_by(tensor, self.place.among(kind).rank)
+    }
+
+    /// The same of another rank of those that keep the tensor.
+    fn held_by(&self, tensor: &Range<usize>, rank: usize) -> Range<usize> {
         let run = self.run_of(tensor.start);
-        let set = &self.sets[run.set];
-        let len = set.buffer.shard_len();
-        let first = self.place.among(set.kind).rank * len;
+        let len = self.sets[run.set].buffer.shard_len();
+        let first = rank * len;
         // Shards as places among the flat parameters.
         let flat = |at: usize| (at + run.flat.start).saturating_sub(run.at);
         let own = flat(first)..flat(first + len);
@@ -276,6 +303,21 @@ impl ModelShard {
     #[must_use]
     pub fn held(&self, tensor: usize) -> Range<usize> {
         self.held[tensor].clone()
+    }
+
+    /// The ranks that keep a tensor at this place among the flat parameters, which of them this is, and what each of
+    /// them keeps of it; `None` where it is empty.
+    pub(crate) fn keepers(
+        &self,
+        tensor: &Range<usize>,
+    ) -> Option<(SetKind, usize, Vec<Range<usize>>)> {
+        if tensor.is_empty() {
+            return None;
+        }
+        let kind = self.sets[self.run_of(tensor.start).set].kind;
+        let RankOf { rank, ranks } = self.place.among(kind);
+        let parts = (0..ranks).map(|rank| self.held_by(tensor, rank));
+        Some((kind, rank, parts.collect()))
     }
 
     /// Where a flat parameter that this rank keeps lies among those.

@@ -204,9 +204,12 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
     }
 }
 
+/// The ranks that keep shards of the same tensors, in the order of [`SetKind::ALL`], where there are others.
+pub(crate) type Keepers<B> = [Option<Arc<dyn PassRanks<B>>>; 3];
+
 impl<B: Backend> PassGroups<B> {
     /// The ranks that keep shards of the same tensors of a kind, where there are others.
-    fn keepers(&self, kind: SetKind) -> Option<&Arc<dyn PassRanks<B>>> {
+    pub(crate) fn keepers(&self, kind: SetKind) -> Option<&Arc<dyn PassRanks<B>>> {
         let ranks = match kind {
             SetKind::Everywhere => &self.shards.everywhere,
             SetKind::Data => &self.shards.data,
@@ -236,6 +239,19 @@ impl<B: Backend> Model<B> {
     /// # Panics
     /// If this is a shard already.
     pub fn into_shard(self, place: ShardPlace) -> Result<Self, PartError> {
+        self.into_shard_of_rows(place, 1)
+    }
+
+    /// The same of tensors that are cut between blocks of so many rows alone, as the
+    /// [optimiser](crate::train::Optimizer::rows_together) asks for.
+    ///
+    /// # Errors
+    /// It cannot be sharded.
+    ///
+    /// # Panics
+    /// If this is a shard already, or blocks have no rows.
+    pub fn into_shard_of_rows(self, place: ShardPlace, rows: usize) -> Result<Self, PartError> {
+        assert!(rows > 0, "blocks have rows");
         assert!(self.shard.is_none(), "a shard is not cut again");
         let ranks = place.data.ranks;
         self.config.check_shards(ranks)?;
@@ -243,7 +259,7 @@ impl<B: Backend> Model<B> {
             let kind = RankKind::Shard;
             return Err(PartError::Adapters { kind, ranks });
         }
-        let shard = self.shard_at(place);
+        let shard = self.shard_at(place, rows);
         let kept = shard.cut(&self.to_flat());
         let mut own = self;
         // Never both on the device at once.
@@ -256,16 +272,21 @@ impl<B: Backend> Model<B> {
     }
 
     /// The shard of a rank, without its parameters.
-    fn shard_at(&self, place: ShardPlace) -> ModelShard {
+    fn shard_at(&self, place: ShardPlace, rows: usize) -> ModelShard {
         let part = self.part.as_ref().map(ModelPart::ranges);
         let whole = PartRanges::whole(self.layout.len());
         let ranges = part.unwrap_or(&whole);
-        ModelShard::new(&self.layout, ranges, self.config.layers, place)
+        ModelShard::new(&self.layout, ranges, self.config.layers, (place, rows))
     }
 
     /// Has an outline read the sets of a rank that keeps this shard, where it keeps one.
-    pub(crate) fn outline_shard(&mut self, place: Option<ShardPlace>) {
-        self.shard = place.map(|place| self.shard_at(place));
+    pub(crate) fn outline_shard(&mut self, place: Option<ShardPlace>, rows: usize) {
+        self.shard = place.map(|place| self.shard_at(place, rows));
+    }
+
+    /// The ranks that keep shards of the same tensors, by their kind.
+    pub(crate) fn shard_keepers(&self) -> Keepers<B> {
+        SetKind::ALL.map(|kind| self.groups.keepers(kind).cloned())
     }
 
     /// The shard that this rank keeps; `None` where it has all.

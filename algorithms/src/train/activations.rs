@@ -62,7 +62,8 @@ impl MicroBatches {
             },
             ..PassGroups::default()
         });
-        model.outline_shard(sharing.shard_place(rank));
+        let rows = train.optimizer.rows_together();
+        model.outline_shard(sharing.shard_place(rank), rows);
         let batch = self
             .largest()
             .of_ranks(context, sharing.context_kind, sharing.tensor);

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use odeon_gpu::STATES_ALIGN;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
 
-use super::{PipelineKind, TrainConfig};
+use super::{Holding, PipelineKind, TrainConfig};
 use crate::model::{
     ContextKind, Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor,
     RankOf, ShardPlace, StagePlace,
@@ -223,7 +222,7 @@ pub struct Footprint {
     pub parameters: usize,
     /// Bytes of their gradients.
     pub gradients: usize,
-    /// Bytes of what the optimiser keeps.
+    /// Bytes of what the optimiser keeps from step to step: moments, and of Muon also room for its products.
     pub optimizer: usize,
     /// Bytes of parameters that are gathered for operations, and of their gradients; 0 where nothing is sharded.
     pub gathered: usize,
@@ -286,15 +285,17 @@ impl Footprint {
             config.check_shards(place.data.ranks)?;
         }
         let layers = config.layers;
-        let shard = place.map(|place| ModelShard::new(&layout, part.ranges(), layers, place));
+        let rows = train.optimizer.rows_together();
+        let shard =
+            place.map(|place| ModelShard::new(&layout, part.ranges(), layers, (place, rows)));
         let held = shard.as_ref().map_or(layout.len(), |it| it.layout().len());
-        let kept = match sharing.zero {
-            ZeroStage::Off | ZeroStage::Gradients | ZeroStage::Parameters => held,
-            ZeroStage::Optimizer => {
+        let holding = match (&shard, sharing.zero) {
+            (Some(shard), _) => Holding::of_shard(shard, &layout),
+            (None, ZeroStage::Optimizer) => {
                 let parts = train.optimizer.partition(&layout, sharing.data());
-                let part = parts.part(rank / sharing.tensor);
-                part.end - (part.start - part.start % STATES_ALIGN)
+                Holding::of_part(&layout, parts.part(rank / sharing.tensor))
             }
+            (None, _) => Holding::of_part(&layout, 0..held),
         };
         let bytes = |numbers: usize| 4 * numbers;
         let len =
@@ -324,7 +325,7 @@ impl Footprint {
             tensors: names.zip(part.tensors().iter().cloned()).collect(),
             parameters: bytes(held),
             gradients: bytes(held),
-            optimizer: bytes(kept) * train.optimizer.state().len(),
+            optimizer: train.optimizer.bytes(&holding),
             gathered: match sharing.zero {
                 ZeroStage::Gradients => bytes(all + unit),
                 _ => bytes(2 * unit),

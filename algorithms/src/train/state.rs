@@ -7,7 +7,9 @@ use odeon_gpu::{Backend, Layout};
 use thiserror::Error;
 
 use super::Trainer;
+use super::optimizer::{StateForm, scales_of, scales_shape};
 use crate::model::{Adapters, LoraConfig, Model};
+use crate::weights::StoredType;
 
 /// Why a trainer cannot go on from a state. It is unchanged.
 #[derive(Debug, PartialEq, Error)]
@@ -106,7 +108,7 @@ impl<B: Backend> Trainer<B> {
     /// Reads some of the numbers of a trainer, wherever its device has them.
     ///
     /// # Panics
-    /// When there are fewer, or they are another rank's, or the optimiser keeps no such buffer.
+    /// When there are fewer, or they are another rank's, or the optimiser keeps no such buffer of numbers.
     pub fn read_part(&self, part: StatePart, at: usize, out: &mut [f32]) {
         let model = self.model();
         let (buffer, from) = match part {
@@ -163,6 +165,101 @@ impl<B: Backend> Trainer<B> {
         };
         let at = at - from..at - from + numbers.len();
         backend.write(B::view_mut(buffer, at), numbers);
+    }
+
+    /// The form in which these numbers are kept.
+    fn form(&self, part: StatePart) -> StateForm {
+        match part {
+            StatePart::Parameters => StateForm::Numbers,
+            StatePart::State(number) => self.config.optimizer.form(number),
+        }
+    }
+
+    /// Bytes of an element of a [stored](Self::stored) tensor: 4 of a little-endian `f32`, or 1 of a code.
+    #[must_use]
+    pub fn stored_bytes(&self, part: StatePart) -> usize {
+        match self.form(part) {
+            StateForm::Numbers | StateForm::Scales(_) => 4,
+            StateForm::Codes(_) => 1,
+        }
+    }
+
+    /// The shape of what checkpoints store of a tensor of this shape: its own, or fewer of what is kept of blocks.
+    #[must_use]
+    pub fn stored_shape(&self, part: StatePart, shape: &[usize]) -> Vec<usize> {
+        match self.form(part) {
+            StateForm::Numbers | StateForm::Codes(_) => shape.to_vec(),
+            StateForm::Scales(_) => scales_shape(shape),
+        }
+    }
+
+    /// The elements that this rank has of what is stored of a tensor, by its number in the
+    /// [layout](Self::trained_layout): none, or one run.
+    ///
+    /// # Panics
+    /// If there is no such tensor.
+    #[must_use]
+    pub fn stored(&self, part: StatePart, tensor: usize) -> Range<usize> {
+        let (held, entry) = (
+            self.held(part, tensor),
+            &self.trained_layout().entries()[tensor],
+        );
+        let own = held.start - entry.range.start..held.end - entry.range.start;
+        match self.form(part) {
+            StateForm::Numbers | StateForm::Codes(_) => own,
+            StateForm::Scales(_) => scales_of(&entry.shape, &own),
+        }
+    }
+
+    /// Reads bytes of what this rank [has stored](Self::stored) of a tensor, from the element of this number among
+    /// these on.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn read_stored(&self, part: StatePart, tensor: usize, at: usize, out: &mut [u8]) {
+        let numbers = |moment: usize| &self.optimizer.tiled().tensors[tensor].moments[moment];
+        match self.form(part) {
+            StateForm::Numbers => {
+                let begin = self.held(part, tensor).start + at;
+                let mut numbers = vec![0.0; PIECE.min(out.len() / 4)];
+                for (at, out) in (begin..).step_by(PIECE).zip(out.chunks_mut(4 * PIECE)) {
+                    let numbers = &mut numbers[..out.len() / 4];
+                    self.read_part(part, at, numbers);
+                    StoredType::F32.write(numbers, out);
+                }
+            }
+            StateForm::Codes(moment) => {
+                out.copy_from_slice(&numbers(moment).codes[at..at + out.len()]);
+            }
+            StateForm::Scales(moment) => {
+                let scales = &numbers(moment).scales[at..at + out.len() / 4];
+                StoredType::F32.write(scales, out);
+            }
+        }
+    }
+
+    /// Replaces some of these.
+    ///
+    /// # Panics
+    /// As [`read_stored`](Self::read_stored).
+    pub fn write_stored(&mut self, part: StatePart, tensor: usize, at: usize, bytes: &[u8]) {
+        let mut numbers = vec![];
+        let form = self.form(part);
+        if !matches!(form, StateForm::Codes(_)) {
+            StoredType::F32.read(bytes, &mut numbers);
+        }
+        let (moment, begin) = match form {
+            StateForm::Numbers => {
+                let begin = self.held(part, tensor).start + at;
+                return self.write_part(part, begin, &numbers);
+            }
+            StateForm::Codes(moment) | StateForm::Scales(moment) => (moment, at),
+        };
+        let kept = &mut self.optimizer.tiled_mut().tensors[tensor].moments[moment];
+        match form {
+            StateForm::Codes(_) => kept.codes[begin..begin + bytes.len()].copy_from_slice(bytes),
+            _ => kept.scales[begin..begin + numbers.len()].copy_from_slice(&numbers),
+        }
     }
 
     /// Goes on as after so many steps: with numbers that were [written](Self::write_part) as they

@@ -298,7 +298,8 @@ fn a_checkpoint_continues_as_if_nothing_had_happened() {
 pub(super) struct State {
     owner: StateOwner,
     step: u64,
-    pub(super) parts: Vec<Vec<f32>>,
+    /// Bytes as checkpoints store them, tensor by tensor.
+    pub(super) parts: Vec<Vec<Vec<u8>>>,
 }
 
 fn parts(trainer: &Trainer) -> Vec<StatePart> {
@@ -309,9 +310,14 @@ fn parts(trainer: &Trainer) -> Vec<StatePart> {
 
 pub(super) fn state(trainer: &Trainer) -> State {
     let read = |part| {
-        let mut numbers = vec![0.0; trainer.trained_layout().len()];
-        trainer.read_part(part, 0, &mut numbers);
-        numbers
+        let tensors = 0..trainer.trained_layout().entries().len();
+        let bytes = |tensor| {
+            let len = trainer.stored(part, tensor).len() * trainer.stored_bytes(part);
+            let mut bytes = vec![0; len];
+            trainer.read_stored(part, tensor, 0, &mut bytes);
+            bytes
+        };
+        tensors.map(bytes).collect()
     };
     State {
         owner: trainer.owner(),
@@ -323,11 +329,15 @@ pub(super) fn state(trainer: &Trainer) -> State {
 impl State {
     pub(super) fn put_into(&self, trainer: &mut Trainer) -> Result<(), StateError> {
         trainer.check_owner(&self.owner)?;
-        for (part, numbers) in parts(trainer).into_iter().zip(&self.parts) {
-            // In two pieces, as they may come.
-            let (first, second) = numbers.split_at(numbers.len() / 2);
-            trainer.write_part(part, 0, first);
-            trainer.write_part(part, first.len(), second);
+        for (part, tensors) in parts(trainer).into_iter().zip(&self.parts) {
+            let of = trainer.stored_bytes(part);
+            for (tensor, bytes) in tensors.iter().enumerate() {
+                // In two pieces, as they may come.
+                let half = bytes.len() / of / 2;
+                let (first, second) = bytes.split_at(half * of);
+                trainer.write_stored(part, tensor, 0, first);
+                trainer.write_stored(part, tensor, half, second);
+            }
         }
         trainer.resume_at(self.step);
         Ok(())

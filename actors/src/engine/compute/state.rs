@@ -4,7 +4,7 @@
 //!  without adapters                 with adapters
 //!  role/model       parameters      role/model       the model with its adapters merged: for others
 //!  role/exp_avg     moments         role/adapters    the adapters, from which a trainer goes on
-//!  role/exp_avg_sq                  role/exp_avg     their moments
+//!  role/exp_avg_sq                  role/exp_avg     their moments, of 8-bit Adam with scales of tiles
 //!  optimizer.json   settings        adapters.json    their settings, and a sum of the weights below them
 //!  hf/...           configuration and tokenizer of a model folder
 //! ```
@@ -126,24 +126,30 @@ fn local_tensors(optimizer: &Optimizer, numbers: Numbers) -> Vec<LocalTensor> {
     let tensors = entries.enumerate().map(|(number, entry)| {
         let cut = part.map(|part| &part.tensors()[number]);
         let shape = cut.map_or(&entry.shape, |cut| &cut.shape);
-        let region = cut.map_or_else(
-            || Region::whole(shape),
-            |cut| Region::new(cut.part.iter().cloned().map(Span::from).collect()),
-        );
+        let is_whole = cut.is_none_or(|cut| entry.shape == cut.shape);
+        let [shape, own] = [shape, &entry.shape].map(|it| stored_shape(optimizer, numbers, it));
+        // What is kept of blocks is of tensors that ranks have whole or not at all.
+        let region = match cut {
+            Some(cut) if own == entry.shape && !is_whole => {
+                Region::new(cut.part.iter().cloned().map(Span::from).collect())
+            }
+            _ => Region::whole(&shape),
+        };
         LocalTensor {
             name: entry.name.clone(),
-            dtype: Dtype::F32,
-            shape: shape.clone(),
-            held: match held(optimizer, numbers, number) {
-                own if own == entry.range => Held::Region(region),
-                own => {
-                    let own = own.start - entry.range.start..own.end - entry.range.start;
-                    match optimizer.model().shard() {
-                        Some(_) => rows_of(&region, &entry.shape, own),
-                        None => Held::Flat(own),
-                    }
-                }
+            dtype: match element_bytes(optimizer, numbers) {
+                1 => Dtype::U8,
+                _ => Dtype::F32,
             },
+            held: match held(optimizer, numbers, number) {
+                held if held.is_empty() => Held::Flat(held),
+                held if held == (0..own.iter().product()) => Held::Region(region),
+                held => match optimizer.model().shard() {
+                    Some(_) => rows_of(&region, &own, held),
+                    None => Held::Flat(held),
+                },
+            },
+            shape,
         }
     });
     tensors.collect()
@@ -177,9 +183,6 @@ pub(super) fn weights(optimizer: &Optimizer) -> Vec<HeldTensor> {
 
 /// Some rows of a region of a tensor, by the numbers of a part of this shape that a rank keeps.
 fn rows_of(region: &Region, shape: &[usize], own: Range<usize>) -> Held {
-    if own.is_empty() {
-        return Held::Flat(own);
-    }
     let row: usize = shape[1..].iter().product();
     let mut spans = region.spans().to_vec();
     spans[0] = Span {
@@ -189,16 +192,31 @@ fn rows_of(region: &Region, shape: &[usize], own: Range<usize>) -> Held {
     Held::Region(Region::new(spans))
 }
 
-/// The numbers of a tensor that this rank has, of all numbers: it may have none.
-fn held(optimizer: &Optimizer, numbers: Numbers, tensor: usize) -> Range<usize> {
+/// The shape of what is stored of a tensor of this shape.
+fn stored_shape(optimizer: &Optimizer, numbers: Numbers, shape: &[usize]) -> Vec<usize> {
     match numbers {
-        Numbers::Part(part) => optimizer.held(part, tensor),
-        Numbers::Merged => layout(optimizer, numbers).entries()[tensor].range.clone(),
+        Numbers::Part(part) => optimizer.stored_shape(part, shape),
+        Numbers::Merged => shape.to_vec(),
     }
 }
 
-/// The numbers that have a tensor, and the begin in them of what this rank has of it, by its number in what
-/// [`local_of`] says.
+/// Bytes of an element of what is stored.
+fn element_bytes(optimizer: &Optimizer, numbers: Numbers) -> usize {
+    match numbers {
+        Numbers::Part(part) => optimizer.stored_bytes(part),
+        Numbers::Merged => 4,
+    }
+}
+
+/// The elements of what is stored of a tensor that this rank has: it may have none.
+fn held(optimizer: &Optimizer, numbers: Numbers, tensor: usize) -> Range<usize> {
+    match numbers {
+        Numbers::Part(part) => optimizer.stored(part, tensor),
+        Numbers::Merged => 0..layout(optimizer, numbers).entries()[tensor].range.len(),
+    }
+}
+
+/// The numbers that have a tensor, and the number of it among these, by its number in what [`local_of`] says.
 fn place(
     optimizer: &Optimizer,
     states: impl Iterator<Item = (Numbers, &'static str)>,
@@ -208,7 +226,7 @@ fn place(
     for (numbers, _) in states {
         let entries = layout(optimizer, numbers).entries();
         match left.checked_sub(entries.len()) {
-            None => return Ok((numbers, held(optimizer, numbers, left).start)),
+            None => return Ok((numbers, left)),
             Some(behind) => left = behind,
         }
     }
@@ -223,50 +241,43 @@ fn copy(
     range: Range<usize>,
     out: &mut [u8],
 ) -> Result<(), String> {
-    let (from, begin) = place(optimizer, written(optimizer), tensor)?;
-    let begin = begin + range.start / 4;
-    let part = match from {
+    let (from, number) = place(optimizer, written(optimizer), tensor)?;
+    let at = range.start / element_bytes(optimizer, from);
+    match from {
         Numbers::Merged => {
+            let begin = layout(optimizer, from).entries()[number].range.start + at;
             let numbers = merged.get(begin..begin + out.len() / 4);
             let numbers = numbers.ok_or_else(|| format!("tensor {tensor} has no such bytes"))?;
             StoredType::F32.write(numbers, out);
-            return Ok(());
         }
-        Numbers::Part(part) => part,
-    };
-    let mut numbers = vec![0.0; PIECE.min(out.len() / 4)];
-    for (at, out) in (begin..).step_by(PIECE).zip(out.chunks_mut(4 * PIECE)) {
-        let numbers = &mut numbers[..out.len() / 4];
-        optimizer.read_part(part, at, numbers);
-        StoredType::F32.write(numbers, out);
+        Numbers::Part(part) => optimizer.read_stored(part, number, at, out),
     }
     Ok(())
 }
 
-/// Puts numbers into a tensor that is read.
-fn put(optimizer: &mut Optimizer, tensor: usize, at: usize, numbers: &[f32]) -> Result<(), String> {
+/// Puts bytes into a tensor that is read, from this one on.
+fn put(optimizer: &mut Optimizer, tensor: usize, at: usize, bytes: &[u8]) -> Result<(), String> {
     match place(optimizer, own(optimizer), tensor)? {
         (Numbers::Merged, _) => Err("the merged model is not read".into()),
-        (Numbers::Part(part), begin) => {
-            optimizer.write_part(part, begin + at, numbers);
+        (Numbers::Part(part), number) => {
+            let at = at / optimizer.stored_bytes(part);
+            optimizer.write_stored(part, number, at, bytes);
             Ok(())
         }
     }
 }
 
-/// Runs of bytes as numbers, each with the number of its tensor at which it begins.
-fn numbers_of(
+/// Runs of bytes, each with the byte of its tensor at which it begins.
+fn runs_of(
     tensor: usize,
     bytes: &[u8],
     runs: &mut dyn Iterator<Item = ByteRun>,
-    take: &mut dyn FnMut(usize, Vec<f32>) -> Result<(), String>,
+    take: &mut dyn FnMut(usize, &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
     for run in runs {
         let from = bytes.get(run.source..run.source + run.bytes);
         let from = from.ok_or_else(|| format!("tensor {tensor} is cut off"))?;
-        let mut numbers = Vec::with_capacity(from.len() / 4);
-        StoredType::F32.read(from, &mut numbers);
-        take(run.target / 4, numbers)?;
+        take(run.target, from)?;
     }
     Ok(())
 }
@@ -294,8 +305,8 @@ impl Target for Trainee {
         bytes: &[u8],
         runs: &mut dyn Iterator<Item = ByteRun>,
     ) -> Result<(), String> {
-        numbers_of(tensor, bytes, runs, &mut |at, numbers| {
-            put(&mut self.lock(), tensor, at, &numbers)
+        runs_of(tensor, bytes, runs, &mut |at, bytes| {
+            put(&mut self.lock(), tensor, at, bytes)
         })
     }
 }
@@ -312,10 +323,10 @@ impl Source for Still<'_> {
     }
 }
 
-/// Numbers that were read: of which tensor, from which on.
-type Piece = (usize, usize, Vec<f32>);
+/// Bytes that were read: of which tensor, from which on.
+type Piece = (usize, usize, Vec<u8>);
 
-/// The way of numbers to the thread that has the optimiser.
+/// The way of bytes to the thread that has the optimiser.
 struct Handed(SyncSender<Piece>);
 
 impl Target for Handed {
@@ -325,8 +336,8 @@ impl Target for Handed {
         bytes: &[u8],
         runs: &mut dyn Iterator<Item = ByteRun>,
     ) -> Result<(), String> {
-        numbers_of(tensor, bytes, runs, &mut |at, numbers| {
-            let sent = self.0.send((tensor, at, numbers));
+        runs_of(tensor, bytes, runs, &mut |at, bytes| {
+            let sent = self.0.send((tensor, at, bytes.to_vec()));
             sent.map_err(|_| "nobody takes what is read".to_owned())
         })
     }
@@ -381,8 +392,8 @@ pub(super) fn load(
         });
         // To the last of them, or the reader would wait for ever.
         let mut put_all = Ok(());
-        for (tensor, at, numbers) in pieces {
-            put_all = put_all.and_then(|()| put(optimizer, tensor, at, &numbers));
+        for (tensor, at, bytes) in pieces {
+            put_all = put_all.and_then(|()| put(optimizer, tensor, at, &bytes));
         }
         ended(reading)?;
         put_all.map_err(Failure::error)
@@ -566,9 +577,6 @@ pub(super) fn check_owner(
     };
     optimizer.check_owner(&owner).map_err(Failure::error)
 }
-
-/// Numbers that are converted at a time: 256 KiB.
-const PIECE: usize = 64 << 10;
 
 /// Pieces of what is read that wait for the optimiser's thread, at most.
 const PIECES: usize = 4;

@@ -84,7 +84,7 @@ impl Trainer {
             model.add_lora(adapters, spec.seed);
         }
         let fields = spec.source.fields(model.config(), spec.context)?;
-        let optimizer = place.optimizer(model, warmup_config(spec))?;
+        let optimizer = place.optimizer_then(model, warmup_config(spec), spec.optimizer)?;
         Ok(Self {
             task: spec.task()?,
             fields,

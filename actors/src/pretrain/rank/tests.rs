@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use odeon_algorithms::model::{LayerBlock, ModelConfig, Moe};
-use odeon_algorithms::train::{Lion, StatePart};
+use odeon_algorithms::train::{Adam8bit, Lion, StatePart};
 use odeon_checkpoint::{Storage, within};
 use odeon_gpu::{Any, Cpu};
 
@@ -32,10 +32,19 @@ struct Ranks(Vec<Arc<Trainee>>);
 
 impl Ranks {
     fn of(config: &ModelConfig, sharing: Sharing) -> Self {
+        let lion = odeon_algorithms::train::Optimizer::Lion(Lion::default());
+        Self::with(config, lion, sharing)
+    }
+
+    fn with(
+        config: &ModelConfig,
+        optimizer: odeon_algorithms::train::Optimizer,
+        sharing: Sharing,
+    ) -> Self {
         let trainee = |rank| {
             let model = Model::init(Any::Cpu(Cpu::new(1)), config.clone(), 1).expect("a model");
             let train = TrainConfig {
-                optimizer: odeon_algorithms::train::Optimizer::Lion(Lion::default()),
+                optimizer,
                 ..TrainConfig::default()
             };
             let place = RankPlace { sharing, rank };
@@ -48,21 +57,24 @@ impl Ranks {
     /// Puts numbers everywhere.
     fn fill(&self, mut next: impl FnMut() -> f32) {
         for trainee in &self.0 {
-            each_held(&mut trainee.lock(), |optimizer, part, held| {
-                let numbers: Vec<f32> = held.clone().map(|_| next()).collect();
-                optimizer.write_part(part, held.start, &numbers);
+            each_held(&mut trainee.lock(), |optimizer, part, tensor| {
+                let of = optimizer.stored_bytes(part);
+                let elements = optimizer.stored(part, tensor);
+                let bytes = elements.flat_map(|_| next().to_le_bytes().into_iter().skip(4 - of));
+                optimizer.write_stored(part, tensor, 0, &bytes.collect::<Vec<u8>>());
             });
         }
     }
 
-    /// The numbers of each rank: parameters, then moments.
-    fn numbers(&self) -> Vec<Vec<u32>> {
+    /// The bytes of each rank: of parameters, then of moments.
+    fn numbers(&self) -> Vec<Vec<u8>> {
         let of = |trainee: &Arc<Trainee>| {
             let mut all = vec![];
-            each_held(&mut trainee.lock(), |optimizer, part, held| {
-                let mut numbers = vec![0.0; held.len()];
-                optimizer.read_part(part, held.start, &mut numbers);
-                all.extend(numbers.into_iter().map(f32::to_bits));
+            each_held(&mut trainee.lock(), |optimizer, part, tensor| {
+                let len = optimizer.stored(part, tensor).len() * optimizer.stored_bytes(part);
+                let mut bytes = vec![0; len];
+                optimizer.read_stored(part, tensor, 0, &mut bytes);
+                all.extend(bytes);
             });
             all
         };
@@ -108,18 +120,80 @@ impl Ranks {
     }
 }
 
-/// Visits the numbers of each tensor that a rank has, of its parameters and of its moments.
-fn each_held(
-    optimizer: &mut Optimizer,
-    mut visit: impl FnMut(&mut Optimizer, StatePart, std::ops::Range<usize>),
-) {
+/// Visits each tensor of a rank, of its parameters and of its moments.
+fn each_held(optimizer: &mut Optimizer, mut visit: impl FnMut(&mut Optimizer, StatePart, usize)) {
     let states = optimizer.config().optimizer.state().len();
     let parts = (0..states).map(StatePart::State);
     for part in [StatePart::Parameters].into_iter().chain(parts) {
         for tensor in 0..optimizer.trained_layout().entries().len() {
-            let held = optimizer.held(part, tensor);
-            visit(optimizer, part, held);
+            visit(optimizer, part, tensor);
         }
+    }
+}
+
+/// Numbers that follow from how many were drawn.
+fn drawn() -> impl FnMut() -> f32 {
+    let mut state = 0u32;
+    move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 16_777_216.0 - 0.5
+    }
+}
+
+/// SEMANTICS 143. Moments in tiles of ranks that share them in any way are loaded by those that share them in another.
+#[tokio::test]
+async fn moments_in_tiles_are_loaded_by_ranks_with_other_tiles() {
+    let config = ModelConfig {
+        vocab: 70,
+        dim: 40,
+        layers: 2,
+        heads: 4,
+        kv_heads: 4,
+        head_dim: 20,
+        ffn: 72,
+        block: LayerBlock::Moe(Moe {
+            experts: 4,
+            experts_per_token: 2,
+        }),
+        ..ModelConfig::default()
+    };
+    let plans = [
+        "",
+        "zero = 1",
+        "zero = 3",
+        "zero = 2\nfsdp = 4",
+        "pp = 2\nzero = 3",
+        "ep = 4\nzero = 3",
+        "ep = 2",
+    ];
+    let tiled = odeon_algorithms::train::Optimizer::Adam8bit(Adam8bit::default());
+    let plans = plans.map(|fields| {
+        let fields: ParallelSection = toml::from_str(fields).expect("fields");
+        Ranks::with(&config, tiled, fields.sharing(8))
+    });
+    let (of_one, one) = (
+        Storage::memory(),
+        Ranks::with(&config, tiled, Sharing::ALONE),
+    );
+    one.fill(drawn());
+    one.save(&of_one).await;
+    let whole = one.numbers();
+    let mut written = vec![];
+    for ranks in &plans {
+        ranks.load(&of_one).await;
+        let storage = Storage::memory();
+        ranks.save(&storage).await;
+        written.push((storage, ranks.numbers()));
+    }
+    for (storage, _) in &written {
+        for (ranks, (_, expected)) in plans.iter().zip(&written) {
+            ranks.fill(|| f32::NAN);
+            ranks.load(storage).await;
+            assert!(ranks.numbers() == *expected);
+        }
+        one.fill(|| f32::NAN);
+        one.load(storage).await;
+        assert!(one.numbers() == whole);
     }
 }
 
@@ -149,11 +223,7 @@ async fn a_checkpoint_of_each_plan_is_loaded_by_each_other() {
     for config in [dense, experts] {
         let of_one = Storage::memory();
         let one = Ranks::of(&config, Sharing::ALONE);
-        let mut state = 0u32;
-        one.fill(|| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / 16_777_216.0 - 0.5
-        });
+        one.fill(drawn());
         one.save(&of_one).await;
         let plans = PLANS.map(|(name, fields)| {
             let mut fields: ParallelSection = toml::from_str(fields).expect("fields");

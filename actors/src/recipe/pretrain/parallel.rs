@@ -146,7 +146,7 @@ impl ParallelSection {
             return fault("cp_kind", what);
         }
         self.check_stages()?;
-        self.check_shards(ranks, (table, optimizer))?;
+        self.check_shards(ranks)?;
         if of_copy == 1 {
             return Ok(());
         }
@@ -155,13 +155,19 @@ impl ParallelSection {
                         alone: 2 and 3 shard parameters, gradients and that";
             return fault("zero", what.to_owned());
         }
-        if tp > 1 && matches!(optimizer, Optimizer::Muon(_)) {
-            let what = "\"muon\" moves matrices as a whole, and tensor ranks (parallel.tp) have parts of them: \
-                        \"adamw\" and \"lion\" move each number by itself";
+        if tp > 1 && !optimizer.is_elementwise() {
+            let moves = match optimizer {
+                Optimizer::Adam8bit(_) => "\"adam8bit\" has scales of tiles of matrices",
+                _ => "\"muon\" moves matrices as a whole",
+            };
+            let what = format!(
+                "{moves}, and tensor ranks (parallel.tp) have parts of them: \"adamw\" and \"lion\" move each number by \
+                 itself"
+            );
             return Err(Fault {
                 table,
                 field: "optimizer",
-                what: what.to_owned(),
+                what,
             });
         }
         Ok(())
@@ -214,11 +220,7 @@ impl ParallelSection {
     }
 
     /// Checks that copies of the model can keep shards.
-    fn check_shards(
-        &self,
-        ranks: u32,
-        (table, optimizer): (&'static str, &Optimizer),
-    ) -> Result<(), Fault> {
+    fn check_shards(&self, ranks: u32) -> Result<(), Fault> {
         let &Self { zero, fsdp, .. } = self;
         let fault = |field, what: String| {
             Err(Fault {
@@ -253,17 +255,6 @@ impl ParallelSection {
                  be a multiple of {fsdp}"
             );
             return fault("fsdp", what);
-        }
-        if matches!(optimizer, Optimizer::Muon(_)) {
-            let what = format!(
-                "\"muon\" moves matrices as a whole, and of shards (parallel.zero = {zero}) a rank has some rows: \
-                 \"adamw\" and \"lion\" move each number by itself"
-            );
-            return Err(Fault {
-                table,
-                field: "optimizer",
-                what,
-            });
         }
         Ok(())
     }

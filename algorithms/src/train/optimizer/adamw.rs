@@ -1,11 +1,9 @@
 //! AdamW: steps by two moments, with decoupled weight decay.
 
-use std::ops::Range;
-
-use odeon_gpu::{Backend, Layout};
+use odeon_gpu::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{ElementRule, Elementwise, Rule, Step, Stepper, segments};
+use super::{ElementRule, Elementwise, Holding, Rule, Step, Stepper, segments};
 use crate::setting::{Bounds, SettingError};
 
 /// AdamW (Loshchilov and Hutter 2019, algorithm 2, with the learning rate on the decay).
@@ -82,26 +80,32 @@ impl Rule for AdamW {
     const STATE: &'static [&'static str] = &["exp_avg", "exp_avg_sq"];
 
     fn check(&self) -> Result<(), SettingError> {
+        self.check_as("adamw")
+    }
+
+    fn stepper<B: Backend>(
+        &self,
+        _: &B,
+        holding: &Holding,
+        weight_decay: f32,
+    ) -> Box<dyn Stepper<B>> {
+        Box::new(Elementwise::over(
+            *self,
+            segments(holding, weight_decay, |_| true),
+        ))
+    }
+}
+
+impl AdamW {
+    /// Checks the settings, of what recipes choose by this word.
+    pub(super) fn check_as(&self, word: &'static str) -> Result<(), SettingError> {
         Bounds::check_all(
-            "adamw",
+            word,
             [
                 ("beta1", self.beta1, Bounds::Decay),
                 ("beta2", self.beta2, Bounds::Decay),
                 ("eps", self.eps, Bounds::Positive),
             ],
         )
-    }
-
-    fn stepper<B: Backend>(
-        &self,
-        _: &B,
-        layout: &Layout,
-        part: &Range<usize>,
-        weight_decay: f32,
-    ) -> Box<dyn Stepper<B>> {
-        Box::new(Elementwise::over(
-            *self,
-            segments(layout, part, weight_decay, |_| true),
-        ))
     }
 }

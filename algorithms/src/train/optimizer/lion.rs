@@ -1,11 +1,9 @@
 //! Lion: steps by the sign of a moment, with decoupled weight decay.
 
-use std::ops::Range;
-
-use odeon_gpu::{Backend, Layout};
+use odeon_gpu::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{ElementRule, Elementwise, Rule, Step, Stepper, segments};
+use super::{ElementRule, Elementwise, Holding, Rule, Step, Stepper, segments};
 use crate::setting::{Bounds, SettingError};
 
 /// Lion (Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2). It keeps one
@@ -86,13 +84,12 @@ impl Rule for Lion {
     fn stepper<B: Backend>(
         &self,
         _: &B,
-        layout: &Layout,
-        part: &Range<usize>,
+        holding: &Holding,
         weight_decay: f32,
     ) -> Box<dyn Stepper<B>> {
         Box::new(Elementwise::over(
             *self,
-            segments(layout, part, weight_decay, |_| true),
+            segments(holding, weight_decay, |_| true),
         ))
     }
 }

@@ -9,7 +9,8 @@ use odeon_gpu::{Layout, STATES_ALIGN};
 ///
 /// Parts lie one behind the other in the order of the flat parameters, and the most costly of them costs as
 /// little as can be. A tensor that the optimiser moves as a whole is in one part, as Muon's matrices are, so
-/// the sum of its gradient arrives where it is needed; others are cut anywhere. A part may be empty.
+/// the sum of its gradient arrives where it is needed; others are cut anywhere, or between blocks of rows. A part may be
+/// empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// Where parts begin, and the end of the last.
@@ -22,23 +23,44 @@ pub(super) type Cost = u64;
 /// The cost of an element that is treated by itself.
 const ELEMENT: Cost = 4;
 
+/// The places where a tensor may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cutting {
+    /// Any.
+    Anywhere,
+    /// Those behind so many rows, or a multiple.
+    Rows(usize),
+    /// None: it is moved as a whole, at this cost.
+    Whole(Cost),
+}
+
 impl Partition {
-    /// Parts of parameters that lie like this, for so many ranks. `whole` has the cost of a tensor that must
-    /// not be cut; of others it has none.
+    /// Parts of parameters that lie like this, for so many ranks, by the places where each tensor may be cut.
     ///
     /// # Panics
     /// If there are no ranks.
     pub(super) fn new(
         layout: &Layout,
         ranks: usize,
-        whole: impl Fn(&odeon_gpu::TensorEntry) -> Option<Cost>,
+        cutting: impl Fn(&odeon_gpu::TensorEntry) -> Cutting,
     ) -> Self {
         assert!(ranks > 0, "parts are of ranks");
         let entries = layout.entries().iter();
         let pieces: Vec<Piece> = entries
-            .map(|entry| Piece {
-                range: entry.range.clone(),
-                whole: whole(entry),
+            .map(|entry| {
+                let row = entry.shape.get(1).copied().unwrap_or(1);
+                let cutting = cutting(entry);
+                Piece {
+                    range: entry.range.clone(),
+                    whole: match cutting {
+                        Cutting::Whole(cost) => Some(cost),
+                        Cutting::Anywhere | Cutting::Rows(_) => None,
+                    },
+                    block: match cutting {
+                        Cutting::Rows(rows) => Some(rows * row),
+                        Cutting::Anywhere | Cutting::Whole(_) => None,
+                    },
+                }
             })
             .collect();
         let total: Cost = pieces.iter().map(Piece::cost).sum();
@@ -85,6 +107,8 @@ struct Piece {
     range: Range<usize>,
     /// The cost of one that must not be cut.
     whole: Option<Cost>,
+    /// Elements of the blocks between which it is cut; `None` where it is cut anywhere.
+    block: Option<usize>,
 }
 
 impl Piece {
@@ -109,7 +133,11 @@ fn filled(pieces: &[Piece], ranks: usize, limit: Cost) -> Option<Vec<usize>> {
                 // What a card keeps of a part begins at a multiple of this.
                 None => {
                     let cut = at + (left / ELEMENT) as usize;
-                    (cut - cut % STATES_ALIGN).saturating_sub(at) as u64
+                    let over = match piece.block {
+                        Some(block) => (cut - piece.range.start) % block,
+                        None => cut % STATES_ALIGN,
+                    };
+                    (cut - over).saturating_sub(at) as u64
                 }
             };
             at += taken as usize;
@@ -152,7 +180,7 @@ mod tests {
     fn partition(tensors: &[(usize, Option<Cost>)], ranks: usize) -> Partition {
         let whole = |entry: &TensorEntry| {
             let number: usize = entry.name.parse().unwrap();
-            tensors[number].1
+            tensors[number].1.map_or(Cutting::Anywhere, Cutting::Whole)
         };
         Partition::new(&layout(tensors), ranks, whole)
     }
@@ -205,6 +233,23 @@ mod tests {
         // A matrix costs what it costs, and is with one rank: 4,400 and 1,200 here, where 400 and 5,200 would be worse.
         let parts = partition(&[(100, None), (64, Some(4_000)), (300, None)], 2);
         assert_eq!(parts.counts(), [164, 300]);
+    }
+
+    #[test]
+    fn blocks_of_rows_stay_with_one_rank() {
+        let mut layout = Layout::new();
+        layout.push("vector", &[40]);
+        layout.push("matrix", &[100, 3]);
+        let parts = Partition::new(&layout, 3, |_| Cutting::Rows(32));
+        // Behind the vector come blocks of 96, 96, 96 and 12.
+        assert_eq!(parts.counts(), [136, 96, 108]);
+        let ends = Partition::new(&layout, 9, |_| Cutting::Rows(32)).bounds;
+        assert!(
+            ends.iter().all(|at| *at <= 40 && at % 32 == 0
+                || *at == 40
+                || (at - 40) % 96 == 0
+                || *at == 340)
+        );
     }
 
     proptest! {

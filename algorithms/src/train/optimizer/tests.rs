@@ -2,6 +2,7 @@
 
 mod devices;
 mod states;
+mod tiles;
 
 use odeon_gpu::{Cpu, MatMul, Store, Strides};
 
@@ -59,10 +60,12 @@ fn run<B: Backend>(backend: &B, optimizer: Optimizer, steps: u64) -> Left {
     let len = layout.len();
     let mut params = backend.parameters(len);
     backend.write(B::view_mut(&mut params, 0..len), &Noise(1).vec(len));
-    let mut prepared = Prepared::new(optimizer, backend, &layout, 0..layout.len(), DECAY);
+    let holding = Holding::of_part(&layout, 0..layout.len());
+    let mut prepared = Prepared::new(optimizer, backend, &holding, DECAY);
     for step in 1..=steps {
         let grads = backend.buffer(&Noise(step + 1).vec(len));
-        prepared.step(backend, (step, lr_of(step), SCALE), &mut params, &grads);
+        let numbers = (step, lr_of(step), SCALE);
+        prepared.step(backend, numbers, &mut params, &grads, &[None, None, None]);
     }
     let state = prepared.state.iter();
     (
@@ -268,7 +271,7 @@ fn an_optimiser_is_chosen_by_its_word_and_refuses_settings_that_mean_nothing() {
     for (text, words) in [
         (
             r#""adam""#,
-            "unknown variant `adam`, expected one of `adamw`, `muon`, `lion`",
+            "unknown variant `adam`, expected one of `adamw`, `muon`, `lion`, `adam8bit`",
         ),
         (r#"{"adam": {}}"#, "unknown variant `adam`"),
         (
@@ -277,7 +280,7 @@ fn an_optimiser_is_chosen_by_its_word_and_refuses_settings_that_mean_nothing() {
         ),
         (
             "3",
-            "expected one of \"adamw\", \"muon\", \"lion\", or a table",
+            "expected one of \"adamw\", \"muon\", \"lion\", \"adam8bit\", or a table",
         ),
     ] {
         let error = read(text).unwrap_err();
@@ -320,6 +323,14 @@ fn what_optimisers_keep_is_named_as_it_always_was() {
     let both = &["exp_avg", "exp_avg_sq"][..];
     assert_eq!(
         kept.collect::<Vec<_>>(),
-        [("adamw", both), ("muon", both), ("lion", &both[..1])]
+        [
+            ("adamw", both),
+            ("muon", both),
+            ("lion", &both[..1]),
+            (
+                "adam8bit",
+                &["exp_avg", "exp_avg_scale", "exp_avg_sq", "exp_avg_sq_scale"]
+            ),
+        ]
     );
 }
