@@ -14,7 +14,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use odeon_algorithms::environment::Tool;
-use odeon_algorithms::model::{LayerBlock, ModelConfig, Recompute};
+use odeon_algorithms::model::{LayerBlock, ModelConfig, Recompute, VirtualWidth};
 use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
@@ -157,6 +157,8 @@ pub struct ModelSection {
     /// The feed-forward part.
     #[serde(deserialize_with = "spelled")]
     pub block: LayerBlock,
+    /// The residual stream, where it is wider than layers or made of segments.
+    pub width: Option<VirtualWidth>,
     /// The longest sequence, prompt and response together, in tokens.
     pub context: usize,
     /// Rank of low-rank adapters on the linear layers; 0 trains all parameters.
@@ -173,6 +175,7 @@ impl Default for ModelSection {
             kv_heads: 4,
             ffn: 344,
             block: LayerBlock::default(),
+            width: None,
             context: 64,
             lora_rank: 0,
         }
@@ -661,6 +664,16 @@ impl ModelSection {
         if let Err(error) = self.block.check() {
             return blame(&["block"], error.to_string());
         }
+        if let Some(width) = self.width {
+            if let Err(what) = width.check(hidden) {
+                return blame(&["width"], what);
+            }
+            if matches!(self.block, LayerBlock::Gelu(_)) {
+                let what = "the block \"gelu\" has learned positions, which are as wide as a layer: a virtual width needs \
+                            another block";
+                return blame(&["width"], what.to_owned());
+            }
+        }
         if matches!(self.block, LayerBlock::Gelu(_)) && kv_heads != heads {
             let what = format!(
                 "kv_heads = {kv_heads} must be heads = {heads} with the block \"gelu\", as in GPT-2"
@@ -681,6 +694,7 @@ impl ModelSection {
             kv_heads: self.kv_heads,
             head_dim: self.hidden / self.heads,
             ffn: self.ffn,
+            width: self.width,
             ..ModelConfig::default()
         };
         sizes.of_block(self.block, self.context)
@@ -700,7 +714,10 @@ impl ModelSection {
             layer += 2 * hidden + 2 * hidden + 2 * keys + self.ffn as u64 + hidden;
             ends += positions as u64 * hidden + hidden;
         }
-        self.layers as u64 * layer + ends
+        let of_width = self.width.map_or(0, |width| {
+            width.parameters(self.hidden, self.layers, vocabulary, config.tied_head)
+        });
+        self.layers as u64 * layer + ends + of_width as u64
     }
 }
 

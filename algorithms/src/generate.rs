@@ -50,6 +50,7 @@ mod lane;
 mod sample;
 mod slots;
 mod weights;
+mod width;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

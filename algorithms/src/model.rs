@@ -24,6 +24,7 @@ mod shard;
 mod sharded;
 mod stage;
 mod vision;
+mod width;
 
 use std::borrow::Cow;
 
@@ -43,6 +44,7 @@ pub use scorer::{Scorer, ScoresRead, TokenScores};
 pub use shard::{ModelShard, ShardPlace};
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
+pub use width::VirtualWidth;
 
 pub(crate) use lora::Adapters;
 pub(crate) use network::{
@@ -52,6 +54,7 @@ pub(crate) use rank::PartRanges;
 pub(crate) use shard::SetKind;
 pub(crate) use sharded::{Gathered, Keepers, ShardPass};
 pub(crate) use stage::Stage;
+pub(crate) use width::{Coefficients, ConnectionPlaces, Mixing};
 
 /// Parameters of a decoder-only transformer on a device, or a rank's [part](Self::into_part) of them, or the
 /// [shard](Self::into_shard) of either that it keeps.

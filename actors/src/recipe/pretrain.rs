@@ -329,6 +329,11 @@ impl PretrainRecipe {
         if let Err((fields, what)) = self.model.check() {
             return fault("model", fields[0], what);
         }
+        if self.vision.is_some() && self.model.width.is_some() {
+            let what =
+                "features of pictures are as wide as a layer: a model of virtual width sees none";
+            return fault("model", "width", what.to_owned());
+        }
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }

@@ -89,6 +89,12 @@ fn parameters_are_those_of_the_model() {
 fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
     for (from, to, line, words) in [
         (
+            "[model]\n",
+            "[model]\nwidth = { segments = 4 }\n",
+            5,
+            "width",
+        ),
+        (
             "steps = 3",
             "steps = 0",
             10,
@@ -655,6 +661,45 @@ fn a_wrong_optimiser_of_pretraining_is_named() {
         let line = text.lines().position(|line| line == "[pretrain]").unwrap() + 2;
         assert!(error.starts_with(&format!("p.toml:{line}: ")), "{error}");
     }
+}
+
+/// SEMANTICS 145. Rows of a new model may be wider than its layers, in what is pretrained.
+#[test]
+fn a_virtual_width_is_read_and_a_wrong_one_named() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let of = |width: &str, parallel: &str| {
+        let text = text.replace("[model]", &format!("[model]\nwidth = {width}"));
+        let text = format!("{text}\n[parallel]\n{parallel}\n");
+        Source::new(Path::new("p.toml"), &text).pretrain_recipe()
+    };
+    let wide = of("{ fraction = 2, segments = 4 }", "zero = 3").unwrap();
+    let width = wide.model.config(300).width.unwrap();
+    assert_eq!(
+        (width.fraction, width.segments, width.dynamic),
+        (2, 4, true)
+    );
+    let config = wide.model.config(300);
+    let model = odeon_algorithms::model::Model::zeros(odeon_gpu::Cpu::new(1), config).unwrap();
+    assert_eq!(wide.model.parameters(300), model.flat().len() as u64);
+    let line = text.lines().position(|line| line == "[model]").unwrap() + 2;
+    for (width, expected) in [
+        ("{ fraction = 5 }", "has no 5 equal segments"),
+        (
+            "{ fraction = 4, segments = 3 }",
+            "rows of 3 segments: there are 4 (fraction) to 256",
+        ),
+        ("{ segment = 3 }", "unknown field `segment`"),
+        ("2", "expected"),
+    ] {
+        let error = of(width, "tp = 1").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.starts_with(&format!("p.toml:{line}: ")), "{error}");
+    }
+    let error = of("{ segments = 4 }", "tp = 2").unwrap_err().to_string();
+    let line = text.lines().count() + 4;
+    let expected = "a model of virtual width cannot be shared by 2 tensor ranks";
+    assert_eq!(error, format!("p.toml:{line}: {expected}"));
 }
 
 /// Not every number is a share of numbers to drop.

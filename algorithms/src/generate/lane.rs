@@ -6,9 +6,15 @@ use odeon_gpu::{Backend, HeadNormShape, Store};
 use super::sample::{draw, uniform};
 use super::slots::{Rows, Running, Slots};
 use super::weights::PackedModel;
+use super::width::{Connection, WideRows};
 use super::{Finish, Sampled};
 use crate::model::ModelConfig;
 use crate::model::block::StepMemory;
+
+/// The connection of attention.
+const ATTENTION: usize = 0;
+/// That of the feed-forward part.
+const FEED_FORWARD: usize = 1;
 
 /// One part of the batch that is computed by itself, with its caches and activations.
 #[derive(Debug)]
@@ -26,6 +32,8 @@ pub(super) struct Lane<B: Backend> {
 #[derive(Debug)]
 struct Memory<B: Backend> {
     x: B::Buffer,
+    /// The stream beside layers, where it is wider than these.
+    wide: Option<WideRows<B>>,
     normed: B::Buffer,
     /// What norms keep of a row: nothing reads it.
     moments: B::Buffer,
@@ -50,6 +58,9 @@ struct Memory<B: Backend> {
 impl<B: Backend> Memory<B> {
     /// Begins with the rows of tokens, and those of their positions where these are learnt.
     fn embed(&mut self, backend: &B, weights: &PackedModel<B>, tokens: &[u32], positions: &[u32]) {
+        if let Some(wide) = &mut self.wide {
+            return wide.embed(backend, weights, tokens, &mut self.x);
+        }
         let dim = weights.config().dim;
         let all = 0..tokens.len() * dim;
         let table = weights.param(&weights.places().embed);
@@ -59,6 +70,45 @@ impl<B: Backend> Memory<B> {
             backend.gather(dim, positions, weights.param(table), rows);
             let rows = B::view(&self.normed, all.clone());
             backend.axpy(1.0, rows, B::view_mut(&mut self.x, all));
+        }
+    }
+
+    /// Norms what attention or the feed-forward part of a layer reads of so many rows. Of a wider stream `x` is what the
+    /// part makes, zero at first, which [goes on](Self::go_on) into that.
+    fn norm_into(
+        &mut self,
+        backend: &B,
+        weights: &PackedModel<B>,
+        (layer, part): (usize, usize),
+        rows: usize,
+    ) -> Option<Connection> {
+        let Self {
+            x,
+            wide,
+            normed,
+            moments,
+            ..
+        } = self;
+        let place = &weights.places().layers[layer];
+        let norm = match part {
+            ATTENTION => &place.attention_norm,
+            _ => &place.ffn_norm,
+        };
+        let all = 0..rows * weights.config().dim;
+        let wide = wide.as_mut();
+        let connection = wide.map(|wide| wide.read(backend, weights, (layer, part), x));
+        let (from, to) = (B::view(x, all.clone()), B::view_mut(normed, all.clone()));
+        weights.norm(backend, norm, from, to, (moments, rows));
+        if connection.is_some() {
+            backend.fill(B::view_mut(x, all), 0.0);
+        }
+        connection
+    }
+
+    /// Puts what a part of a layer has made into a wider stream.
+    fn go_on(&mut self, backend: &B, connection: Option<Connection>) {
+        if let Some((wide, connection)) = self.wide.as_mut().zip(connection) {
+            wide.write(backend, &connection, &self.x);
         }
     }
 
@@ -97,6 +147,7 @@ impl<B: Backend> Lane<B> {
         let alloc = |cols: usize| backend.alloc(rows * cols);
         let memory = Memory {
             x: alloc(config.dim),
+            wide: WideRows::new(backend, config, rows),
             normed: alloc(config.dim),
             moments: alloc(2),
             qkv: alloc(attention.qkv_cols()),
@@ -171,14 +222,7 @@ impl<B: Backend> Lane<B> {
         let layers = weights.layers().zip(&mut self.caches);
         for (number, ((place, layer), cache)) in layers.enumerate() {
             let whole = 0..B::len(cache);
-            let (x, dst) = (B::view(&m.x, 0..n_x), B::view_mut(&mut m.normed, 0..n_x));
-            weights.norm(
-                backend,
-                &place.attention_norm,
-                x,
-                dst,
-                (&mut m.moments, rows),
-            );
+            let connection = m.norm_into(backend, weights, (number, ATTENTION), rows);
             let qkv = B::view_mut(&mut m.qkv, 0..n_qkv);
             backend.packed_linear(B::view(&m.normed, 0..n_x), &layer.qkv, qkv, Store::Set);
             if let Some(bias) = &place.qkv_bias {
@@ -211,8 +255,8 @@ impl<B: Backend> Lane<B> {
             if let Some(bias) = &place.out_bias {
                 backend.add_bias(weights.param(bias), B::view_mut(&mut m.x, 0..n_x));
             }
-            let (x, dst) = (B::view(&m.x, 0..n_x), B::view_mut(&mut m.normed, 0..n_x));
-            weights.norm(backend, &place.ffn_norm, x, dst, (&mut m.moments, rows));
+            m.go_on(backend, connection);
+            let connection = m.norm_into(backend, weights, (number, FEED_FORWARD), rows);
             let memory = StepMemory {
                 rows,
                 h: B::view(&m.normed, 0..n_x),
@@ -222,6 +266,10 @@ impl<B: Backend> Lane<B> {
             };
             let block = config.block;
             block.step(backend, config.widths(), &layer.block, memory);
+            m.go_on(backend, connection);
+        }
+        if let Some(wide) = &mut m.wide {
+            wide.narrow(backend, weights, &mut m.x);
         }
     }
 

@@ -4,6 +4,7 @@ mod cache;
 mod experts;
 mod gpt2;
 mod one_forward;
+mod width;
 
 use super::*;
 use crate::model::{Batch, Model, Scorer, Sequence};

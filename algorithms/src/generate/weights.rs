@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use odeon_gpu::{Backend, Layout};
 
+use super::width::PackedWidth;
+
 use crate::model::{
     LayerPlaces, Model, ModelConfig, NormPlaces, Places, TensorError, check_length,
 };
@@ -18,6 +20,7 @@ pub(super) struct PackedModel<B: Backend> {
     /// Flat parameters: embedding rows, norms and biases are read from here.
     params: B::Buffer,
     layers: Vec<PackedLayer<B>>,
+    width: Option<PackedWidth<B>>,
     pub(super) head: B::Packed,
 }
 
@@ -53,12 +56,14 @@ impl<B: Backend> PackedModel<B> {
             })
             .collect();
         let head = pack(config.vocab, dim, &places.head);
+        let width = PackedWidth::new(&config, &places, pack);
         Self {
             config,
             layout,
             places,
             params,
             layers,
+            width,
             head,
         }
     }
@@ -98,6 +103,7 @@ impl<B: Backend> PackedModel<B> {
             places,
             params,
             layers,
+            width,
             head,
             ..
         } = self;
@@ -110,11 +116,18 @@ impl<B: Backend> PackedModel<B> {
             let block = place.block.iter().zip(&mut layer.block);
             block.for_each(|(place, packed)| repack(place, packed));
         }
+        let width = width.iter_mut().flat_map(|it| it.placed(places));
+        width.for_each(|(place, packed)| repack(place, packed));
         repack(&places.head, head);
     }
 
     pub(super) fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// Products of connections, where rows are wider than layers.
+    pub(super) fn width(&self) -> Option<&PackedWidth<B>> {
+        self.width.as_ref()
     }
 
     pub(super) fn places(&self) -> &Places {

@@ -41,11 +41,34 @@ impl Pass {
         });
         let met = layers * layer * batch.processed() as f64 + output * batch.predicted() as f64;
         Self {
-            weights: 2.0 * met,
+            weights: 2.0 * met + of_width(config, layers, batch),
             // Ranks that share rows each compute some of the heads of all rows, or all heads for as many pairs.
             attention: 4.0 * queries * layers * pairs.sum::<f64>() / batch.context().ranks as f64,
         }
     }
+}
+
+/// Operations of connections, and of what makes rows wider and narrower.
+fn of_width(config: &ModelConfig, layers: f64, batch: &Batch) -> f64 {
+    let Some(width) = config.width else {
+        return 0.0;
+    };
+    let (dim, row, tokens) = (
+        config.dim as f64,
+        config.row() as f64,
+        batch.processed() as f64,
+    );
+    let there = |is_there: bool, rows: f64| {
+        if is_there {
+            2.0 * dim * row * rows
+        } else {
+            0.0
+        }
+    };
+    let widens = width.widens();
+    layers * width.layer_flops(config.dim) * tokens
+        + there(widens && config.tied_head && config.embeds(), tokens)
+        + there(widens && config.scores(), batch.predicted() as f64)
 }
 
 impl<B: Backend> Model<B> {

@@ -13,6 +13,7 @@ use super::rank::StagePlace;
 use super::rope::{Rope, RopeScaling};
 use super::stage::Stage;
 use super::vision::VisionConfig;
+use super::width::VirtualWidth;
 use crate::setting::{Chosen, SettingError};
 
 /// Architecture of a decoder-only transformer: norms, rotary or learned positions, grouped-query
@@ -64,6 +65,8 @@ pub struct ModelConfig {
     pub value_head: bool,
     /// The encoder that reads pictures, where the model has one.
     pub vision: Option<VisionConfig>,
+    /// The residual stream, where it is wider than layers or made of segments.
+    pub width: Option<VirtualWidth>,
     /// Experts of each layer that are there, in the settings of a rank's [part](ModelConfig::part) of a model whose
     /// experts are shared; `None`: all.
     #[serde(skip)]
@@ -109,6 +112,7 @@ impl Default for ModelConfig {
             head_norms: false,
             value_head: false,
             vision: None,
+            width: None,
             own_experts: None,
             own_stages: None,
         }
@@ -155,6 +159,9 @@ pub enum ConfigError {
         /// Rows of the table.
         rows: usize,
     },
+    /// Rows cannot be cut into segments like this.
+    #[error("model: {0}")]
+    Width(String),
     /// The scaling of positions means nothing.
     #[error("model: {0}")]
     Scaling(String),
@@ -191,6 +198,14 @@ impl ModelConfig {
             return Err(ConfigError::Zero("learned_positions"));
         }
         self.block.check()?;
+        if let Some(width) = self.width {
+            width.check(self.dim).map_err(ConfigError::Width)?;
+            if self.learned_positions.is_some() || self.layer_norms || self.vision.is_some() {
+                let what =
+                    "a virtual width, and learned positions, layer norms or an encoder of pictures";
+                return Err(ConfigError::Beside(what));
+            }
+        }
         let scaling = self.rope_scaling.check(self.head_dim);
         scaling.map_err(ConfigError::Scaling)?;
         let biased = self.qkv_bias || self.out_bias || self.mlp_bias;

@@ -17,6 +17,7 @@ use super::rank::RankOf;
 use super::recompute::Recompute;
 use super::stage::Stage;
 use super::vision::{self, VisionPlaces};
+use super::width::{self, Connected, ConnectionPlaces, WidthPlaces};
 use super::{Batch, Model, ModelConfig};
 
 /// Ranges of the flat buffer, neighbours fused where one product serves several tensors.
@@ -26,6 +27,7 @@ pub(crate) struct Places {
     /// The table of positions, where they are learned.
     pub(crate) positions: Option<Range<usize>>,
     pub(crate) layers: Vec<LayerPlaces>,
+    pub(crate) width: WidthPlaces,
     pub(crate) norm: NormPlaces,
     /// The embedding table again if the head is tied.
     pub(crate) head: Range<usize>,
@@ -73,6 +75,8 @@ impl NormPlaces {
 /// Ranges of one block.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerPlaces {
+    /// Those of attention and of the feed-forward part, where rows are wider than layers.
+    pub(crate) connections: Option<[ConnectionPlaces; 2]>,
     pub(crate) attention_norm: NormPlaces,
     /// Queries, keys and values.
     pub(crate) qkv: Range<usize>,
@@ -117,13 +121,16 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         } else {
             0
         },
-        dim,
+        config.embedding_columns(),
     ];
     let embed = layout.push("model.embed_tokens.weight", &embedding);
     let positions = config.learned_positions.map(|rows| {
         let rows = if embeds { rows } else { 0 };
         layout.push("model.embed_positions.weight", &[rows, dim])
     });
+    let width = config.width;
+    let expand = width.and_then(|it| it.expansion(dim, config.tied_head));
+    let expand = expand.map(|(name, shape)| layout.push(name, &there(embeds, &shape)));
     let mut layers = Vec::with_capacity(config.layers);
     for i in 0..config.layers {
         let is_there = own_layers.iter().any(|own| own.contains(&i));
@@ -133,6 +140,17 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
         layers.push(layer_places(config, &block, &mut push));
     }
     let mut push = |name: &str, shape: &[usize]| layout.push(name, &there(scores, shape));
+    let mut width = WidthPlaces {
+        expand,
+        ..WidthPlaces::default()
+    };
+    for (name, shape) in config.width.iter().flat_map(|it| it.reduction(dim)) {
+        let place = Some(push(name, &shape));
+        match shape.len() {
+            1 => width.norm = place,
+            _ => width.reduce = place,
+        }
+    }
     let norm = NormPlaces::push("model.norm", config, &mut push);
     let head = match config.tied_head {
         true => embed.clone(),
@@ -152,6 +170,7 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             embed,
             positions,
             layers,
+            width,
             norm,
             head,
             value,
@@ -168,6 +187,7 @@ fn layer_places(
 ) -> LayerPlaces {
     let &ModelConfig { dim, head_dim, .. } = config;
     let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
+    let connections = ConnectionPlaces::push(config, push);
     let attention_norm = NormPlaces::push("input_layernorm", config, &mut *push);
     let start = push("self_attn.q_proj.weight", &[q, dim]).start;
     push("self_attn.k_proj.weight", &[kv, dim]);
@@ -191,6 +211,7 @@ fn layer_places(
     }
     let block_biases = block_biases(config, push);
     LayerPlaces {
+        connections,
         attention_norm,
         qkv,
         qkv_bias,
@@ -230,7 +251,13 @@ pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64
     for entry in layout.entries() {
         let len = entry.range.len();
         let name = entry.name.as_str();
-        if name.ends_with("norm.weight") {
+        let fixed = config
+            .width
+            .and_then(|it| it.first_values(name, config.dim));
+        if let Some(values) = fixed {
+            assert_eq!(values.len(), len, "{name} is whole");
+            flat.extend(values);
+        } else if name.ends_with("norm.weight") {
             flat.resize(flat.len() + len, 1.0);
         } else if name.ends_with(".bias") || name == "value_head.weight" {
             flat.resize(flat.len() + len, 0.0);
@@ -358,10 +385,14 @@ pub(super) fn record_stage<B: Backend>(
         let x = share_of(tape, ranks, x, None);
         let x = with_pictures(tape, config, places, batch, seen, x);
         let mask = dropout.as_ref().map(|it| it.mask(DropoutSite::Embedding));
-        (mask.map_or(x, |mask| tape.dropout(x, None, mask)), None)
+        let x = mask.map_or(x, |mask| tape.dropout(x, None, mask));
+        (width::segments_of(tape, model, &places.width, x), None)
     } else {
         let rows = batch.processed() / ranks.map_or(1, |ranks| ranks.count());
-        let input = tape.learnt_input(rows, config.dim);
+        let (segments, segment) = config
+            .width
+            .map_or((1, config.dim), |it| (it.segments, it.segment(config.dim)));
+        let input = tape.learnt_input(rows * segments, segment);
         (input, Some(input))
     };
     let context = model.context_ranks();
@@ -384,9 +415,13 @@ pub(super) fn record_stage<B: Backend>(
         };
     }
     x = all_rows(tape, ranks, x);
+    if config.width.is_some() {
+        x = width::reshaped(tape, x, config.row());
+    }
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
+    let x = width::narrowed(tape, model, &places.width, x);
     let h = places.norm.record(tape, model, x);
     StageVars {
         input,
@@ -409,17 +444,55 @@ struct LayersRecorded<'a, B: Backend> {
 impl<B: Backend> LayersRecorded<'_, B> {
     /// The residual that a product adds by itself: none where it is added up over ranks, or numbers of it are dropped,
     /// before the residual comes.
-    fn own(&self, x: Var) -> Option<Var> {
-        (self.ranks.is_none() && self.dropout.is_none()).then_some(x)
+    fn own(&self, to: Stream) -> Option<Var> {
+        match to {
+            Stream::Rows(x) if self.ranks.is_none() && self.dropout.is_none() => Some(x),
+            Stream::Rows(_) | Stream::Segments(_) => None,
+        }
     }
 
     /// Rows of the residual stream behind what this rank, or all of them together, have made for it.
-    fn added(&self, tape: &mut Tape<B>, site: DropoutSite, y: Var, x: Var) -> Var {
+    fn added(&self, tape: &mut Tape<B>, site: DropoutSite, y: Var, to: Stream) -> Var {
+        let x = match to {
+            Stream::Rows(x) => x,
+            Stream::Segments(connected) => {
+                let mask = self.dropout.as_ref().map(|it| it.mask(site));
+                let y = mask.map_or(y, |mask| tape.dropout(y, None, mask));
+                return connected.write(tape, y);
+            }
+        };
         match &self.dropout {
             None => share_of(tape, self.ranks, y, Some(x)),
             Some(dropout) => {
                 let y = share_of(tape, self.ranks, y, None);
                 tape.dropout(y, Some(x), dropout.mask(site))
+            }
+        }
+    }
+}
+
+/// The residual stream beside an attention or a feed-forward part.
+#[derive(Clone, Copy)]
+enum Stream {
+    /// Rows that it reads, and adds to.
+    Rows(Var),
+    /// Wider rows, of which it reads some.
+    Segments(Connected),
+}
+
+impl Stream {
+    /// What a part of a layer reads, and the stream that what it makes is added to.
+    fn read<B: Backend>(
+        tape: &mut Tape<B>,
+        model: &Model<B>,
+        places: Option<&ConnectionPlaces>,
+        x: Var,
+    ) -> (Self, Var) {
+        match model.config.width.zip(places) {
+            None => (Self::Rows(x), x),
+            Some(connection) => {
+                let (connected, read) = width::connect(tape, model, connection, x);
+                (Self::Segments(connected), read)
             }
         }
     }
@@ -442,6 +515,8 @@ fn record_layer<B: Backend>(
         adapted(tape, adapters, i, which, [x, y])
     };
     let of_layer = tape.mark();
+    let connections = layer.connections.as_ref();
+    let (stream, x) = Stream::read(tape, model, connections.map(|it| &it[0]), x);
     let h = layer.attention_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
     let extras = LinearExtras {
@@ -461,13 +536,14 @@ fn record_layer<B: Backend>(
         Some(context) => context.record(tape, qkv, shape),
     };
     let extras = LinearExtras {
-        residual: all.own(x),
+        residual: all.own(stream),
         bias: layer.out_bias.as_ref().filter(|_| adds_whole).map(base),
         ..Default::default()
     };
     let y = linear(tape, OUT, a, &layer.out, config.dim, extras);
-    let x = all.added(tape, DropoutSite::Attention(i), y, x);
+    let x = all.added(tape, DropoutSite::Attention(i), y, stream);
     let of_block = tape.mark();
+    let (stream, x) = Stream::read(tape, model, connections.map(|it| &it[1]), x);
     let h = layer.ffn_norm.record(tape, model, x);
     let h = all_rows(tape, ranks, h);
     let products = LayerProducts {
@@ -478,9 +554,9 @@ fn record_layer<B: Backend>(
         biases: &layer.block_biases,
         adds_whole,
     };
-    let (block, own) = (&config.block, all.own(x));
+    let (block, own) = (&config.block, all.own(stream));
     let y = block.record(tape, config.widths(), &products, h, own);
-    let x = all.added(tape, DropoutSite::FeedForward(i), y, x);
+    let x = all.added(tape, DropoutSite::FeedForward(i), y, stream);
     match all.recompute {
         Recompute::Nothing => {}
         Recompute::FeedForward => tape.recompute(of_block),
@@ -573,9 +649,10 @@ fn scored<B: Backend>(
 
 /// The rows of tokens, with those of their positions where these are learnt.
 fn embedded<B: Backend>(tape: &mut Tape<B>, model: &Model<B>, batch: &Batch) -> Var {
-    let (places, dim, tokens) = (&model.places, model.config.dim, batch.tokens());
+    let (places, tokens) = (&model.places, batch.tokens());
     let base = |range: &Range<usize>| model.param(range);
     let table = base(&places.embed);
+    let dim = model.config.embedding_columns();
     let x = match model.shared() {
         None => tape.embed(table, dim, tokens.clone()),
         Some((part, _)) => {

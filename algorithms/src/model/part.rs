@@ -51,6 +51,12 @@ pub enum PartError {
         /// Number of ranks.
         ranks: usize,
     },
+    /// Connections read segments of whole rows.
+    #[error("a model of virtual width cannot be shared by {ranks} tensor ranks")]
+    Width {
+        /// Number of ranks.
+        ranks: usize,
+    },
     /// The encoder of pictures is computed by one rank alone.
     #[error("a model that reads pictures cannot be shared by {ranks} {kind} ranks")]
     Pictures {
@@ -77,7 +83,7 @@ impl PartError {
             Self::Uneven { kind, .. }
             | Self::Pictures { kind, .. }
             | Self::Adapters { kind, .. } => *kind,
-            Self::Vocabulary { .. } => RankKind::Tensor,
+            Self::Vocabulary { .. } | Self::Width { .. } => RankKind::Tensor,
             Self::NoExperts { .. } => RankKind::Expert,
             Self::Layers { .. } => RankKind::Stage,
         }
@@ -120,6 +126,9 @@ impl ModelConfig {
     fn tensor_part(self, place: RankOf) -> Result<Self, PartError> {
         let ranks = place.ranks;
         self.sees_no_pictures(RankKind::Tensor, ranks)?;
+        if self.width.is_some() {
+            return Err(PartError::Width { ranks });
+        }
         let even = |count, what| even(RankKind::Tensor, ranks, count, what);
         let vocab = self.vocab;
         if vocab < ranks {

@@ -210,9 +210,9 @@ impl ModelShard {
                     .iter()
                     .filter(|it| (it.unit, it.kind) == (unit, kind));
                 // The first and the last rank of a pipeline cut an embedding that both have in the same way: learned
-                // positions, which the first has alone, are a set of their own.
+                // positions and what makes rows wider, which the first has alone, are a set of their own.
                 let (positions, own): (Vec<_>, Vec<_>) =
-                    own.partition(|it| it.name.starts_with("model.embed_positions"));
+                    own.partition(|it| it.unit == 0 && !it.name.starts_with("model.embed_tokens"));
                 shard.add_set(kind, unit, &own, rows);
                 shard.add_set(kind, unit, &positions, rows);
             }

@@ -337,12 +337,12 @@ impl Footprint {
             summed_over_experts: summed(sharing.copies * sharing.context, len(&ranges.experts)),
             // What is looked up, and two of each layer.
             row_sums: among(sharing.tensor, usize::from(own.embeds()) + 2 * layers) / 4,
-            row: bytes(config.dim),
+            row: bytes(config.row()),
             vocabulary_row: among(sharing.tensor, 3 * sharing.tensor),
             context_row,
             context_row_back,
             expert_row: among(sharing.experts, layers * 2 * taken * config.dim),
-            stage_row: among(sharing.stages, sends * config.dim) / sharing.tensor,
+            stage_row: among(sharing.stages, sends * config.row()) / sharing.tensor,
         })
     }
 

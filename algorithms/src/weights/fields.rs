@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::gpt2;
 use crate::model::block::Widths;
-use crate::model::{AttentionWindow, Gelu, LayerBlock, RopeScaling, VisionConfig};
+use crate::model::{AttentionWindow, Gelu, LayerBlock, RopeScaling, VirtualWidth, VisionConfig};
 use crate::setting::Chosen;
 use crate::tokenizer::Tokenizer;
 
@@ -78,6 +78,9 @@ pub struct ModelFields {
     /// The encoder that reads pictures, where the model has one: `vision_config`.
     #[serde(default)]
     pub vision: Option<VisionConfig>,
+    /// The residual stream, where it is wider than layers or made of segments: `virtual_width`.
+    #[serde(default)]
+    pub width: Option<VirtualWidth>,
     /// The `config.json` that it was read from. What that says beside the architecture is written again.
     #[serde(default)]
     pub config: Option<String>,
@@ -127,6 +130,7 @@ impl ModelFields {
         let queries = self.heads * self.head_width;
         let keys = self.kv_heads * self.head_width;
         let layer_norms = self.family == Family::Gpt2;
+        let rows = self.width.map_or(hidden, |it| it.row(hidden));
         let mut layer: Vec<(String, Vec<usize>)> = [
             ("input_layernorm.weight", vec![hidden]),
             ("self_attn.q_proj.weight", vec![queries, hidden]),
@@ -137,6 +141,7 @@ impl ModelFields {
         ]
         .map(|(name, shape)| (name.to_owned(), shape))
         .into();
+        layer.extend(self.width.iter().flat_map(|it| it.layer_tensors(hidden)));
         let block = self.block.tensors(widths).into_iter();
         layer.extend(block.map(|(name, shape, _)| (name, shape)));
         if self.head_norms() {
@@ -151,8 +156,15 @@ impl ModelFields {
         }
         let mut shapes = vec![(
             "model.embed_tokens.weight".into(),
-            vec![self.vocabulary, hidden],
+            vec![self.vocabulary, if self.tied { hidden } else { rows }],
         )];
+        let width = self.width.iter();
+        let ends = width.flat_map(|it| {
+            it.expansion(hidden, self.tied)
+                .into_iter()
+                .chain(it.reduction(hidden))
+        });
+        shapes.extend(ends.map(|(name, shape)| (name.to_owned(), shape)));
         let positions = self.learned_positions().into_iter();
         shapes.extend(
             positions.map(|rows| ("model.embed_positions.weight".into(), vec![rows, hidden])),
@@ -197,6 +209,7 @@ impl ModelFields {
     pub(super) fn from_config(config: &Value) -> Result<Self, String> {
         let said = Said(config);
         let (family, block) = kind(said)?;
+        let width = width(said)?;
         if family == Family::Gpt2 {
             return gpt2::read(config)?.consistent();
         }
@@ -250,6 +263,7 @@ impl ModelFields {
                 ),
                 None => None,
             },
+            width,
             config: Some(config.to_string()),
         }
         .consistent()
@@ -276,6 +290,12 @@ impl ModelFields {
         config["torch_dtype"] = json!(stored_type.unwrap_or("float32"));
         if let Some(vision) = &self.vision {
             config["vision_config"] = json!(vision);
+        }
+        if let Some(width) = &self.width {
+            config["virtual_width"] = json!(width);
+            config["backbone_type"] = config["model_type"].take();
+            config["model_type"] = json!(VIRTUAL_WIDTH);
+            config["architectures"] = json!(["VirtualWidthForCausalLM"]);
         }
         if let Some(tokenizer) = tokenizer {
             config["bos_token_id"] = json!(tokenizer.bos());
@@ -395,6 +415,9 @@ impl ModelFields {
                 self.layers
             ));
         }
+        if let Some(width) = self.width {
+            width.check(self.hidden)?;
+        }
         self.rope_scaling.check(self.head_width)?;
         if !self.head_width.is_multiple_of(2) {
             return Err(format!("heads of odd width {}", self.head_width));
@@ -447,6 +470,8 @@ fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
     }
     let model_type = said.0.get("model_type").and_then(Value::as_str);
     let own = model_type.ok_or("configuration without `model_type`")?;
+    let backbone = said.0.get("backbone_type").and_then(Value::as_str);
+    let own = backbone.filter(|_| own == VIRTUAL_WIDTH).unwrap_or(own);
     let family = match own {
         "llama" => Family::Llama,
         "mistral" => Family::Mistral,
@@ -463,6 +488,23 @@ fn kind(said: Said<'_>) -> Result<(Family, LayerBlock), String> {
         },
     };
     Ok((family, LayerBlock::default()))
+}
+
+/// The type of models whose rows are wider than layers. Other libraries do not know it, and so do not read such a model
+/// as if it were its backbone.
+const VIRTUAL_WIDTH: &str = "virtual_width";
+
+/// The residual stream, where it is wider than layers.
+fn width(said: Said<'_>) -> Result<Option<VirtualWidth>, String> {
+    let is_wide = said.get("model_type").is_some_and(|it| it == VIRTUAL_WIDTH);
+    match (said.get(VIRTUAL_WIDTH), is_wide) {
+        (None, false) => Ok(None),
+        (None, true) => Err(format!("configuration without `{VIRTUAL_WIDTH}`")),
+        (Some(_), false) => Err(format!("`{VIRTUAL_WIDTH}` of another model type")),
+        (Some(found), true) => serde_json::from_value(found.clone())
+            .map(Some)
+            .map_err(|error| format!("`{VIRTUAL_WIDTH}`: {error}")),
+    }
 }
 
 /// Biases before and behind attention.

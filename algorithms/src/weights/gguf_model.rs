@@ -201,6 +201,7 @@ impl<'a> Metadata<'a> {
                 .unwrap_or(1e-5),
             value_head: false,
             vision: None,
+            width: None,
             tied: !there("output.weight"),
             config: None,
         }

@@ -56,6 +56,7 @@ pub(super) fn read(config: &Value) -> Result<ModelFields, String> {
         tied: said.flag_if("tie_word_embeddings")?.unwrap_or(true),
         value_head: said.flag("value_head")?,
         vision: None,
+        width: None,
         config: Some(config.to_string()),
     })
 }

@@ -65,6 +65,7 @@ impl ModelFields {
             tied: config.tied_head,
             value_head: config.value_head,
             vision: config.vision.clone(),
+            width: config.width,
             config: None,
         }
     }
@@ -114,6 +115,7 @@ impl ModelFields {
             head_norms: self.head_norms(),
             value_head: self.value_head,
             vision: self.vision.clone(),
+            width: self.width,
             own_experts: None,
             own_stages: None,
         }

@@ -68,6 +68,7 @@ fn tensors_are_those_of_model_files() {
                 tied,
                 value_head,
                 vision: None,
+                width: None,
                 rope_scaling: RopeScaling::None,
                 window: None,
                 qkv_bias: family == Family::Qwen2,

@@ -89,9 +89,10 @@ impl Rule for Muon {
     }
 }
 
-/// True of the matrices of layers.
+/// True of the matrices of layers, but for what scales connections.
 fn is_hidden(name: &str, shape: &[usize]) -> bool {
-    shape.len() == 2 && name.starts_with("model.layers.")
+    let of_layer = shape.len() == 2 && name.starts_with("model.layers.");
+    of_layer && !name.contains("_connection.")
 }
 
 /// A row-major matrix, of which this rank keeps some rows or all.

@@ -26,6 +26,7 @@ fn same_bits<B: Backend>(backend: &B) {
     for optimizer in [
         Optimizer::AdamW(AdamW::default()),
         Optimizer::Lion(Lion::default()),
+        Optimizer::Adam8bit(Adam8bit::default()),
     ] {
         let (params, state) = run(&Cpu::new(1), optimizer, STEPS);
         let (found, kept) = run(backend, optimizer, STEPS);

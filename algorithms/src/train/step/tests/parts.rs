@@ -7,6 +7,7 @@ mod plans;
 mod recomputed;
 mod rings;
 mod shards;
+mod widths;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
