@@ -13,6 +13,7 @@
 //! it is lost is made again by itself, and ranks notice nothing but the time.
 
 mod checkpoint;
+pub mod compare;
 mod meshes;
 mod pictures;
 pub mod rank;
@@ -20,6 +21,7 @@ mod rank_metrics;
 pub mod report;
 mod run;
 mod seats;
+pub mod verify;
 mod work;
 
 pub(crate) use meshes::data_mesh;

@@ -164,6 +164,8 @@ pub(crate) struct RunArgs {
     /// Check the recipe, say what would run, and stop
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) verify: VerifyArgs,
     /// Run it on the cluster: it goes on when this terminal is closed
     #[arg(long)]
     pub(crate) cluster: bool,
@@ -175,6 +177,34 @@ pub(crate) struct RunArgs {
     /// http://localhost:4318; the usual variables (OTEL_EXPORTER_OTLP_ENDPOINT, ..._HEADERS) count, too
     #[arg(long, value_name = "URL", conflicts_with = "cluster")]
     pub(crate) otlp: Option<String>,
+}
+
+/// The ranks of a pretraining run compared with one rank.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// Train so many steps with the ranks of the recipe and again with one, and tell what differs first: losses,
+    /// gradients, weights, optimiser. Of pretraining; the run itself stays as it is
+    #[arg(
+        long,
+        value_name = "STEPS",
+        num_args = 0..=1,
+        default_missing_value = "3",
+        value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["cluster", "fresh", "check", "record", "otlp"]
+    )]
+    pub(crate) verify_against_one: Option<u64>,
+    /// The largest difference that is rounding, as a part of the largest such number of its layer
+    #[arg(long, default_value_t = 1e-5, value_name = "PART", value_parser = part, requires = "verify_against_one")]
+    pub(crate) tolerance: f64,
+    /// Tell what differs as JSON
+    #[arg(long, requires = "verify_against_one")]
+    pub(crate) json: bool,
+}
+
+/// A number that is not below 0.
+fn part(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|it| *it >= 0.0);
+    number.ok_or_else(|| format!("expected a number that is not below 0, found `{text}`"))
 }
 
 /// Fields of a recipe that are other than its file says.

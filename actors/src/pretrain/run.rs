@@ -54,6 +54,8 @@ pub struct PretrainPlan {
     pub sharing: Sharing,
     /// Steps in all.
     pub steps: u64,
+    /// Set where the ranks are kept as they are before the first step, too.
+    pub checkpoint_first: bool,
     /// Steps between two checkpoints.
     pub checkpoint_every: u64,
     /// Steps between two that ranks keep in memory, each what it has and what its neighbour has;
@@ -412,6 +414,9 @@ impl<'a> Life<'a> {
     async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
         let plan = self.run.plan;
         self.tell_left_out(false).await;
+        if plan.checkpoint_first && self.steps == 0 {
+            self.save().await?;
+        }
         self.evaluate().await?;
         while self.steps < plan.steps {
             let stepped = self.step().await;

@@ -10,7 +10,7 @@ use odeon::{Failure, Needs};
 use odeon_algorithms::model::{ModelConfig, Recompute, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Optimizer, Schedule, TrainConfig};
+use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig};
 use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RankPlacement, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
+use crate::pretrain::verify::{Verification, first_steps};
 use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
 pub use parallel::ParallelSection;
@@ -537,6 +538,7 @@ impl PretrainRecipe {
             sharing: self.sharing(),
             watch: Watch::new(steps),
             steps,
+            checkpoint_first: false,
             checkpoint_every,
             memory_every,
             checkpoint,
@@ -544,6 +546,48 @@ impl PretrainRecipe {
             needs: self.placement.needs(),
             data,
             held_out,
+        })
+    }
+
+    /// The recipe with one rank that has the whole model, and all else as it is.
+    #[must_use]
+    pub fn of_one_rank(&self) -> Self {
+        let mut one = self.clone();
+        one.parallel = ParallelSection::default();
+        one.processes.ranks = 1;
+        one
+    }
+
+    /// Its first steps, by its ranks and by one rank, with checkpoints of both in a folder.
+    ///
+    /// # Errors
+    /// The tokenizer, the model or the device cannot be had.
+    pub fn verification(
+        &self,
+        steps: u64,
+        tolerance: f64,
+        folder: &Path,
+    ) -> Result<Verification, Failure> {
+        let one = self.of_one_rank();
+        let whole = Footprint::of(&one.model_config()?, &one.train(), Sharing::ALONE, 0);
+        let whole = whole.map_err(|why| one.cannot_share(&why))?;
+        let (config, train, sharing) = (self.model_config()?, self.train(), self.sharing());
+        let parts = (0..sharing.ranks()).map(|rank| {
+            let own = Footprint::of(&config, &train, sharing, rank);
+            own.map(|it| it.tensors)
+                .map_err(|why| self.cannot_share(&why))
+        });
+        let steps_of = |recipe: &Self, name| {
+            let checkpoint = folder.join(name);
+            let plan = recipe.plan(checkpoint.clone())?;
+            Ok::<_, Failure>(first_steps(&plan, steps, &checkpoint))
+        };
+        Ok(Verification {
+            plan: steps_of(self, "plan")?,
+            one: steps_of(&one, "one")?,
+            parameters: whole.tensors.into_iter().map(|(name, _)| name).collect(),
+            parts: parts.collect::<Result<_, _>>()?,
+            tolerance,
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod parts;
 mod shared;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ use odeon_actors::engine::compute::{
 use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
-use odeon_actors::recipe::Source;
+use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_algorithms::model::{ContextKind, Gelu, LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::{Optimizer, PipelineKind, Sharing, ZeroStage};
@@ -46,6 +47,10 @@ fn worker_entry() {
 const STEPS: u64 = 9;
 
 fn plan(folder: &Path) -> PretrainPlan {
+    recipe(folder).plan(folder.join("checkpoint")).unwrap()
+}
+
+fn recipe(folder: &Path) -> PretrainRecipe {
     for (name, words) in [("short", 6), ("long", 60)] {
         let mut text = String::new();
         for record in 0..300 {
@@ -107,8 +112,7 @@ fn plan(folder: &Path) -> PretrainPlan {
     );
     let source = Source::new(Path::new("test.toml"), &recipe);
     assert!(source.pretrains());
-    let recipe = source.pretrain_recipe().unwrap();
-    recipe.plan(folder.join("checkpoint")).unwrap()
+    source.pretrain_recipe().unwrap()
 }
 
 /// Pictures of 16 by 16 pixels, each of which has one bright corner that its caption names, and text.

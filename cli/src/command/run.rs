@@ -10,6 +10,7 @@ mod progress;
 #[cfg(test)]
 mod tests;
 mod tries;
+mod verify;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub(crate) use self::metrics::reports;
 
 pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     let source = args.set.read(&args.recipe)?;
+    if let Some(steps) = args.verify.verify_against_one {
+        return verify::run(job, &source, args, steps);
+    }
     if source.pretrains() {
         return pretrain::run(job, &source, args);
     }
