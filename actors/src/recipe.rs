@@ -41,7 +41,8 @@ pub use algorithm::Algorithm;
 pub use environment::EnvironmentSection;
 pub use placement::RankPlacement;
 pub use pretrain::{
-    DataSection, HeldOutSection, ParallelSection, PretrainRecipe, PretrainSection, RanksSection,
+    Arranged, AutoPlan, CandidatePlan, DataSection, HeldOutSection, ParallelChoice,
+    ParallelSection, PlannedCard, PretrainRecipe, PretrainSection, RanksSection, RefusedPlans,
     TokenizerSection,
 };
 pub use sandbox::SandboxSection;

@@ -1,5 +1,6 @@
 //! A pretraining run as a file.
 
+mod auto;
 pub(super) mod parallel;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::verify::{Verification, first_steps};
 use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
+pub use auto::{Arranged, AutoPlan, CandidatePlan, ParallelChoice, PlannedCard, RefusedPlans};
 pub use parallel::ParallelSection;
 
 /// A pretraining run.
@@ -134,6 +136,13 @@ pub struct PretrainSection {
     /// The optimiser that moves the parameters.
     #[serde(default, deserialize_with = "spelled")]
     pub optimizer: Optimizer,
+    /// Whoever finds the plan that `[parallel]` would say: `"auto"`, or a table of it with settings.
+    #[serde(
+        default,
+        deserialize_with = "auto::chosen",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub parallel: Option<ParallelChoice>,
     /// The part of passes that is computed again on the way back, in place of being kept.
     #[serde(default)]
     pub recompute: Recompute,
@@ -346,6 +355,7 @@ impl PretrainRecipe {
         if let Err((field, what)) = self.placement.check() {
             return fault("placement", field, what);
         }
+        self.check_choice()?;
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
@@ -484,6 +494,9 @@ impl PretrainRecipe {
     /// # Errors
     /// The tokenizer, the model or the device cannot be had.
     pub fn plan(&self, checkpoint: PathBuf) -> Result<PretrainPlan, Failure> {
+        if self.pretrain.parallel.is_some() {
+            return self.arranged()?.0.plan(checkpoint);
+        }
         let tokenizer = self.tokenizer()?;
         self.loaded(&tokenizer)?;
         let device = self.run.device.parse().map_err(Failure::error)?;
@@ -553,6 +566,7 @@ impl PretrainRecipe {
     #[must_use]
     pub fn of_one_rank(&self) -> Self {
         let mut one = self.clone();
+        one.pretrain.parallel = None;
         one.parallel = ParallelSection::default();
         one.processes.ranks = 1;
         one

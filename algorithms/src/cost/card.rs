@@ -123,6 +123,11 @@ impl Kernels {
     }
 }
 
+/// FLOP/s of products on one core, and bytes a second that it reads: stated so that one rank of
+/// `recipes/pretrain-llama.toml` takes the seconds that it took on such a core (`docs/pretraining.md`).
+const PROCESSOR_FLOPS: f64 = 125e9;
+const PROCESSOR_MEMORY: f64 = 12.5e9;
+
 impl Card {
     /// H100 SXM, by [`DeviceModel::h100`].
     #[must_use]
@@ -147,6 +152,36 @@ impl Card {
     #[must_use]
     pub fn a100() -> Self {
         Self::new("A100", DeviceModel::a100(), A100)
+    }
+
+    /// So many threads of a processor, in f32. Its rates are stated and not measured where it runs, so that what is
+    /// decided by them is the same everywhere: those of one core of a Xeon server of 2023 with AVX-512.
+    #[must_use]
+    pub fn processor(threads: usize) -> Self {
+        let threads = threads.max(1) as f64;
+        let device = DeviceModel {
+            memory_bytes: u64::MAX,
+            memory_bytes_per_second: threads * PROCESSOR_MEMORY,
+            flops: threads * PROCESSOR_FLOPS,
+            // Processes of one machine, however many.
+            per_node: u32::MAX,
+            ..DeviceModel::h100()
+        };
+        let kernels = Kernels {
+            product: Product {
+                floor: 2e-6,
+                bandwidth: 0.5,
+                flops: 0.8,
+                knee: 1.0,
+            },
+            prefill: PrefillAttention {
+                floor: 5e-6,
+                flops: 0.3,
+                bandwidth: 0.5,
+            },
+            ..H100
+        };
+        Self::new("processor", device, kernels)
     }
 
     fn new(name: &str, device: DeviceModel, kernels: Kernels) -> Self {

@@ -12,6 +12,9 @@
 //! ([`odeon_replay::PipelineSchedule`]), whose replay has the bubbles, the messages that nothing hides, and the
 //! collectives of replicas beside passes. [`published`] has the tables of papers that it is held against.
 //!
+//! Ranks that share a model in any mixture of ways, as a run of this project has them, are priced by [`SharedStep`]: the
+//! same kernels, and as many bytes as their footprint says.
+//!
 //! # What it stands on
 //!
 //! | constant | value | from |
@@ -41,6 +44,7 @@ mod model;
 mod plan;
 pub mod published;
 mod sharded;
+mod shared_step;
 mod start_up;
 mod step;
 mod techniques;
@@ -52,6 +56,7 @@ pub use machine::{Machine, Stragglers};
 pub use model::{FeedForward, TrainedModel};
 pub use plan::{Recomputed, Shared, TrainingPlan, TrainingPlanError};
 pub use sharded::LayerMessages;
+pub use shared_step::{SharedStep, SharedStepError, SharedStepTime};
 pub use start_up::Meeting;
 pub use step::{StepParts, StepTime, Training};
 pub use techniques::{AttentionKernel, Elementwise, HostSeconds, Techniques};

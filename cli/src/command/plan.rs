@@ -1,6 +1,7 @@
 //! `odeon plan`: where the processes of a recipe would go, before any of them runs; of a pretraining run what each
 //! rank would hold and add up with others.
 
+mod prediction;
 mod ranks;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use super::model;
 use crate::args::PlanArgs;
 use crate::print;
+pub(super) use prediction::chosen;
 pub(super) use ranks::outline;
 
 /// The plan as it is told in JSON.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Fault, PretrainRecipe, VisionSection};
 
 /// `[parallel]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ParallelSection {
     /// The stage of ZeRO: 0 has all on each rank; of 1 each has a part of the optimiser's state; of 2 and 3 it keeps
@@ -87,6 +87,35 @@ impl ParallelSection {
         Sharing {
             copies: ranks as usize / whole.of_copy(),
             ..whole
+        }
+    }
+
+    /// The fields that are not as they are without a table, as the table says them.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let usual = Self::default();
+        let numbers = [
+            ("pp", self.pp, usual.pp),
+            ("pp_chunks", self.pp_chunks, usual.pp_chunks),
+            ("ep", self.ep, usual.ep),
+            ("cp", self.cp, usual.cp),
+            ("tp", self.tp, usual.tp),
+            ("zero", self.zero.into(), usual.zero.into()),
+            ("fsdp", self.fsdp, usual.fsdp),
+        ];
+        let others = numbers.into_iter().filter(|(_, own, usual)| own != usual);
+        let mut told: Vec<String> = others
+            .map(|(name, own, _)| format!("{name} = {own}"))
+            .collect();
+        if self.cp_kind != usual.cp_kind {
+            told.push(format!("cp_kind = \"{}\"", self.cp_kind));
+        }
+        if self.pp_schedule != usual.pp_schedule {
+            told.push(format!("pp_schedule = \"{}\"", self.pp_schedule.word()));
+        }
+        match told.is_empty() {
+            true => "a copy of the model on each rank".to_owned(),
+            false => told.join(", "),
         }
     }
 
@@ -345,16 +374,21 @@ impl PretrainRecipe {
         Failure::error(format!("parallel.{field} = {ranks}: {why}"))
     }
 
+    /// Tokens of the longest sample that the sources allow.
+    pub(super) fn longest_sample(&self) -> u32 {
+        let longest = self.sources.iter().map(|source| source.context).max();
+        longest.unwrap_or(self.plan.microbatch.tokens)
+    }
+
     /// The largest micro-batches of a step on a rank, as far as the file tells.
-    fn micro_batches(&self, sharing: Sharing) -> MicroBatches {
+    pub(super) fn micro_batches(&self, sharing: Sharing) -> MicroBatches {
         let PlanSpec {
             step,
             contexts,
             microbatch,
             ..
         } = &self.plan;
-        let longest = self.sources.iter().map(|source| source.context).max();
-        let longest = longest.unwrap_or(microbatch.tokens);
+        let longest = self.longest_sample();
         let caps = contexts.iter().map(|context| context.tokens).max();
         // A sample that is longer has one of its own.
         let tokens = caps.unwrap_or(microbatch.tokens).max(longest);

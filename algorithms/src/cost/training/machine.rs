@@ -73,6 +73,21 @@ impl Machine {
         Self::new(card, Card::SUSTAINED, (20e-6, ring), 19e-6)
     }
 
+    /// Ranks on processors, with so many compute threads each and a core for each thread, in processes of one machine.
+    ///
+    /// These rates are stated, so that a plan is chosen alike on every machine: see [`Card::processor`].
+    #[must_use]
+    pub fn processor(threads: usize) -> Self {
+        let memory = Link::new(LinkKind::Memory, PROCESSOR_RING).latency(PROCESSOR_MEETING_S);
+        Self {
+            card: Card::processor(threads),
+            sustained: 1.0,
+            inside: memory,
+            between: memory,
+            stragglers: Stragglers::NONE,
+        }
+    }
+
     fn new(card: Card, sustained: f64, (ring_s, ring): (f64, f64), between_s: f64) -> Self {
         let network = card.device.network_bytes_per_second * Self::NETWORK_SHARE;
         Self {
@@ -128,3 +143,8 @@ pub(super) const A100_SUSTAINED: f64 = 1.12;
 /// start, for 8 MiB and more (from microsoft/vidur, MIT). A gather takes half of an all-reduce.
 const A100_RING: f64 = 188e9;
 const H100_RING: f64 = 377e9;
+
+/// Bytes a second that a rank gets in collectives over shared memory, and seconds until all ranks of one have met
+/// (stated; `docs/pretraining.md` has how far off steps are).
+const PROCESSOR_RING: f64 = 1.5e9;
+const PROCESSOR_MEETING_S: f64 = 60e-6;

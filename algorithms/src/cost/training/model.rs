@@ -2,7 +2,7 @@
 
 use super::super::shard::ELEMENT_BYTES;
 use super::super::{ModelSize, Pairs};
-use crate::model::LayerBlock;
+use crate::model::{LayerBlock, ModelConfig};
 use crate::weights::ModelFields;
 
 /// The feed-forward part of a layer.
@@ -19,6 +19,19 @@ pub enum FeedForward {
         /// Those that a token passes.
         passed: u64,
     },
+}
+
+impl FeedForward {
+    const fn of(block: &LayerBlock) -> Self {
+        match block {
+            LayerBlock::Mlp(_) => Self::Gated,
+            LayerBlock::Moe(moe) => Self::Experts {
+                experts: moe.experts as u64,
+                passed: moe.experts_per_token as u64,
+            },
+            LayerBlock::Gelu(_) => Self::Plain,
+        }
+    }
 }
 
 /// A model in training.
@@ -95,15 +108,27 @@ impl TrainedModel {
         ];
         Self {
             size: size(name, numbers.map(|it| it as u64)),
-            feed_forward: match fields.block {
-                LayerBlock::Mlp(_) => FeedForward::Gated,
-                LayerBlock::Moe(moe) => FeedForward::Experts {
-                    experts: moe.experts as u64,
-                    passed: moe.experts_per_token as u64,
-                },
-                LayerBlock::Gelu(_) => FeedForward::Plain,
-            },
+            feed_forward: FeedForward::of(&fields.block),
             tied: fields.tied,
+        }
+    }
+
+    /// The model of a run, without its encoder of pictures.
+    #[must_use]
+    pub fn of_config(config: &ModelConfig) -> Self {
+        let numbers = [
+            config.layers,
+            config.dim,
+            config.heads,
+            config.kv_heads,
+            config.head_dim,
+            config.ffn,
+            config.vocab,
+        ];
+        Self {
+            size: size("the model", numbers.map(|it| it as u64)),
+            feed_forward: FeedForward::of(&config.block),
+            tied: config.tied_head,
         }
     }
 

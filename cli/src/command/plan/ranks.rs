@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
-use odeon::Job;
-use odeon_actors::recipe::{PretrainRecipe, Source};
+use odeon::{Failure, Job};
+use odeon_actors::recipe::{Arranged, PretrainRecipe, Source};
 use odeon_algorithms::model::PartTensor;
 use odeon_algorithms::train::{Footprint, Sharing, ZeroStage};
 use odeon_placement::{Arrange, Demand, View, solve};
 use serde::Serialize;
 
+use super::prediction::{self, PredictedTold};
 use crate::args::PlanArgs;
 use crate::figures;
 use crate::print;
@@ -25,6 +26,9 @@ struct Told {
     /// Copies that keep one set of shards together; 1 where nothing is sharded.
     copies_of_shards: usize,
     ranks: Vec<RankTold>,
+    predicted: PredictedTold,
+    /// The plans that this one was chosen from, where the recipe leaves it open.
+    chosen_from: Option<Arranged>,
     /// Where the ranks would be, where they reserve something.
     placed: Option<super::Told>,
 }
@@ -94,7 +98,8 @@ impl RankTold {
 }
 
 pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
-    let recipe = source.pretrain_recipe()?;
+    let told = |failure: Failure| anyhow!("{failure}");
+    let (recipe, choice) = source.pretrain_recipe()?.arranged().map_err(told)?;
     let reserves = !recipe.placement.needs().is_empty();
     if let Some(cluster) = args.cluster.as_ref().filter(|_| !reserves) {
         bail!(
@@ -110,9 +115,8 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
     };
     let placed = view.map(|view| placed(&recipe, &view));
     let refused = placed.as_ref().is_some_and(|it| it.refusal.is_some());
-    let all = recipe
-        .footprints()
-        .map_err(|failure| anyhow!("{failure}"))?;
+    let all = recipe.footprints().map_err(told)?;
+    let time = recipe.predicted().map_err(told)?;
     let sharing = recipe.sharing();
     if args.json {
         let ranks = all.iter().enumerate();
@@ -124,11 +128,19 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
             pipeline_ranks: sharing.stages,
             copies_of_shards: sharing.copies_of_shards(),
             ranks: ranks.map(|(rank, it)| RankTold::of(rank, it)).collect(),
+            predicted: PredictedTold::of(&recipe, time),
+            chosen_from: choice,
             placed,
         };
         print::line(serde_json::to_string(&told)?)?;
     } else {
         show(&all, sharing)?;
+        print::line("")?;
+        prediction::show(&recipe, time)?;
+        if let Some(choice) = &choice {
+            print::line("")?;
+            prediction::show_choice(choice)?;
+        }
         let dropout = recipe.pretrain.dropout;
         if dropout > 0.0 {
             print::line(format!(

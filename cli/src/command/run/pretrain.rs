@@ -29,6 +29,8 @@ use crate::waiter::Waiter;
 
 pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode> {
     let recipe = source.pretrain_recipe()?;
+    let arranged = recipe.arranged();
+    let (recipe, choice) = arranged.map_err(|failure| anyhow!("{failure}"))?;
     let path = recipe.folder();
     let otlp = Settings::read(args.otlp.as_deref())?;
     folder::check_writable(source, &path)?;
@@ -55,6 +57,9 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
             recipe.sources.len(),
             plan.sharing.ranks()
         ))?;
+        if let Some(choice) = &choice {
+            print::line(plan::chosen(choice))?;
+        }
         if let Some(memory) = plan::outline(&recipe) {
             print::line(memory)?;
         }
@@ -76,6 +81,9 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     }
     if !fresh {
         plan.watch = watch_after(plan.steps, &told);
+    }
+    if let Some(choice) = &choice {
+        print::say(plan::chosen(choice));
     }
     if let Some(memory) = plan::outline(&recipe) {
         print::say(memory);

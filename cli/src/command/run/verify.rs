@@ -24,7 +24,8 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs, steps: u64) -> Resu
             args.recipe.display()
         );
     }
-    let recipe = source.pretrain_recipe()?;
+    let told = |failure: Failure| anyhow!("{failure}");
+    let (recipe, _) = source.pretrain_recipe()?.arranged().map_err(told)?;
     let sharing = recipe.sharing();
     if sharing.ranks() == 1 {
         print::line(format!(
@@ -34,7 +35,6 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs, steps: u64) -> Resu
         return Ok(ExitCode::SUCCESS);
     }
     let beside = Beside::make(&recipe)?;
-    let told = |failure: Failure| anyhow!("{failure}");
     let tolerance = args.verify.tolerance;
     let verification = recipe.verification(steps, tolerance, beside.path());
     let verification = verification.map_err(told)?;
