@@ -439,6 +439,10 @@ fn check_sizes(recipe: &Recipe) -> Result<(), Blame> {
             what,
         });
     }
+    if model.width.is_some() {
+        let what = "a virtual width is for recipes with [pretrain]: load the model that such a run has made";
+        return blame("model", ["width"], what.to_owned());
+    }
     let parameters = model.parameters(recipe.tokenizer().vocabulary());
     if parameters > PARAMETERS_MAX {
         let what = format!(

@@ -33,6 +33,8 @@ enum Range {
     Addresses,
     /// `true` or `false`.
     Flag,
+    /// A table of settings, which its reader checks.
+    Table,
 }
 
 /// Which ends belong to a range of numbers.
@@ -75,6 +77,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("model", "kv_heads", Range::Whole(1, 256)),
     field("model", "ffn", Range::Whole(1, 65_536)),
     field("model", "block", Range::Chosen(LayerBlock::WORDS)),
+    field("model", "width", Range::Table),
     field("model", "context", Range::Whole(2, 131_072)),
     field("model", "lora_rank", Range::Whole(0, 16_384)),
     field(
@@ -470,6 +473,7 @@ impl Range {
             }),
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
             Self::Flag => value.as_bool().is_some(),
+            Self::Table => value.as_table().is_some(),
             Self::Addresses => value.as_array().is_some_and(|all| {
                 let address = |text: &str| {
                     let rest = text
@@ -498,6 +502,7 @@ impl Range {
             Self::Name => "letters, digits, `-`, `_`".to_owned(),
             Self::Text => String::new(),
             Self::Flag => "`true`, `false`".to_owned(),
+            Self::Table => "a table".to_owned(),
             Self::Addresses => "a list of `http://` or `https://` addresses".to_owned(),
         }
     }
@@ -516,6 +521,7 @@ impl fmt::Display for Range {
                 write!(f, "a number above {low} and at most {high}")
             }
             Self::Flag => write!(f, "true or false"),
+            Self::Table => write!(f, "a table"),
             Self::Word([one, two]) => write!(f, "\"{one}\" or \"{two}\""),
             Self::Word(words) => write!(f, "one of \"{}\"", list(words, "\", \"")),
             Self::Chosen(words) => write!(

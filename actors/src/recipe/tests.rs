@@ -92,7 +92,7 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
             "[model]\n",
             "[model]\nwidth = { segments = 4 }\n",
             5,
-            "width",
+            "a virtual width is for recipes with [pretrain]",
         ),
         (
             "steps = 3",

@@ -6,14 +6,14 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use odeon_gpu::{AttentionShape, HeadNormShape, RopeShape, RopeStyle};
+use odeon_gpu::{AttentionShape, HeadNormShape, Param, RopeShape, RopeStyle};
 
 use super::block::{ExpertRange, Gelu, LayerBlock, Widths};
 use super::rank::StagePlace;
 use super::rope::{Rope, RopeScaling};
 use super::stage::Stage;
 use super::vision::VisionConfig;
-use super::width::VirtualWidth;
+use super::width::{VirtualWidth, WidthRecorder};
 use crate::setting::{Chosen, SettingError};
 
 /// Architecture of a decoder-only transformer: norms, rotary or learned positions, grouped-query
@@ -208,9 +208,17 @@ impl ModelConfig {
         }
         let scaling = self.rope_scaling.check(self.head_dim);
         scaling.map_err(ConfigError::Scaling)?;
+        if let Some(beside) = self.beside() {
+            return Err(ConfigError::Beside(beside));
+        }
+        self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
+    }
+
+    /// Settings that no type of model has beside each other, if it has such.
+    fn beside(&self) -> Option<&'static str> {
         let biased = self.qkv_bias || self.out_bias || self.mlp_bias;
         let gelu = matches!(self.block, LayerBlock::Gelu(_));
-        let beside = if gelu || self.layer_norms || self.learned_positions.is_some() {
+        if gelu || self.layer_norms || self.learned_positions.is_some() {
             let own = Self {
                 dim: self.heads * self.head_dim,
                 kv_heads: self.heads,
@@ -250,11 +258,7 @@ impl ModelConfig {
             Some("a window from a later layer on without biases or norms of heads")
         } else {
             None
-        };
-        if let Some(beside) = beside {
-            return Err(ConfigError::Beside(beside));
         }
-        self.vision.as_ref().map_or(Ok(()), VisionConfig::check)
     }
 
     /// The same with another feed-forward part, and what the models that have that one have beside it:
@@ -282,6 +286,32 @@ impl ModelConfig {
             Some(rows) if tokens > rows => Err(ConfigError::Positions { tokens, rows }),
             _ => Ok(()),
         }
+    }
+
+    /// Numbers of a row of the residual stream.
+    pub(crate) fn row(&self) -> usize {
+        self.width.map_or(self.dim, |width| width.row(self.dim))
+    }
+
+    /// Columns of the embedding: those of a row, unless it is the head, too.
+    pub(crate) fn embedding_columns(&self) -> usize {
+        match self.tied_head {
+            true => self.dim,
+            false => self.row(),
+        }
+    }
+
+    /// Records what rows that are wider than layers need, where there are such.
+    pub(crate) fn recorder<'a>(
+        &self,
+        param: &'a dyn Fn(&Range<usize>) -> Param,
+    ) -> Option<WidthRecorder<'a>> {
+        self.width.map(|width| WidthRecorder {
+            width,
+            dim: self.dim,
+            eps: self.norm_eps,
+            param,
+        })
     }
 
     /// One of the stages that are there.

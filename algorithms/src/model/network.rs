@@ -17,7 +17,7 @@ use super::rank::RankOf;
 use super::recompute::Recompute;
 use super::stage::Stage;
 use super::vision::{self, VisionPlaces};
-use super::width::{self, Connected, ConnectionPlaces, WidthPlaces};
+use super::width::{Connected, ConnectionPlaces, WidthPlaces};
 use super::{Batch, Model, ModelConfig};
 
 /// Ranges of the flat buffer, neighbours fused where one product serves several tensors.
@@ -187,7 +187,8 @@ fn layer_places(
 ) -> LayerPlaces {
     let &ModelConfig { dim, head_dim, .. } = config;
     let (q, kv) = (config.heads * head_dim, config.kv_heads * head_dim);
-    let connections = ConnectionPlaces::push(config, push);
+    let width = config.width.map(|width| (width, dim));
+    let connections = width.map(|width| ConnectionPlaces::push(width, push));
     let attention_norm = NormPlaces::push("input_layernorm", config, &mut *push);
     let start = push("self_attn.q_proj.weight", &[q, dim]).start;
     push("self_attn.k_proj.weight", &[kv, dim]);
@@ -377,6 +378,8 @@ pub(super) fn record_stage<B: Backend>(
     (stage, wanted): (&Stage, Wanted),
 ) -> StageVars {
     let (config, places) = (&model.config, &model.places);
+    let param = |range: &Range<usize>| model.param(range);
+    let wide = config.recorder(&param);
     let ranks = model.shared().map(|(_, ranks)| ranks);
     check_rows(batch, model.context_ranks(), ranks);
     let dropout = dropout_of_share(batch, ranks);
@@ -386,7 +389,8 @@ pub(super) fn record_stage<B: Backend>(
         let x = with_pictures(tape, config, places, batch, seen, x);
         let mask = dropout.as_ref().map(|it| it.mask(DropoutSite::Embedding));
         let x = mask.map_or(x, |mask| tape.dropout(x, None, mask));
-        (width::segments_of(tape, model, &places.width, x), None)
+        let x = wide.map_or(x, |wide| wide.segments_of(tape, &places.width, x));
+        (x, None)
     } else {
         let rows = batch.processed() / ranks.map_or(1, |ranks| ranks.count());
         let (segments, segment) = config
@@ -415,13 +419,11 @@ pub(super) fn record_stage<B: Backend>(
         };
     }
     x = all_rows(tape, ranks, x);
-    if config.width.is_some() {
-        x = width::reshaped(tape, x, config.row());
-    }
+    x = wide.map_or(x, |wide| wide.rows_of(tape, x));
     if batch.selects() {
         x = tape.select(x, batch.rows().clone());
     }
-    let x = width::narrowed(tape, model, &places.width, x);
+    let x = wide.map_or(x, |wide| wide.narrowed(tape, &places.width, x));
     let h = places.norm.record(tape, model, x);
     StageVars {
         input,
@@ -488,10 +490,11 @@ impl Stream {
         places: Option<&ConnectionPlaces>,
         x: Var,
     ) -> (Self, Var) {
-        match model.config.width.zip(places) {
+        let param = |range: &Range<usize>| model.param(range);
+        match model.config.recorder(&param).zip(places) {
             None => (Self::Rows(x), x),
-            Some(connection) => {
-                let (connected, read) = width::connect(tape, model, connection, x);
+            Some((wide, places)) => {
+                let (connected, read) = wide.connect(tape, places, x);
                 (Self::Segments(connected), read)
             }
         }

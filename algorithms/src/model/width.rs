@@ -25,9 +25,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use mix::{Coefficients, Mixing};
-pub(super) use record::{Connected, connect, narrowed, reshaped, segments_of};
-
-use super::ModelConfig;
+pub(crate) use record::{Connected, WidthRecorder};
 
 /// The residual stream of a model that is wider than its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,32 +216,16 @@ pub(crate) struct WidthPlaces {
 impl ConnectionPlaces {
     /// Lays both connections of a layer out; `push` takes names below the layer's and shapes.
     pub(super) fn push(
-        config: &ModelConfig,
+        (width, dim): (VirtualWidth, usize),
         push: &mut impl FnMut(&str, &[usize]) -> Range<usize>,
-    ) -> Option<[Self; 2]> {
-        let width = config.width?;
-        let tensors = width.layer_tensors(config.dim).into_iter();
+    ) -> [Self; 2] {
+        let tensors = width.layer_tensors(dim).into_iter();
         let mut places = tensors.map(|(name, shape)| push(&name, &shape));
         let mut next = || places.next().unwrap_or_default();
-        Some([(); 2].map(|()| Self {
+        [(); 2].map(|()| Self {
             dynamic: width.dynamic.then(|| [(); 3].map(|()| next())),
             fixed: next(),
-        }))
-    }
-}
-
-impl ModelConfig {
-    /// Numbers of a row of the residual stream.
-    pub(crate) fn row(&self) -> usize {
-        self.width.map_or(self.dim, |width| width.row(self.dim))
-    }
-
-    /// Columns of the embedding: those of a row, unless it is the head, too.
-    pub(crate) fn embedding_columns(&self) -> usize {
-        match self.tied_head {
-            true => self.dim,
-            false => self.row(),
-        }
+        })
     }
 }
 

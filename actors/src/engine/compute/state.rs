@@ -267,12 +267,15 @@ fn put(optimizer: &mut Optimizer, tensor: usize, at: usize, bytes: &[u8]) -> Res
     }
 }
 
-/// Runs of bytes, each with the byte of its tensor at which it begins.
+/// A place for bytes of a tensor, by the one at which they begin.
+type TakeBytes<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<(), String>;
+
+/// Gives runs of bytes to their places.
 fn runs_of(
     tensor: usize,
     bytes: &[u8],
     runs: &mut dyn Iterator<Item = ByteRun>,
-    take: &mut dyn FnMut(usize, &[u8]) -> Result<(), String>,
+    take: TakeBytes<'_>,
 ) -> Result<(), String> {
     for run in runs {
         let from = bytes.get(run.source..run.source + run.bytes);

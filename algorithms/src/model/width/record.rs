@@ -1,14 +1,27 @@
 //! Recording of connections. What they mix of a token is computed by the processor, whatever the device.
 
-use odeon_gpu::{Backend, CustomOp, LinearExtras, Store, Tape, Var};
+use std::ops::Range;
+
+use odeon_gpu::{Backend, CustomOp, LinearExtras, Param, Store, Tape, Var};
 
 use super::mix::{Coefficients, MixGradients, Mixing};
-use super::{ConnectionPlaces, WidthPlaces};
-use crate::model::{Model, VirtualWidth};
+use super::{ConnectionPlaces, VirtualWidth, WidthPlaces};
+
+/// Everything of a model that its width is recorded by.
+#[derive(Clone, Copy)]
+pub(crate) struct WidthRecorder<'a> {
+    pub(crate) width: VirtualWidth,
+    /// Numbers of a layer's row.
+    pub(crate) dim: usize,
+    /// Added to the mean square in norms.
+    pub(crate) eps: f32,
+    /// Parameters by their place in the layout.
+    pub(crate) param: &'a dyn Fn(&Range<usize>) -> Param,
+}
 
 /// A connection of which the layer's rows have been read.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::model) struct Connected {
+pub(crate) struct Connected {
     mixing: Mixing,
     stream: Var,
     fixed: Var,
@@ -16,38 +29,84 @@ pub(in crate::model) struct Connected {
     dynamic: Option<[Var; 2]>,
 }
 
-/// Reads the rows of a layer, `[tokens, D]`, out of the stream, `[tokens n, D / m]`.
-pub(in crate::model) fn connect<B: Backend>(
-    tape: &mut Tape<B>,
-    model: &Model<B>,
-    (width, places): (VirtualWidth, &ConnectionPlaces),
-    stream: Var,
-) -> (Connected, Var) {
-    let config = model.config();
-    let mixing = Mixing::of(width, config.dim);
-    let (rows, segment) = tape.shape(stream);
-    let len = width.segments * width.columns();
-    // A tensor as one row, which has a gradient.
-    let one = |tape: &mut Tape<B>, place| tape.embed(model.param(place), len, [0].into());
-    let dynamic = places.dynamic.as_ref().map(|[norm, weight, scale]| {
-        let normed = tape.rms_norm(stream, model.param(norm), config.norm_eps);
-        let extras = LinearExtras {
-            scale: 1.0 / (segment as f32).sqrt(),
-            ..LinearExtras::default()
+impl WidthRecorder<'_> {
+    /// Reads the rows of a layer, `[tokens, D]`, out of the stream, `[tokens n, D / m]`.
+    pub(crate) fn connect<B: Backend>(
+        self,
+        tape: &mut Tape<B>,
+        places: &ConnectionPlaces,
+        stream: Var,
+    ) -> (Connected, Var) {
+        let Self {
+            width,
+            dim,
+            eps,
+            param,
+        } = self;
+        let mixing = Mixing::of(width, dim);
+        let (rows, segment) = tape.shape(stream);
+        let len = width.segments * width.columns();
+        // A tensor as one row, which has a gradient.
+        let one = |tape: &mut Tape<B>, place| tape.embed(param(place), len, [0].into());
+        let dynamic = places.dynamic.as_ref().map(|[norm, weight, scale]| {
+            let normed = tape.rms_norm(stream, param(norm), eps);
+            let extras = LinearExtras {
+                scale: 1.0 / (segment as f32).sqrt(),
+                ..LinearExtras::default()
+            };
+            let products = tape.linear_with(normed, param(weight), width.columns(), extras);
+            [products, one(tape, scale)]
+        });
+        let connected = Connected {
+            mixing,
+            stream,
+            fixed: one(tape, &places.fixed),
+            dynamic,
         };
-        let products = tape.linear_with(normed, model.param(weight), width.columns(), extras);
-        [products, one(tape, scale)]
-    });
-    let connected = Connected {
-        mixing,
-        stream,
-        fixed: one(tape, &places.fixed),
-        dynamic,
-    };
-    let tokens = rows / width.segments;
-    let read = Box::new(ReadRows(mixing, tokens));
-    let read = tape.custom(read, connected.inputs(None), tokens, config.dim);
-    (connected, read)
+        let tokens = rows / width.segments;
+        let read = Box::new(ReadRows(mixing, tokens));
+        let read = tape.custom(read, connected.inputs(None), tokens, dim);
+        (connected, read)
+    }
+
+    /// Rows as segments, `[tokens n, D / m]`.
+    pub(crate) fn segments_of<B: Backend>(
+        self,
+        tape: &mut Tape<B>,
+        places: &WidthPlaces,
+        x: Var,
+    ) -> Var {
+        let row = self.width.row(self.dim);
+        let wide = match &places.expand {
+            None => x,
+            Some(expand) => tape.linear(x, (self.param)(expand), row),
+        };
+        reshaped(tape, wide, self.width.segment(self.dim))
+    }
+
+    /// Segments as rows again.
+    pub(crate) fn rows_of<B: Backend>(self, tape: &mut Tape<B>, x: Var) -> Var {
+        reshaped(tape, x, self.width.row(self.dim))
+    }
+
+    /// Rows as wide as a layer.
+    pub(crate) fn narrowed<B: Backend>(
+        self,
+        tape: &mut Tape<B>,
+        places: &WidthPlaces,
+        wide: Var,
+    ) -> Var {
+        let mut x = wide;
+        if let Some(norm) = &places.norm {
+            let groups = reshaped(tape, x, self.dim);
+            let normed = tape.rms_norm(groups, (self.param)(norm), self.eps);
+            x = self.rows_of(tape, normed);
+        }
+        match &places.reduce {
+            None => x,
+            Some(reduce) => tape.linear(x, (self.param)(reduce), self.dim),
+        }
+    }
 }
 
 impl Connected {
@@ -59,53 +118,15 @@ impl Connected {
     }
 
     /// The stream behind the layer, by what that has made.
-    pub(in crate::model) fn write<B: Backend>(self, tape: &mut Tape<B>, made: Var) -> Var {
+    pub(crate) fn write<B: Backend>(self, tape: &mut Tape<B>, made: Var) -> Var {
         let (rows, segment) = tape.shape(self.stream);
         let write = Box::new(WriteRows(self.mixing, rows / self.mixing.segments()));
         tape.custom(write, self.inputs(Some(made)), rows, segment)
     }
 }
 
-/// Rows as segments, `[tokens n, D / m]`, where the model has such.
-pub(in crate::model) fn segments_of<B: Backend>(
-    tape: &mut Tape<B>,
-    model: &Model<B>,
-    places: &WidthPlaces,
-    x: Var,
-) -> Var {
-    let config = model.config();
-    let Some(width) = config.width else {
-        return x;
-    };
-    let wide = match &places.expand {
-        None => x,
-        Some(expand) => tape.linear(x, model.param(expand), config.row()),
-    };
-    reshaped(tape, wide, width.segment(config.dim))
-}
-
-/// Rows as wide as a layer.
-pub(in crate::model) fn narrowed<B: Backend>(
-    tape: &mut Tape<B>,
-    model: &Model<B>,
-    places: &WidthPlaces,
-    wide: Var,
-) -> Var {
-    let config = model.config();
-    let mut x = wide;
-    if let Some(norm) = &places.norm {
-        let groups = reshaped(tape, x, config.dim);
-        let normed = tape.rms_norm(groups, model.param(norm), config.norm_eps);
-        x = reshaped(tape, normed, config.row());
-    }
-    match &places.reduce {
-        None => x,
-        Some(reduce) => tape.linear(x, model.param(reduce), config.dim),
-    }
-}
-
 /// The same numbers in rows of another length.
-pub(in crate::model) fn reshaped<B: Backend>(tape: &mut Tape<B>, x: Var, cols: usize) -> Var {
+fn reshaped<B: Backend>(tape: &mut Tape<B>, x: Var, cols: usize) -> Var {
     let (rows, own) = tape.shape(x);
     tape.custom(Box::new(Reshaped), vec![x], rows * own / cols, cols)
 }

@@ -7,6 +7,7 @@ use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::ModelConfig;
 use crate::model::{Batch, LoraConfig, Model, PartPlace, Recompute, Scorer, Sequence};
 use crate::train::{CrossEntropy, TrainConfig, Trainer};
 use crate::weights::{ModelFields, ModelView, StoredType, load_directory, save};

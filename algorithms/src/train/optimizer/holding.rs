@@ -8,7 +8,7 @@ use crate::model::{ModelShard, SetKind};
 
 /// Parameters as an optimiser moves them on one rank.
 #[derive(Clone, Debug)]
-pub(in crate::train) struct Holding {
+pub(crate) struct Holding {
     /// The elements of the buffers of parameters and of gradients whose moments the rank keeps.
     pub(super) part: Range<usize>,
     /// The tensors of the model, in their order.
@@ -53,7 +53,7 @@ impl HeldTensor {
 
 impl Holding {
     /// A part of parameters that lie like this.
-    pub(in crate::train) fn of_part(layout: &Layout, part: Range<usize>) -> Self {
+    pub(crate) fn of_part(layout: &Layout, part: Range<usize>) -> Self {
         let tensor = |entry: &TensorEntry| {
             let Range { start, end } = entry.range;
             let from = part.start.clamp(start, end);
@@ -72,7 +72,7 @@ impl Holding {
     }
 
     /// A shard of parameters that lie like this.
-    pub(in crate::train) fn of_shard(shard: &ModelShard, layout: &Layout) -> Self {
+    pub(crate) fn of_shard(shard: &ModelShard, layout: &Layout) -> Self {
         let tensor = |(number, entry): (usize, &TensorEntry)| {
             let (held, begin) = (shard.held(number), entry.range.start);
             let of_tensor = |flat: Range<usize>| flat.start - begin..flat.end - begin;

@@ -89,12 +89,12 @@ impl CodeBook {
 }
 
 /// The shape of the scales of a tensor.
-pub(in crate::train) fn scales_shape(shape: &[usize]) -> Vec<usize> {
+pub(crate) fn scales_shape(shape: &[usize]) -> Vec<usize> {
     shape.iter().map(|length| length.div_ceil(TILE)).collect()
 }
 
 /// The scales of some whole tiles of a tensor, by the elements of these.
-pub(in crate::train) fn scales_of(shape: &[usize], elements: &Range<usize>) -> Range<usize> {
+pub(crate) fn scales_of(shape: &[usize], elements: &Range<usize>) -> Range<usize> {
     let columns = shape.get(1).copied().unwrap_or(1);
     if elements.is_empty() {
         return 0..0;
@@ -115,13 +115,13 @@ pub(super) fn bytes(holding: &Holding) -> usize {
 
 /// The first and the second moment of the tensors of a rank.
 #[derive(Debug)]
-pub(in crate::train) struct TiledMoments {
-    pub(in crate::train) tensors: Vec<TiledTensor>,
+pub(crate) struct TiledMoments {
+    pub(crate) tensors: Vec<TiledTensor>,
 }
 
 /// Rows of a tensor whose tiles a rank keeps.
 #[derive(Debug)]
-pub(in crate::train) struct TiledTensor {
+pub(crate) struct TiledTensor {
     /// Columns of the tensor.
     columns: usize,
     /// Where its numbers begin in the buffers of parameters and gradients.
@@ -129,16 +129,16 @@ pub(in crate::train) struct TiledTensor {
     /// Set of a matrix, which has the weight decay.
     pub(super) decays: bool,
     /// The first and the second.
-    pub(in crate::train) moments: [TiledMoment; 2],
+    pub(crate) moments: [TiledMoment; 2],
 }
 
 /// A moment of some rows of a tensor.
 #[derive(Debug)]
-pub(in crate::train) struct TiledMoment {
+pub(crate) struct TiledMoment {
     /// A byte for each number.
-    pub(in crate::train) codes: Vec<u8>,
+    pub(crate) codes: Vec<u8>,
     /// A scale for each tile.
-    pub(in crate::train) scales: Vec<f32>,
+    pub(crate) scales: Vec<f32>,
 }
 
 /// Numbers of a tile, row by row.
