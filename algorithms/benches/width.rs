@@ -5,6 +5,7 @@
 //! widths have the same layers, steps and batches. Each width and the plain model have the same seeds.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 use std::path::Path;
 use std::time::Instant;
