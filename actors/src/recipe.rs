@@ -42,8 +42,8 @@ pub use environment::EnvironmentSection;
 pub use placement::RankPlacement;
 pub use pretrain::{
     Arranged, AutoPlan, CandidatePlan, DataSection, HeldOutSection, ParallelChoice,
-    ParallelSection, PlannedCard, PretrainRecipe, PretrainSection, RanksSection, RefusedPlans,
-    TokenizerSection,
+    ParallelSection, PlaceSection, PlannedCard, PretrainRecipe, PretrainSection, RanksSection,
+    RefusedPlans, TokenizerSection,
 };
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};

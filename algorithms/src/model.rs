@@ -37,7 +37,7 @@ pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use dropout::Dropout;
 pub use lora::LoraConfig;
 pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
-pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StagePlace};
+pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StageLayers, StagePlace};
 pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};

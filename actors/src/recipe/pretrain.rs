@@ -2,6 +2,7 @@
 
 mod auto;
 pub(super) mod parallel;
+mod place;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
 
 pub use auto::{Arranged, AutoPlan, CandidatePlan, ParallelChoice, PlannedCard, RefusedPlans};
 pub use parallel::ParallelSection;
+pub use place::PlaceSection;
 
 /// A pretraining run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -429,7 +431,9 @@ impl PretrainRecipe {
         let described = ModelDescription::beside(Path::new(path), tokenizer.clone())?;
         described.trains()?;
         let config = described.fields.model_config();
-        self.shared_out(&config)
+        let placed = self.placed_or_failed(&config)?;
+        placed
+            .shared_out(&config)
             .map_err(|why| self.cannot_share(&why))?;
         let room = config.check_tokens(self.model.context);
         room.map_err(|error| {
@@ -494,7 +498,7 @@ impl PretrainRecipe {
     /// # Errors
     /// The tokenizer, the model or the device cannot be had.
     pub fn plan(&self, checkpoint: PathBuf) -> Result<PretrainPlan, Failure> {
-        if self.pretrain.parallel.is_some() {
+        if self.pretrain.parallel.is_some() || !self.parallel.place.is_empty() {
             return self.arranged()?.0.plan(checkpoint);
         }
         let tokenizer = self.tokenizer()?;

@@ -22,7 +22,7 @@ use odeon_actors::pretrain::rank::Origin;
 use odeon_actors::pretrain::report::{Report, StepReport};
 use odeon_actors::pretrain::{Desk, Member, PretrainPlan, run};
 use odeon_actors::recipe::{PretrainRecipe, Source};
-use odeon_algorithms::model::{ContextKind, Gelu, LayerBlock, ModelConfig, Moe};
+use odeon_algorithms::model::{ContextKind, Gelu, LayerBlock, ModelConfig, Moe, StageLayers};
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::train::{Optimizer, PipelineKind, Sharing, ZeroStage};
 use odeon_algorithms::weights::{Family, load_directory};

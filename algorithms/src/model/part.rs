@@ -45,6 +45,19 @@ pub enum PartError {
         /// Number of layers.
         layers: usize,
     },
+    /// Layers that are told for stages are not those of the model.
+    #[error(
+        "stages of {told} layers together cannot be made of {layers} layers: as many are needed, in {stages} stages of \
+         one at least"
+    )]
+    StageLayers {
+        /// Layers of all stages, as they are told.
+        told: usize,
+        /// Layers of the model.
+        layers: usize,
+        /// Number of stages.
+        stages: usize,
+    },
     /// There are no experts to share.
     #[error("{ranks} expert ranks cannot share a model without experts")]
     NoExperts {
@@ -85,7 +98,7 @@ impl PartError {
             | Self::Adapters { kind, .. } => *kind,
             Self::Vocabulary { .. } | Self::Width { .. } => RankKind::Tensor,
             Self::NoExperts { .. } => RankKind::Expert,
-            Self::Layers { .. } => RankKind::Stage,
+            Self::Layers { .. } | Self::StageLayers { .. } => RankKind::Stage,
         }
     }
 }
@@ -117,6 +130,18 @@ impl ModelConfig {
             let (stages, layers) = (place.stage.stages(), self.layers);
             if stages > layers {
                 return Err(PartError::Layers { stages, layers });
+            }
+            if let Some(told) = &place.stage.layers
+                && (told.layers() != layers
+                    || told.lengths().len() != stages
+                    || told.lengths().contains(&0))
+            {
+                let told = told.layers();
+                return Err(PartError::StageLayers {
+                    told,
+                    layers,
+                    stages,
+                });
             }
             own.own_stages = Some(place.stage);
         }

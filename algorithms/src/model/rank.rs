@@ -37,14 +37,83 @@ impl RankOf {
     }
 }
 
+/// The layers of each stage of a pipeline, where they are not as many as of any other or one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct StageLayers {
+    lengths: [u8; StageLayers::STAGES_MAX],
+    stages: u8,
+}
+
+impl StageLayers {
+    /// The most stages that can be told.
+    pub const STAGES_MAX: usize = 64;
+
+    /// The most layers of a stage that can be told.
+    pub const LAYERS_MAX: usize = 255;
+
+    /// So many layers for each stage, in their order; `None` for more stages or layers than can be told.
+    #[must_use]
+    pub fn new(told: &[usize]) -> Option<Self> {
+        if told.len() > Self::STAGES_MAX {
+            return None;
+        }
+        let mut lengths = [0; Self::STAGES_MAX];
+        for (length, told) in lengths.iter_mut().zip(told) {
+            *length = u8::try_from(*told).ok()?;
+        }
+        Some(Self {
+            lengths,
+            stages: told.len() as u8,
+        })
+    }
+
+    /// The layers of each stage.
+    #[must_use]
+    pub fn lengths(&self) -> &[u8] {
+        &self.lengths[..self.stages.into()]
+    }
+
+    /// Layers of all stages.
+    #[must_use]
+    pub fn layers(&self) -> usize {
+        self.lengths().iter().map(|it| usize::from(*it)).sum()
+    }
+
+    /// The layers of one stage.
+    fn of(&self, stage: usize) -> Range<usize> {
+        let before = self.lengths().iter().take(stage);
+        let begin = before.map(|it| usize::from(*it)).sum();
+        let length = self.lengths().get(stage).copied().unwrap_or(0);
+        begin..begin + usize::from(length)
+    }
+}
+
+impl TryFrom<Vec<u8>> for StageLayers {
+    type Error = String;
+
+    fn try_from(told: Vec<u8>) -> Result<Self, String> {
+        let lengths: Vec<usize> = told.into_iter().map(usize::from).collect();
+        Self::new(&lengths).ok_or_else(|| format!("at most {} stages are told", Self::STAGES_MAX))
+    }
+}
+
+impl From<StageLayers> for Vec<u8> {
+    fn from(layers: StageLayers) -> Self {
+        layers.lengths().to_vec()
+    }
+}
+
 /// The place of a rank in a pipeline. It has one stage or several: stages `rank`, `ranks + rank` and so on, of which each
-/// has some layers, as many as any other or one more.
+/// has some layers: as many as any other or one more, unless it is told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StagePlace {
     /// Its place among the ranks of the pipeline.
     pub rank: RankOf,
     /// Stages of each rank.
     pub chunks: usize,
+    /// Layers of each stage, where that is told.
+    pub layers: Option<StageLayers>,
 }
 
 impl StagePlace {
@@ -52,6 +121,7 @@ impl StagePlace {
     pub const ALONE: Self = Self {
         rank: RankOf::ALONE,
         chunks: 1,
+        layers: None,
     };
 
     /// Number of stages.
@@ -69,7 +139,10 @@ impl StagePlace {
     /// The layers of one of its stages, of so many.
     #[must_use]
     pub fn layers(self, chunk: usize, layers: usize) -> Range<usize> {
-        RankOf::new(self.stage(chunk), self.stages()).piece(layers)
+        match &self.layers {
+            Some(told) => told.of(self.stage(chunk)),
+            None => RankOf::new(self.stage(chunk), self.stages()).piece(layers),
+        }
     }
 
     /// True where it has the first stage, which embeds tokens.

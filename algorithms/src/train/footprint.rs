@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Holding, PipelineKind, TrainConfig};
 use crate::model::{
     ContextKind, Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor,
-    RankOf, ShardPlace, StagePlace,
+    RankOf, ShardPlace, StageLayers, StagePlace,
 };
 
 /// The states of training of which ranks with the same parameters keep a share each (ZeRO, arXiv
@@ -66,6 +66,8 @@ pub struct Sharing {
     pub stages: usize,
     /// Stages of each of these.
     pub chunks: usize,
+    /// Layers of each stage, where they are not as many as of any other or one more.
+    pub layers: Option<StageLayers>,
     /// The order of their passes.
     pub schedule: PipelineKind,
     /// The states that those with the same parameters share.
@@ -85,6 +87,7 @@ impl Sharing {
         tensor: 1,
         stages: 1,
         chunks: 1,
+        layers: None,
         schedule: PipelineKind::OneForwardOneBackward,
         zero: ZeroStage::Off,
         shards: None,
@@ -198,6 +201,7 @@ impl Sharing {
                     self.stages,
                 ),
                 chunks: self.chunks,
+                layers: self.layers,
             },
         }
     }

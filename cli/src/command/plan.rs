@@ -1,6 +1,7 @@
 //! `odeon plan`: where the processes of a recipe would go, before any of them runs; of a pretraining run what each
 //! rank would hold and add up with others.
 
+mod parameters;
 mod prediction;
 mod ranks;
 

@@ -233,14 +233,19 @@ impl PretrainRecipe {
         step.time()
     }
 
-    /// The recipe as it is run: where it leaves its plan open, with the one that is predicted to be fastest, and with
-    /// what that was chosen from.
+    /// The recipe as it is run: with the stages that its patterns ask for; and where it leaves its plan open, with the
+    /// one that is predicted to be fastest, and with what that was chosen from.
     ///
     /// # Errors
-    /// The tokenizer or the model cannot be read, or no plan fits into the memory.
+    /// The tokenizer or the model cannot be read, parameters cannot be where they are to be, or no plan fits into the
+    /// memory.
     pub fn arranged(&self) -> Result<(Self, Option<Arranged>), Failure> {
         if self.pretrain.parallel.is_none() {
-            return Ok((self.clone(), None));
+            let placed = match self.parallel.place.is_empty() {
+                true => self.clone(),
+                false => self.placed_or_failed(&self.model_config()?)?,
+            };
+            return Ok((placed, None));
         }
         let config = self.model_config()?;
         let arranged = self.choose(&config, &self.predicted_machine(), self.memory_of_rank());

@@ -1,13 +1,14 @@
 //! The way in which ranks of a pretraining run share its model, as a file says it.
 
 use odeon::Failure;
-use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind};
+use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind, StageLayers};
 use odeon_algorithms::train::{
     Footprint, MicroBatches, Optimizer, PipelineKind, Sharing, ZeroStage,
 };
 use odeon_data::plan::{Axis, Budget, PlanSpec};
 use serde::{Deserialize, Serialize};
 
+use super::place::PlaceSection;
 use super::{Fault, PretrainRecipe, VisionSection};
 
 /// `[parallel]`
@@ -34,6 +35,12 @@ pub struct ParallelSection {
     pub pp_chunks: u32,
     /// The order of their passes.
     pub pp_schedule: PipelineKind,
+    /// Layers of each stage, in their order; none: as many as of any other, or one more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<u32>,
+    /// Where parameters are to be, by patterns of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub place: Vec<PlaceSection>,
 }
 
 impl Default for ParallelSection {
@@ -48,6 +55,8 @@ impl Default for ParallelSection {
             pp: 1,
             pp_chunks: 1,
             pp_schedule: PipelineKind::OneForwardOneBackward,
+            stages: vec![],
+            place: vec![],
         }
     }
 }
@@ -71,10 +80,15 @@ impl ParallelSection {
             pp,
             pp_chunks,
             pp_schedule,
+            ..
         } = self;
         let whole = Sharing {
             stages: pp as usize,
             chunks: pp_chunks as usize,
+            layers: match self.stages.is_empty() {
+                true => None,
+                false => StageLayers::new(&self.stage_lengths()),
+            },
             schedule: pp_schedule,
             experts: ep as usize,
             context: cp as usize,
@@ -112,6 +126,12 @@ impl ParallelSection {
         }
         if self.pp_schedule != usual.pp_schedule {
             told.push(format!("pp_schedule = \"{}\"", self.pp_schedule.word()));
+        }
+        if !self.stages.is_empty() {
+            told.push(format!("stages = {:?}", self.stages));
+        }
+        if !self.place.is_empty() {
+            told.push("place".to_owned());
         }
         match told.is_empty() {
             true => "a copy of the model on each rank".to_owned(),
@@ -222,6 +242,7 @@ impl ParallelSection {
 
     /// Checks that stages have an order of passes.
     fn check_stages(&self) -> Result<(), Fault> {
+        self.check_lengths()?;
         let &Self {
             pp,
             pp_chunks,
@@ -244,6 +265,32 @@ impl ParallelSection {
         Err(Fault {
             table: "parallel",
             field: "pp_chunks",
+            what,
+        })
+    }
+
+    /// Checks that layers are told of as many stages as there are, where they are told.
+    fn check_lengths(&self) -> Result<(), Fault> {
+        let &Self { pp, pp_chunks, .. } = self;
+        let (told, stages) = (self.stage_lengths(), pp.saturating_mul(pp_chunks));
+        let what = match (told.is_empty(), pp) {
+            (true, _) => return Ok(()),
+            (false, 1) => "stages are those of a pipeline, and parallel.pp = 1 makes none: let that be 2 or more".to_owned(),
+            _ if told.len() != stages as usize => format!(
+                "layers are told of {} stages, and parallel.pp = {pp} with pp_chunks = {pp_chunks} makes {stages}: tell as \
+                 many",
+                told.len()
+            ),
+            _ if StageLayers::new(&told).is_none() => format!(
+                "{} stages with {} layers each are told at most",
+                StageLayers::STAGES_MAX,
+                StageLayers::LAYERS_MAX
+            ),
+            _ => return Ok(()),
+        };
+        Err(Fault {
+            table: "parallel",
+            field: "stages",
             what,
         })
     }
@@ -336,9 +383,13 @@ impl PretrainRecipe {
             vision: self.vision.as_ref().map(VisionSection::config),
             ..self.model.config(self.parallel.tp as usize)
         };
-        self.shared_out(&config).map_err(|error| Fault {
+        let recipe = self.check_places(&config)?;
+        recipe.shared_out(&config).map_err(|error| Fault {
             table: "parallel",
-            field: field_of(error.kind()),
+            field: match error {
+                PartError::StageLayers { .. } => "stages",
+                _ => field_of(error.kind()),
+            },
             what: error.to_string(),
         })
     }

@@ -221,7 +221,7 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     assert_eq!(losses(&killed), losses(&parts));
 }
 
-/// SEMANTICS 132, 135, 137, 138, 140.
+/// SEMANTICS 132, 135, 137, 138, 140, 148.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
     let dense = [
@@ -233,6 +233,10 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
         sharded(tensor(2, 2), ZeroStage::Gradients, None),
         sharded(ring(3), ZeroStage::Parameters, None),
         pipeline(1, 2, 2),
+        Sharing {
+            layers: StageLayers::new(&[1, 1, 1, 2]),
+            ..pipeline(1, 2, 2)
+        },
         tensor(2, 1),
         sharded(tensor(4, 1), ZeroStage::Parameters, Some(2)),
     ];

@@ -217,7 +217,7 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
 
 /// The passes of a pipeline rank.
 fn stage_passes(pipeline: PipelineShape, micro_batches: usize, learns: bool) -> Vec<StepOperation> {
-    let StagePlace { rank, chunks } = pipeline.place;
+    let StagePlace { rank, chunks, .. } = pipeline.place;
     if !learns {
         let all = (0..micro_batches).flat_map(|micro| {
             (0..chunks).map(move |chunk| StepOperation::StageRate(StagePass { micro, chunk }))

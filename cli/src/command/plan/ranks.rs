@@ -10,6 +10,7 @@ use odeon_algorithms::train::{Footprint, Sharing, ZeroStage};
 use odeon_placement::{Arrange, Demand, View, solve};
 use serde::Serialize;
 
+use super::parameters;
 use super::prediction::{self, PredictedTold};
 use crate::args::PlanArgs;
 use crate::figures;
@@ -99,7 +100,9 @@ impl RankTold {
 
 pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
     let told = |failure: Failure| anyhow!("{failure}");
-    let (recipe, choice) = source.pretrain_recipe()?.arranged().map_err(told)?;
+    let recipe = source.pretrain_recipe()?;
+    let is_placed = !recipe.parallel.place.is_empty();
+    let (recipe, choice) = recipe.arranged().map_err(told)?;
     let reserves = !recipe.placement.needs().is_empty();
     if let Some(cluster) = args.cluster.as_ref().filter(|_| !reserves) {
         bail!(
@@ -135,6 +138,10 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
         print::line(serde_json::to_string(&told)?)?;
     } else {
         show(&all, sharing)?;
+        if sharing.stages > 1 || is_placed {
+            print::line("")?;
+            parameters::show(&all, sharing)?;
+        }
         print::line("")?;
         prediction::show(&recipe, time)?;
         if let Some(choice) = &choice {
@@ -376,13 +383,13 @@ fn tensors(of_rank: &Footprint) -> Vec<Vec<String>> {
 }
 
 /// `16 x 128`.
-fn spelled(shape: &[usize]) -> String {
+pub(super) fn spelled(shape: &[usize]) -> String {
     let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     sizes.join(" x ")
 }
 
 /// The name of a tensor, with N in place of the numbers of layers and experts.
-fn pattern(name: &str) -> String {
+pub(super) fn pattern(name: &str) -> String {
     let parts = name.split('.').map(|part| match part.parse::<usize>() {
         Ok(_) => "N",
         Err(_) => part,

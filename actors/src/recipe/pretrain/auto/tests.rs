@@ -65,7 +65,7 @@ fn every_way(ranks: u32) -> impl Iterator<Item = ParallelSection> {
                         ep,
                         pp,
                         pp_chunks,
-                        pp_schedule: PipelineKind::OneForwardOneBackward,
+                        ..ParallelSection::default()
                     })
                 })
             })

@@ -104,9 +104,13 @@ proptest! {
         recompute in prop::sample::select(recomputes()),
         seed in any::<prop::sample::Index>(),
         dropout in shares_that_are_dropped(),
+        is_told in any::<bool>(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
         let chunks = if schedule.is_interleaved() { chunks } else { 1 };
+        // SEMANTICS 148. The last stage has two where that is told, and else the first.
+        let told: Vec<usize> = (1..=stages * chunks).map(|stage| 1 + stage / (stages * chunks)).collect();
+        let layers = StageLayers::new(&told).filter(|_| is_told);
         // One more than stages: they are not of one length.
         let config = ModelConfig { layers: stages * chunks + 1, ..config };
         let sharing = Sharing {
@@ -116,6 +120,7 @@ proptest! {
             tensor,
             stages,
             chunks,
+            layers,
             schedule,
             zero,
             ..Sharing::ALONE
@@ -224,6 +229,26 @@ fn stages_hold_their_layers_and_no_more() {
     };
     let refused = config.part(many.place(0)).unwrap_err().to_string();
     assert_eq!(refused, "6 stages are more than the 5 layers");
+    let told = |layers: &[usize]| Sharing {
+        layers: StageLayers::new(layers),
+        ..sharing
+    };
+    let of = |rank| {
+        model(&config)
+            .into_part(told(&[1, 2, 1, 1]).place(rank))
+            .unwrap()
+    };
+    let layers = [of(0), of(1)].map(|part| part.config().own_layers());
+    assert_eq!(layers, [vec![0..1, 3..4], vec![1..3, 4..5]]);
+    for wrong in [&[2, 1, 1, 2][..], &[2, 2, 1], &[0, 3, 1, 1]] {
+        let refused = config.part(told(wrong).place(0)).unwrap_err().to_string();
+        assert!(refused.contains("cannot be made of 5 layers"), "{refused}");
+    }
+    assert_eq!(StageLayers::new(&[1; 65]), None);
+    assert_eq!(StageLayers::new(&[256]), None);
+    let told = StageLayers::new(&[3, 1]).unwrap();
+    assert_eq!(serde_json::from_str::<StageLayers>("[3,1]").unwrap(), told);
+    assert_eq!(serde_json::to_string(&told).unwrap(), "[3,1]");
 }
 
 #[test]
