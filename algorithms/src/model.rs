@@ -42,6 +42,7 @@ pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};
 pub use shard::{ModelShard, ShardPlace};
+pub use sharded::ShardCopies;
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;

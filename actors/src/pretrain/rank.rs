@@ -199,6 +199,10 @@ pub struct Trained {
     /// Seconds of adding up and exchanging with the others: counts, features, rows, gradients and losses. On a card what is still
     /// queued of the backward pass is waited for here.
     pub reduce_seconds: f64,
+    /// Bytes of shards that were copied before and behind gathers of parameters, beside what these write themselves.
+    pub gather_copies: u64,
+    /// The same of sums of gradients.
+    pub sum_copies: u64,
     /// A hash of what was trained on.
     pub digest: [u8; 32],
 }
@@ -603,6 +607,8 @@ impl PretrainRank {
             flops: outcome.flops,
             compute_seconds: stepped.compute_seconds,
             reduce_seconds: stepped.reduce_seconds,
+            gather_copies: outcome.copies.gathers as u64,
+            sum_copies: outcome.copies.sums as u64,
             ..texts.told()
         })
     }

@@ -154,6 +154,12 @@ pub struct StepReport {
     pub compute_seconds: f64,
     /// The longest over the mean computing time of the ranks.
     pub imbalance: f64,
+    /// Bytes of shards that all ranks copied before and behind gathers of parameters, beside what these write.
+    #[serde(default)]
+    pub gather_copies: u64,
+    /// The same of sums of gradients.
+    #[serde(default)]
+    pub sum_copies: u64,
     /// Samples and tokens from each source, by name.
     pub sources: BTreeMap<String, SourcePart>,
     /// A hash of what all ranks trained on.

@@ -713,6 +713,8 @@ fn report(
         wait_seconds: largest(|part| part.wait_seconds),
         compute_seconds,
         imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
+        gather_copies: parts.iter().map(|part| part.gather_copies).sum(),
+        sum_copies: parts.iter().map(|part| part.sum_copies).sum(),
         sources,
         digest: hasher.finalize().to_hex()[..16].to_owned(),
     }

@@ -5,7 +5,7 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, StageVars, Wanted};
 use super::recompute::Recompute;
-use super::sharded::{Gathered, ShardPass};
+use super::sharded::{Gathered, ShardCopies, ShardPass};
 use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
@@ -74,6 +74,11 @@ impl<B: Backend> Scorer<B> {
     pub fn model_mut(&mut self) -> &mut Model<B> {
         self.gathered.forget();
         &mut self.model
+    }
+
+    /// The copies around collectives of shards since this was asked last.
+    pub(crate) fn take_copies(&mut self) -> ShardCopies {
+        self.gathered.take_copies()
     }
 
     /// The model, and what is gathered of shards.

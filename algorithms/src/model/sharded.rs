@@ -12,6 +12,16 @@ use super::rank::{PartRanges, RankKind};
 use super::shard::{ModelShard, SetKind, ShardPlace};
 use super::{Model, ModelConfig};
 
+/// Bytes of shards that were copied before and behind the collectives which move them; what these write themselves is
+/// not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCopies {
+    /// Around gathers of parameters.
+    pub gathers: usize,
+    /// Around sums of gradients.
+    pub sums: usize,
+}
+
 /// The sets that are gathered, and the memory of those that are not any more.
 #[derive(Debug)]
 pub(crate) struct Gathered<B: Backend> {
@@ -21,6 +31,8 @@ pub(crate) struct Gathered<B: Backend> {
     unit: Option<usize>,
     /// Set where sets stay until the parameters change.
     stay: bool,
+    /// Since that was asked for.
+    copies: ShardCopies,
 }
 
 impl<B: Backend> Default for Gathered<B> {
@@ -30,6 +42,7 @@ impl<B: Backend> Default for Gathered<B> {
             spare: vec![],
             unit: None,
             stay: false,
+            copies: ShardCopies::default(),
         }
     }
 }
@@ -45,6 +58,11 @@ impl<B: Backend> Gathered<B> {
         let gathered = self.sets.iter_mut().filter_map(Option::take);
         self.spare.extend(gathered);
         self.unit = None;
+    }
+
+    /// The copies since this was asked last.
+    pub(crate) fn take_copies(&mut self) -> ShardCopies {
+        mem::take(&mut self.copies)
     }
 
     /// Numbers that it has memory for.
@@ -110,10 +128,13 @@ impl<'a, B: Backend> ShardPass<'a, B> {
             let len = of.buffer.shard_len();
             let mut all = self.gathered.take(backend, of.buffer.buffer_len());
             let own = B::view(&self.model.params, of.at..of.at + len);
-            match self.model.groups.keepers(of.kind) {
+            self.gathered.copies.gathers += match self.model.groups.keepers(of.kind) {
                 Some(ranks) => ranks.gather_shards(backend, own, len, &mut all),
-                None => backend.copy(own, B::view_mut(&mut all, 0..len)),
-            }
+                None => {
+                    backend.copy(own, B::view_mut(&mut all, 0..len));
+                    size_of::<f32>() * len
+                }
+            };
             self.gathered.sets[set] = Some(all);
         }
     }
@@ -140,7 +161,10 @@ impl<'a, B: Backend> ShardPass<'a, B> {
             let own = own.expect("a pass that goes backward has a gradient");
             let own = B::view_mut(own, of.at..of.at + len);
             match self.model.groups.keepers(of.kind) {
-                Some(ranks) => ranks.reduce_shards(backend, &mut all, len, own),
+                Some(ranks) => {
+                    let copied = ranks.reduce_shards(backend, &mut all, len, own);
+                    self.gathered.copies.sums += copied;
+                }
                 None => backend.axpy(1.0, B::view(&all, 0..len), own),
             }
             self.gathered.spare.push(all);

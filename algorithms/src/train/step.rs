@@ -45,7 +45,7 @@ use odeon_gpu::{Backend, PassRanks};
 pub use plan::{PictureShape, StepOperation, StepShape, plan};
 
 use super::{Objective, StagePass, TokenGradients, Trainer, Update};
-use crate::model::{Batch, Pictures, ScoresRead, TokenScores};
+use crate::model::{Batch, Pictures, ScoresRead, ShardCopies, TokenScores};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
 pub trait Peers<B: Backend>: Send + Sync {
@@ -245,6 +245,8 @@ pub struct StepOutcome {
     pub flops: f64,
     /// The counts of all ranks.
     pub counts: Vec<u64>,
+    /// Bytes of shards that this rank copied around collectives.
+    pub copies: ShardCopies,
 }
 
 /// Numbers that operations of a step leave to later ones.
@@ -359,6 +361,7 @@ impl<B: Backend> Trainer<B> {
                 break;
             }
         }
+        outcome.copies = self.scorer.take_copies();
         Ok(outcome)
     }
 

@@ -33,19 +33,34 @@ pub trait PassRanks<B: Backend>: fmt::Debug + Send + Sync {
     /// Gives each rank's run of such a buffer to all.
     fn gather(&self, backend: &B, numbers: &mut B::Buffer, len: usize);
 
-    /// Gives each rank's shard of so many numbers to all: they lie in `all` one behind the other then.
-    fn gather_shards(&self, backend: &B, shard: B::View<'_>, len: usize, all: &mut B::Buffer) {
+    /// Gives each rank's shard of so many numbers to all: they lie in `all` one behind the other then. Answers the bytes
+    /// that were copied before and behind the collective; those that it writes itself are not among them.
+    fn gather_shards(
+        &self,
+        backend: &B,
+        shard: B::View<'_>,
+        len: usize,
+        all: &mut B::Buffer,
+    ) -> usize {
         let own = self.rank() * len..(self.rank() + 1) * len;
         backend.copy(shard, B::view_mut(all, own));
         self.gather(backend, all, self.count() * len);
+        size_of::<f32>() * len
     }
 
     /// Adds up such a buffer over all of them, and adds to this rank's shard the sums that are its own. Of `all` it
-    /// leaves anything.
-    fn reduce_shards(&self, backend: &B, all: &mut B::Buffer, len: usize, shard: B::ViewMut<'_>) {
+    /// leaves anything. Answers the bytes that were copied before and behind the collective.
+    fn reduce_shards(
+        &self,
+        backend: &B,
+        all: &mut B::Buffer,
+        len: usize,
+        shard: B::ViewMut<'_>,
+    ) -> usize {
         let own = self.rank() * len..(self.rank() + 1) * len;
         self.scatter(backend, all, self.count() * len);
         backend.axpy(1.0, B::view(all, own), shard);
+        0
     }
 
     /// Sends each rank its run of numbers, and receives one from each. Runs lie one behind the other from the begin of

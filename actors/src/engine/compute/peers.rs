@@ -10,7 +10,7 @@ use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::Communicator;
 use odeon::{Clock, Failure, telemetry};
 use odeon_algorithms::train::{Peers, on_host};
-use odeon_gpu::any::AnyBuffer;
+use odeon_gpu::any::{AnyBuffer, AnyView, AnyViewMut};
 use odeon_gpu::cuda::card::Card;
 use odeon_gpu::cuda::nccl::{Nccl, NcclError, NcclLibrary};
 use odeon_gpu::cuda::{Cuda, CudaArray, CudaBuffer, CudaError, Gpu};
@@ -20,6 +20,8 @@ use odeon_gpu::{Any, Backend, PassRanks};
 pub(crate) struct Gang {
     rank: usize,
     way: Way,
+    /// Memory for sums of a shard.
+    sums: Vec<f32>,
 }
 
 /// Spans of collectives within passes are kept where they last as long as this: a pass has several a layer.
@@ -163,6 +165,34 @@ impl PassRanks<Any> for PassGang {
         });
     }
 
+    fn gather_shards(
+        &self,
+        backend: &Any,
+        shard: AnyView<'_>,
+        len: usize,
+        all: &mut AnyBuffer,
+    ) -> usize {
+        let counts = vec![len; self.ranks];
+        let copied = self.together(backend, |gang| {
+            gang.gather_shards(backend, shard, &counts, all)
+        });
+        copied.unwrap_or(0)
+    }
+
+    fn reduce_shards(
+        &self,
+        backend: &Any,
+        all: &mut AnyBuffer,
+        len: usize,
+        shard: AnyViewMut<'_>,
+    ) -> usize {
+        let counts = vec![len; self.ranks];
+        let copied = self.together(backend, |gang| {
+            gang.reduce_shards(backend, all, &counts, shard)
+        });
+        copied.unwrap_or(0)
+    }
+
     fn tell(&self, backend: &Any, counts: &[u32]) -> Vec<u32> {
         let told = self.together(backend, |gang| gang.tell(counts));
         told.unwrap_or_else(|| vec![0; counts.len()])
@@ -193,6 +223,7 @@ impl Gang {
         Self {
             rank: comm.membership().rank,
             way: Way::Open(Mutex::new(comm)),
+            sums: vec![],
         }
     }
 
@@ -258,6 +289,62 @@ impl Gang {
             comm.all_to_all_v(&own, sends, numbers, receives)
                 .map_err(Failure::error)
         })
+    }
+
+    /// Gives each rank's shard to all; answers the bytes that were copied before and behind the collective. None in
+    /// memory of the host: it reads a shard where that lies, and writes where operations read.
+    fn gather_shards(
+        &mut self,
+        backend: &Any,
+        shard: AnyView<'_>,
+        counts: &[usize],
+        all: &mut AnyBuffer,
+    ) -> Result<usize, Failure> {
+        let (own, len) = (part_of(self.rank, counts), counts.iter().sum::<usize>());
+        if let (AnyView::Cpu(shard), Some(all)) = (shard, Any::host_mut(all)) {
+            let comm = self.on_the_host()?;
+            let gathered = comm.all_gather_v(shard, counts, &mut all[..len]);
+            return gathered.map(|()| 0).map_err(Failure::error);
+        }
+        // A card's shard goes to its place among all, and from there to the others.
+        let copied = size_of::<f32>() * (2 * own.len() + self.passes_through_host(len));
+        backend.copy(shard, Any::view_mut(all, own));
+        self.gather_buffer(backend, all, counts)?;
+        Ok(copied)
+    }
+
+    /// Adds up numbers over all ranks, and adds to this rank's shard its part of the sums; answers the bytes that were
+    /// copied before and behind the collective. None in memory of the host.
+    fn reduce_shards(
+        &mut self,
+        backend: &Any,
+        all: &mut AnyBuffer,
+        counts: &[usize],
+        shard: AnyViewMut<'_>,
+    ) -> Result<usize, Failure> {
+        let (own, len) = (part_of(self.rank, counts), counts.iter().sum::<usize>());
+        if let (AnyViewMut::Cpu(_), Some(all)) = (&shard, Any::host(all)) {
+            let mut sums = std::mem::take(&mut self.sums);
+            sums.resize(own.len(), 0.0);
+            let comm = self.on_the_host()?;
+            comm.reduce_scatter_v(&all[..len], counts, &mut sums, Reduce::Sum)
+                .map_err(Failure::error)?;
+            backend.axpy(1.0, AnyView::Cpu(&sums), shard);
+            self.sums = sums;
+            return Ok(0);
+        }
+        let copied = size_of::<f32>() * (own.len() + self.passes_through_host(len));
+        self.scatter_buffer(backend, all, counts)?;
+        backend.axpy(1.0, Any::view(all, own), shard);
+        Ok(copied)
+    }
+
+    /// Numbers that are copied to the host and back where so many lie on a card and are exchanged there.
+    const fn passes_through_host(&self, len: usize) -> usize {
+        match self.way {
+            Way::Cards(_) => 0,
+            _ => 2 * len,
+        }
     }
 
     /// Tells each rank as many counts, and hears as many from each. They travel as numbers that are whole up to 2^24.

@@ -126,7 +126,7 @@ const fn sharded(sharing: Sharing, zero: ZeroStage, shards: Option<usize>) -> Sh
     }
 }
 
-/// SEMANTICS 137, 140.
+/// SEMANTICS 137, 140, 149.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     let dense = LayerBlock::default();
@@ -219,6 +219,11 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     let killed = killed.await;
     assert!(victims.is_empty());
     assert_eq!(losses(&killed), losses(&parts));
+    // Shards of several ranks go from where they lie to where they are read; experts that a rank has alone are copied.
+    let alone = sharing.zero.has_shards() && sharing.experts > 1 && sharing.copies == 1;
+    for step in killed.steps().values().chain(parts.steps().values()) {
+        assert_eq!((step.gather_copies > 0, step.sum_copies), (alone, 0));
+    }
 }
 
 /// SEMANTICS 132, 135, 137, 138, 140, 148.

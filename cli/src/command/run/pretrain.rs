@@ -360,6 +360,8 @@ fn record(step: &StepReport) {
     );
     told("data.wait_s", step.wait_seconds, "s");
     told("data.imbalance", step.imbalance, "");
+    told("train.gather_copies", step.gather_copies as f64, "bytes");
+    told("train.sum_copies", step.sum_copies as f64, "bytes");
     for (source, part) in &step.sources {
         let share = part.tokens as f64 / step.tokens.max(1) as f64;
         let number = telemetry::gauge("data.share", share).with("source", source.clone());

@@ -18,7 +18,7 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::model::{
     AttentionWindow, Gelu, LayerBlock, Moe, PartPlace, PartTensor, PassGroups, Recompute,
-    ShardGroups, StageGroups,
+    ShardCopies, ShardGroups, StageGroups,
 };
 use crate::train::{Footprint, Lion, Sharing, ZeroStage};
 
@@ -187,6 +187,8 @@ struct Trained {
     norms: Vec<f32>,
     mean: Vec<f32>,
     parameters: Vec<f32>,
+    /// Of the last step.
+    copies: ShardCopies,
 }
 
 const STEPS: usize = 20;
@@ -202,6 +204,7 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
         norms: vec![],
         mean: vec![],
         parameters: vec![],
+        copies: ShardCopies::default(),
     };
     for step in 0..STEPS {
         work.step = step as u64;
@@ -218,6 +221,7 @@ fn steps<P: Peers<Cpu, Error = &'static str>>(
         assert!(update.applied);
         told.losses.push(done.loss);
         told.norms.push(update.grad_norm);
+        told.copies = done.copies;
         // Of moments in bytes there are no such numbers.
         if step == 0 && trainer.stored_bytes(StatePart::State(0)) == 4 {
             told.mean = kept(&trainer, StatePart::State(0));

@@ -61,7 +61,7 @@ fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
     ]
 }
 
-/// SEMANTICS 134. Of shards a rank says what it keeps and gathers.
+/// SEMANTICS 134, 149. Of shards a rank says what it keeps, gathers and copies.
 #[test]
 fn a_footprint_knows_shards_and_what_is_gathered() {
     let config = &models()[0];
@@ -74,7 +74,7 @@ fn a_footprint_knows_shards_and_what_is_gathered() {
         let train = TrainConfig::default();
         let work = Texts::of(&[5, 3, 8, 2], 0..4);
         let all = in_parts(config, &train, &work, &[1; 4], sharing);
-        for (rank, (_, mut trainer)) in all.into_iter().enumerate() {
+        for (rank, (made, mut trainer)) in all.into_iter().enumerate() {
             let told = Footprint::of(config, &train, sharing, rank).unwrap();
             let kept = 4 * trainer.part().len();
             assert_eq!((told.parameters, told.gradients), (kept, kept));
@@ -91,6 +91,12 @@ fn a_footprint_knows_shards_and_what_is_gathered() {
                 told.gathered
             );
             assert_eq!(told.summed_over_data, 0);
+            // These ranks copy a shard to its place before each gather: one a pass, or one a step.
+            let gathers = match zero {
+                ZeroStage::Gradients => kept,
+                _ => 2 * kept,
+            };
+            assert_eq!(made.copies, ShardCopies { gathers, sums: 0 });
         }
     }
 }
