@@ -21,6 +21,7 @@ mod recompute;
 mod rope;
 mod scorer;
 mod shard;
+mod shard_moves;
 mod sharded;
 mod stage;
 mod vision;
@@ -42,7 +43,7 @@ pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};
 pub use shard::{ModelShard, ShardPlace};
-pub use sharded::ShardCopies;
+pub use shard_moves::ShardCopies;
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;
@@ -53,7 +54,7 @@ pub(crate) use network::{
 };
 pub(crate) use rank::PartRanges;
 pub(crate) use shard::SetKind;
-pub(crate) use sharded::{Gathered, Keepers, ShardPass};
+pub(crate) use sharded::{Gathered, Keepers, over_shard};
 pub(crate) use stage::Stage;
 pub(crate) use width::{Coefficients, ConnectionPlaces, Mixing};
 

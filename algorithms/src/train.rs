@@ -53,8 +53,8 @@ use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Adapters, Batch, Model, Outputs, PartRanges, Pictures, Recompute, Scorer, ShardPass,
-    TokenScores, Wanted,
+    Adapters, Batch, Gathered, Model, Outputs, PartRanges, Pictures, Recompute, Scorer,
+    TokenScores, Wanted, over_shard,
 };
 
 pub use activations::MicroBatches;
@@ -528,28 +528,24 @@ impl<B: Backend> Trainer<B> {
         let outputs = model.record(&mut tape, batch, seen, wanted);
         let plan = tape.plan_training(&trainable, &outputs.vars());
         arena.prepare(backend, &plan);
-        let mut of_sets: Vec<Option<B::Buffer>> = trainable.iter().map(|_| None).collect();
-        let shard = model.shard().and_then(|_| grads[0].as_mut());
-        let mut sharded = ShardPass::of(model, gathered, shard);
-        let mut resident = Resident(&params);
-        let (params, of_sets): (&mut dyn PassParams<B>, _) = match &mut sharded {
-            Some(sharded) => (sharded, &mut of_sets),
-            None => (&mut resident, &mut *grads),
+        let passes = |params: &mut dyn PassParams<B>, of_sets: &mut [Option<B::Buffer>]| {
+            let scores = backend.scope(|| {
+                tape.forward_over(backend, arena, &plan, params);
+                outputs.read(backend, &tape, arena, &plan)
+            });
+            let gradients = evaluate(&scores);
+            let given = [&gradients.logprobs, &gradients.entropies];
+            let fits = given.iter().all(|it| it.len() == batch.predicted());
+            assert!(fits, "one gradient a response token");
+            backend.scope(|| {
+                for (var, values) in roots(model, outputs, &gradients) {
+                    tape.seed(backend, arena, &plan, var, &values);
+                }
+                tape.backward_over(backend, arena, &plan, params, of_sets);
+            });
+            scores
         };
-        let scores = backend.scope(|| {
-            tape.forward_over(backend, arena, &plan, params);
-            outputs.read(backend, &tape, arena, &plan)
-        });
-        let gradients = evaluate(&scores);
-        let given = [&gradients.logprobs, &gradients.entropies];
-        let fits = given.iter().all(|it| it.len() == batch.predicted());
-        assert!(fits, "one gradient a response token");
-        backend.scope(|| {
-            for (var, values) in roots(model, outputs, &gradients) {
-                tape.seed(backend, arena, &plan, var, &values);
-            }
-            tape.backward_over(backend, arena, &plan, params, of_sets);
-        });
+        let scores = over_sets((model, gathered), &params, grads, passes);
         let of_features = table.and_then(|_| grads.pop().flatten());
         let of_features = of_features.map_or_else(Vec::new, |all| {
             let all = backend.to_vec(&all);
@@ -678,6 +674,24 @@ impl<B: Backend> Trainer<B> {
             recompute: self.config.recompute,
         }
     }
+}
+
+/// Makes passes over the parameter sets of a model and their gradients: as they are here, or as they come to a shard.
+fn over_sets<B: Backend, R>(
+    (model, gathered): (&Model<B>, &mut Gathered<B>),
+    sets: &[&B::Buffer],
+    grads: &mut [Option<B::Buffer>],
+    passes: impl FnOnce(&mut dyn PassParams<B>, &mut [Option<B::Buffer>]) -> R,
+) -> R {
+    if model.shard().is_none() {
+        return passes(&mut Resident(sets), grads);
+    }
+    let mut of_sets: Vec<Option<B::Buffer>> = vec![];
+    of_sets.resize_with(model.trainable_sets().len(), || None);
+    over_shard(model, gathered, grads[0].as_mut(), |params| {
+        let params = params.expect("a model that is a shard");
+        passes(params, &mut of_sets)
+    })
 }
 
 /// The outputs that a backward pass begins at, each with its gradient.

@@ -203,6 +203,10 @@ pub struct Trained {
     pub gather_copies: u64,
     /// The same of sums of gradients.
     pub sum_copies: u64,
+    /// Seconds in which shards were gathered and added up, beside passes or while these waited.
+    pub moving_seconds: f64,
+    /// Seconds for which passes waited for that.
+    pub moving_waits: f64,
     /// A hash of what was trained on.
     pub digest: [u8; 32],
 }
@@ -609,6 +613,8 @@ impl PretrainRank {
             reduce_seconds: stepped.reduce_seconds,
             gather_copies: outcome.copies.gathers as u64,
             sum_copies: outcome.copies.sums as u64,
+            moving_seconds: stepped.moving_seconds,
+            moving_waits: stepped.moving_waits,
             ..texts.told()
         })
     }

@@ -160,6 +160,9 @@ pub struct StepReport {
     /// The same of sums of gradients.
     #[serde(default)]
     pub sum_copies: u64,
+    /// The share of the time of these gathers and sums in which passes went on meanwhile; 0 where there were none.
+    #[serde(default)]
+    pub hidden_share: f64,
     /// Samples and tokens from each source, by name.
     pub sources: BTreeMap<String, SourcePart>,
     /// A hash of what all ranks trained on.

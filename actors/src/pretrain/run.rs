@@ -672,6 +672,16 @@ pub(super) async fn stop(group: &Group<PretrainRank>) {
     }
 }
 
+/// The share of the time in which shards were moved that passes did not wait for.
+fn hidden_share(parts: &[Trained]) -> f64 {
+    let moving: f64 = parts.iter().map(|part| part.moving_seconds).sum();
+    let waited: f64 = parts.iter().map(|part| part.moving_waits).sum();
+    match moving > 0.0 {
+        true => (1.0 - waited / moving).max(0.0),
+        false => 0.0,
+    }
+}
+
 fn report(
     step: u64,
     parts: &[Trained],
@@ -715,6 +725,7 @@ fn report(
         imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
         gather_copies: parts.iter().map(|part| part.gather_copies).sum(),
         sum_copies: parts.iter().map(|part| part.sum_copies).sum(),
+        hidden_share: hidden_share(parts),
         sources,
         digest: hasher.finalize().to_hex()[..16].to_owned(),
     }

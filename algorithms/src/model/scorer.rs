@@ -5,7 +5,8 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, StageVars, Wanted};
 use super::recompute::Recompute;
-use super::sharded::{Gathered, ShardCopies, ShardPass};
+use super::shard_moves::ShardCopies;
+use super::sharded::{Gathered, over_shard};
 use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
@@ -188,15 +189,17 @@ impl<B: Backend> Scorer<B> {
         let outputs = model.record(&mut tape, batch, seen, wanted);
         let plan = tape.plan_inference(&outputs.vars());
         arena.prepare(&model.backend, &plan);
-        let mut sharded = ShardPass::of(model, gathered, None);
-        let mut resident = Resident(&params);
-        let params: &mut dyn PassParams<B> = match &mut sharded {
-            Some(sharded) => sharded,
-            None => &mut resident,
-        };
-        model.backend.scope(|| {
-            tape.forward_over(&model.backend, arena, &plan, params);
-            outputs.read(&model.backend, &tape, arena, &plan)
+        let model = &*model;
+        over_shard(model, gathered, None, |sharded| {
+            let mut resident = Resident(&params);
+            let params: &mut dyn PassParams<B> = match sharded {
+                Some(sharded) => sharded,
+                None => &mut resident,
+            };
+            model.backend.scope(|| {
+                tape.forward_over(&model.backend, arena, &plan, params);
+                outputs.read(&model.backend, &tape, arena, &plan)
+            })
         })
     }
 }

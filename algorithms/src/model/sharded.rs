@@ -1,8 +1,11 @@
 //! Models of which ranks keep shards: layers are gathered before they are computed.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 
 use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
 
@@ -10,17 +13,8 @@ use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
 use super::rank::{PartRanges, RankKind};
 use super::shard::{ModelShard, SetKind, ShardPlace};
+use super::shard_moves::{Moved, Mover, Moves, ShardCopies, ShardMove};
 use super::{Model, ModelConfig};
-
-/// Bytes of shards that were copied before and behind the collectives which move them; what these write themselves is
-/// not among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardCopies {
-    /// Around gathers of parameters.
-    pub gathers: usize,
-    /// Around sums of gradients.
-    pub sums: usize,
-}
 
 /// The sets that are gathered, and the memory of those that are not any more.
 #[derive(Debug)]
@@ -31,6 +25,8 @@ pub(crate) struct Gathered<B: Backend> {
     unit: Option<usize>,
     /// Set where sets stay until the parameters change.
     stay: bool,
+    /// Set where passes wait for each gather and sum.
+    waits: bool,
     /// Since that was asked for.
     copies: ShardCopies,
 }
@@ -42,6 +38,7 @@ impl<B: Backend> Default for Gathered<B> {
             spare: vec![],
             unit: None,
             stay: false,
+            waits: false,
             copies: ShardCopies::default(),
         }
     }
@@ -58,6 +55,12 @@ impl<B: Backend> Gathered<B> {
         let gathered = self.sets.iter_mut().filter_map(Option::take);
         self.spare.extend(gathered);
         self.unit = None;
+    }
+
+    /// Has passes wait for each gather and sum.
+    #[cfg(test)]
+    pub(crate) fn wait_for_each(&mut self) {
+        self.waits = true;
     }
 
     /// The copies since this was asked last.
@@ -87,55 +90,120 @@ impl<B: Backend> Gathered<B> {
 }
 
 /// The parameters of a shard in one pass.
+///
+/// While a layer is computed the next one is gathered, and the gradients of the one before are added up.
 pub(crate) struct ShardPass<'a, B: Backend> {
     model: &'a Model<B>,
     shard: &'a ModelShard,
     gathered: &'a mut Gathered<B>,
-    /// Of what this rank keeps; there in passes that go backward.
-    gradient: Option<&'a mut B::Buffer>,
+    moves: Moves<'a, B>,
+    /// Units that operations will read.
+    units: VecDeque<usize>,
+    /// Set for sets that are on their way.
+    coming: Vec<bool>,
+    /// Sets whose gradients are being added up.
+    going: usize,
 }
 
-impl<'a, B: Backend> ShardPass<'a, B> {
-    /// Those of a model; `None` where this rank has all of it.
-    pub(crate) fn of(
-        model: &'a Model<B>,
-        gathered: &'a mut Gathered<B>,
-        gradient: Option<&'a mut B::Buffer>,
-    ) -> Option<Self> {
-        let shard = model.shard.as_ref()?;
-        gathered.sets.resize_with(shard.sets.len(), || None);
-        Some(Self {
+/// Runs a pass over the shard of a model; without one where this rank has all of it.
+pub(crate) fn over_shard<B: Backend, R>(
+    model: &Model<B>,
+    gathered: &mut Gathered<B>,
+    gradient: Option<&mut B::Buffer>,
+    pass: impl FnOnce(Option<&mut ShardPass<'_, B>>) -> R,
+) -> R {
+    let Some(shard) = model.shard.as_ref() else {
+        return pass(None);
+    };
+    gathered.sets.resize_with(shard.sets.len(), || None);
+    // What lies on a card is moved in the order of its queue.
+    let waits = gathered.waits || B::host(&model.params).is_none();
+    let mut mover = Mover {
+        model,
+        shard,
+        gradient,
+    };
+    let run = |moves| {
+        pass(Some(&mut ShardPass {
             model,
             shard,
             gathered,
-            gradient,
-        })
+            moves,
+            units: VecDeque::new(),
+            coming: vec![false; shard.sets.len()],
+            going: 0,
+        }))
+    };
+    if waits {
+        return run(Moves::Here {
+            mover,
+            to_move: VecDeque::new(),
+        });
     }
+    thread::scope(|scope| {
+        let (to_move, begun) = channel();
+        let (ended, moved) = channel();
+        scope.spawn(move || {
+            for set in begun {
+                if ended.send(mover.carry_out(set)).is_err() {
+                    break;
+                }
+            }
+        });
+        run(Moves::Beside { to_move, moved })
+    })
+}
 
+impl<B: Backend> ShardPass<'_, B> {
     /// The sets of a unit.
     fn sets_of(&self, unit: usize) -> Range<usize> {
         let sets = &self.shard.sets;
         sets.partition_point(|set| set.unit < unit)..sets.partition_point(|set| set.unit <= unit)
     }
 
-    /// Gathers the sets of a unit.
-    fn gather(&mut self, backend: &B, unit: usize) {
+    /// Has the sets of a unit gathered that are not here yet.
+    fn begin_gather(&mut self, backend: &B, unit: usize) {
         for set in self.sets_of(unit) {
-            if self.gathered.sets[set].is_some() {
+            if self.gathered.sets[set].is_some() || self.coming[set] {
                 continue;
             }
-            let of = &self.shard.sets[set];
-            let len = of.buffer.shard_len();
-            let mut all = self.gathered.take(backend, of.buffer.buffer_len());
-            let own = B::view(&self.model.params, of.at..of.at + len);
-            self.gathered.copies.gathers += match self.model.groups.keepers(of.kind) {
-                Some(ranks) => ranks.gather_shards(backend, own, len, &mut all),
-                None => {
-                    backend.copy(own, B::view_mut(&mut all, 0..len));
-                    size_of::<f32>() * len
-                }
-            };
-            self.gathered.sets[set] = Some(all);
+            let len = self.shard.sets[set].buffer.buffer_len();
+            let all = self.gathered.take(backend, len);
+            self.moves.begin(ShardMove::Gather(set, all));
+            self.coming[set] = true;
+        }
+    }
+
+    /// Waits for the sets of a unit, and has those of the next one gathered meanwhile.
+    fn gather(&mut self, backend: &B, unit: usize) {
+        self.begin_gather(backend, unit);
+        while self.sets_of(unit).any(|set| self.coming[set]) {
+            self.settle();
+        }
+        while let Some(next) = self.units.pop_front() {
+            if next == unit {
+                break;
+            }
+        }
+        if let Some(next) = self.units.front().copied() {
+            self.begin_gather(backend, next);
+        }
+    }
+
+    /// Waits for the first set that is on its way.
+    fn settle(&mut self) {
+        let Moved { moved, copies } = self.moves.next(self.model);
+        self.gathered.copies.gathers += copies.gathers;
+        self.gathered.copies.sums += copies.sums;
+        match moved {
+            ShardMove::Gather(set, all) => {
+                self.gathered.sets[set] = Some(all);
+                self.coming[set] = false;
+            }
+            ShardMove::Sum(_, all) => {
+                self.gathered.spare.push(all);
+                self.going -= 1;
+            }
         }
     }
 
@@ -149,25 +217,41 @@ impl<'a, B: Backend> ShardPass<'a, B> {
         }
     }
 
-    /// Adds up the gradients of a unit over the ranks that keep it.
-    fn reduce(&mut self, backend: &B, unit: usize, gradients: &mut [Option<B::Buffer>]) {
+    /// Has the gradients of a unit added up over the ranks that keep it, when those of the one before are.
+    fn begin_sum(&mut self, unit: usize, gradients: &mut [Option<B::Buffer>]) {
+        while self.going > 0 {
+            self.settle();
+        }
         for set in self.sets_of(unit) {
-            let Some(mut all) = gradients[set].take() else {
-                continue;
-            };
-            let of = &self.shard.sets[set];
-            let len = of.buffer.shard_len();
-            let own = self.gradient.as_mut();
-            let own = own.expect("a pass that goes backward has a gradient");
-            let own = B::view_mut(own, of.at..of.at + len);
-            match self.model.groups.keepers(of.kind) {
-                Some(ranks) => {
-                    let copied = ranks.reduce_shards(backend, &mut all, len, own);
-                    self.gathered.copies.sums += copied;
-                }
-                None => backend.axpy(1.0, B::view(&all, 0..len), own),
+            if let Some(all) = gradients[set].take() {
+                self.moves.begin(ShardMove::Sum(set, all));
+                self.going += 1;
             }
-            self.gathered.spare.push(all);
+        }
+    }
+
+    /// Leaves the unit that operations of a forward pass have read.
+    fn leave(&mut self) {
+        if let Some(unit) = mem::take(&mut self.gathered.unit) {
+            self.release(unit);
+        }
+    }
+
+    /// The same of a backward pass.
+    fn leave_back(&mut self, gradients: &mut [Option<B::Buffer>]) {
+        if let Some(unit) = mem::take(&mut self.gathered.unit) {
+            self.begin_sum(unit, gradients);
+            self.release(unit);
+        }
+    }
+
+    /// Waits for all that is on its way. What came and was not read goes again.
+    fn end_moves(&mut self) {
+        while self.going > 0 || self.coming.contains(&true) {
+            self.settle();
+        }
+        for unit in mem::take(&mut self.units) {
+            self.release(unit);
         }
     }
 }
@@ -178,12 +262,22 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
         gathered.expect("a set that has been brought")
     }
 
+    fn announce(&mut self, sets: &mut dyn Iterator<Item = usize>) {
+        self.units.clear();
+        for set in sets {
+            let unit = self.shard.sets[set].unit;
+            if self.units.back() != Some(&unit) {
+                self.units.push_back(unit);
+            }
+        }
+    }
+
     fn bring(&mut self, backend: &B, set: usize) {
         let unit = self.shard.sets[set].unit;
         if self.gathered.unit == Some(unit) {
             return;
         }
-        self.end(backend);
+        self.leave();
         self.gather(backend, unit);
         self.gathered.unit = Some(unit);
     }
@@ -197,11 +291,11 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
     ) {
         let unit = self.shard.sets[set].unit;
         if self.gathered.unit != Some(unit) {
-            self.end_back(backend, gradients);
+            self.leave_back(gradients);
             self.gathered.unit = Some(unit);
-        }
-        if needs.reads {
-            self.gather(backend, unit);
+            if needs.reads {
+                self.gather(backend, unit);
+            }
         }
         if needs.adds && gradients[set].is_none() {
             // Of all sets: some ranks have tensors that others lack, and all add up the same sets.
@@ -215,16 +309,13 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
     }
 
     fn end(&mut self, _: &B) {
-        if let Some(unit) = mem::take(&mut self.gathered.unit) {
-            self.release(unit);
-        }
+        self.leave();
+        self.end_moves();
     }
 
-    fn end_back(&mut self, backend: &B, gradients: &mut [Option<B::Buffer>]) {
-        if let Some(unit) = mem::take(&mut self.gathered.unit) {
-            self.reduce(backend, unit, gradients);
-            self.release(unit);
-        }
+    fn end_back(&mut self, _: &B, gradients: &mut [Option<B::Buffer>]) {
+        self.leave_back(gradients);
+        self.end_moves();
     }
 }
 

@@ -331,8 +331,10 @@ impl Footprint {
             gradients: bytes(held),
             optimizer: train.optimizer.bytes(&holding),
             gathered: match sharing.zero {
-                ZeroStage::Gradients => bytes(all + unit),
-                _ => bytes(2 * unit),
+                // Of a layer gradients, and those that are added up.
+                ZeroStage::Gradients => bytes(all + 2 * unit),
+                // Its parameters, too, and those that come.
+                _ => bytes(4 * unit),
             },
             activations: None,
             gathered_of_others: bytes(all.saturating_sub(held)),

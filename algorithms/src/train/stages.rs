@@ -1,13 +1,12 @@
 //! Passes of micro-batches through the stages that a pipeline rank has.
 
-use odeon_gpu::{Arena, Backend, Division, PassParams, Plan, Resident, Tape, Var};
+use odeon_gpu::{Arena, Backend, Division, Plan, Tape, Var};
 use odeon_replay::{PipelineCosts, PipelineSchedule, ScheduleError, StageCosts};
 use serde::{Deserialize, Serialize};
 
-use super::{Objective, TokenGradients, Trainer, roots};
+use super::{Objective, TokenGradients, Trainer, over_sets, roots};
 use crate::model::{
-    Batch, Gathered, Model, ShardPass, Stage, StageLetter, StageOutput, StagePlace, StageVars,
-    TokenScores, Wanted,
+    Batch, Model, Stage, StageLetter, StageOutput, StagePlace, StageVars, TokenScores, Wanted,
 };
 
 /// An order of the passes of a pipeline.
@@ -235,11 +234,14 @@ impl<B: Backend> Trainer<B> {
             let numbers = model.stage_links().receive(letter, rows * cols);
             tape.write(backend, &mut arena, &plan, input, &numbers);
         }
-        let sets = model.param_sets();
-        match &mut ShardPass::of(model, gathered, grads[0].as_mut()) {
-            Some(params) => backend.scope(|| tape.forward_over(backend, &mut arena, &plan, params)),
-            None => backend.scope(|| tape.forward(backend, &mut arena, &plan, &sets)),
-        }
+        over_sets(
+            (model, gathered),
+            &model.param_sets(),
+            grads,
+            |params, _| {
+                backend.scope(|| tape.forward_over(backend, &mut arena, &plan, params));
+            },
+        );
         let (mut loss, mut seeds) = (0.0, vec![]);
         match vars.output {
             StageOutput::Rows(rows) => {
@@ -303,15 +305,23 @@ impl<B: Backend> Trainer<B> {
             };
             seeds.push((made, model.stage_links().receive(letter, rows * cols)));
         }
-        over_sets((model, gathered), grads, |params, gradients| {
-            for (var, values) in seeds.drain(..) {
-                tape.seed(backend, arena, plan, var, &values);
-            }
-            match stages.is_divided {
-                false => tape.backward_over(backend, arena, plan, params, gradients),
-                true => tape.backward_inputs(backend, arena, plan, params, gradients),
-            }
-        });
+        let is_divided = stages.is_divided;
+        over_sets(
+            (model, gathered),
+            &model.param_sets(),
+            grads,
+            |params, gradients| {
+                backend.scope(|| {
+                    for (var, values) in seeds.drain(..) {
+                        tape.seed(backend, arena, plan, var, &values);
+                    }
+                    match is_divided {
+                        false => tape.backward_over(backend, arena, plan, params, gradients),
+                        true => tape.backward_inputs(backend, arena, plan, params, gradients),
+                    }
+                });
+            },
+        );
         if let Some(input) = vars.input {
             let letter = StageLetter::Gradient {
                 stage: number - 1,
@@ -342,9 +352,15 @@ impl<B: Backend> Trainer<B> {
             tape, plan, arena, ..
         } = &mut under_way;
         let (model, gathered) = scorer.gathering();
-        over_sets((model, gathered), grads, |params, gradients| {
-            tape.backward_weights(model.backend(), arena, plan, params, gradients);
-        });
+        let backend = model.backend();
+        over_sets(
+            (model, gathered),
+            &model.param_sets(),
+            grads,
+            |params, gradients| {
+                backend.scope(|| tape.backward_weights(backend, arena, plan, params, gradients));
+            },
+        );
         stages.arenas.push(under_way.arena);
     }
 
@@ -375,27 +391,6 @@ pub(super) fn stage_plan<B: Backend>(
         (true, Some(later)) => Division::Sets { later },
     };
     tape.plan_divided(&sets, keep, division)
-}
-
-/// Does something with the parameter sets of a model and their gradients: as they are here, or as they come to a shard.
-fn over_sets<B: Backend>(
-    (model, gathered): (&Model<B>, &mut Gathered<B>),
-    grads: &mut Vec<Option<B::Buffer>>,
-    work: impl FnOnce(&mut dyn PassParams<B>, &mut [Option<B::Buffer>]) + Send,
-) {
-    let sets = model.param_sets();
-    let mut of_sets: Vec<Option<B::Buffer>> = vec![];
-    let shard = model.shard().and_then(|_| grads[0].as_mut());
-    let mut sharded = ShardPass::of(model, gathered, shard);
-    let mut resident = Resident(&sets);
-    let (params, gradients): (&mut dyn PassParams<B>, _) = match &mut sharded {
-        Some(sharded) => {
-            of_sets.resize_with(model.trainable_sets().len(), || None);
-            (sharded, &mut of_sets)
-        }
-        None => (&mut resident, grads),
-    };
-    model.backend().scope(|| work(params, gradients));
 }
 
 /// The loss that an objective gives scores, and its gradient: nothing where the batch stands in for one that predicts

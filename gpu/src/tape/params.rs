@@ -14,6 +14,10 @@ pub trait PassParams<B: Backend>: Send {
     /// The buffer of a set that has been brought.
     fn buffer(&self, set: usize) -> &B::Buffer;
 
+    /// Tells before a pass which sets its operations will read, in their order: what comes next may be brought while the
+    /// pass computes.
+    fn announce(&mut self, _sets: &mut dyn Iterator<Item = usize>) {}
+
     /// Brings a set: the operation of a forward pass that comes next reads it.
     fn bring(&mut self, backend: &B, set: usize);
 

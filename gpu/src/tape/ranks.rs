@@ -63,6 +63,11 @@ pub trait PassRanks<B: Backend>: fmt::Debug + Send + Sync {
         0
     }
 
+    /// Waits for what another thread does with these ranks.
+    fn wait(&self, until: &mut (dyn FnMut() + Send)) {
+        until();
+    }
+
     /// Sends each rank its run of numbers, and receives one from each. Runs lie one behind the other from the begin of
     /// a buffer on, in the order of ranks: `sends[r]` numbers go to rank `r`, and `receives[r]` come from it.
     fn exchange(

@@ -69,6 +69,8 @@ impl<B: Backend> Tape<B> {
             values: &plan.values,
             params,
         };
+        let mut sets = self.ops.iter().flat_map(Op::sets);
+        run.params.announce(&mut sets);
         for op in &self.ops {
             op.sets().for_each(|set| run.params.bring(backend, set));
             run.forward(op);
@@ -112,6 +114,8 @@ impl<B: Backend> Tape<B> {
             values: &plan.values_back,
             params,
         };
+        let mut sets = self.ops.iter().rev().flat_map(Op::sets);
+        run.params.announce(&mut sets);
         for (i, op) in self.ops.iter().enumerate().rev() {
             run.recompute(self.run_until(i), gradients);
             if run.is_reached(op) {

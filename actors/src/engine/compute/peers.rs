@@ -34,8 +34,12 @@ pub(crate) struct PassGang {
     gang: Mutex<Gang>,
     /// The reason why the pass that runs is worth nothing.
     failure: Mutex<Option<Failure>>,
-    /// Time in collectives, since that was asked for.
+    /// Time in collectives that passes wait for, since that was asked for.
     spent: Mutex<Duration>,
+    /// Time in those that move shards.
+    moving: Mutex<Duration>,
+    /// Time for which passes waited for these.
+    waited: Mutex<Duration>,
 }
 
 impl std::fmt::Debug for PassGang {
@@ -55,6 +59,8 @@ impl PassGang {
             gang: Mutex::new(Gang::new(comm.with_spans_from(SPANS_FROM))),
             failure: Mutex::default(),
             spent: Mutex::default(),
+            moving: Mutex::default(),
+            waited: Mutex::default(),
         }
     }
 
@@ -81,10 +87,14 @@ impl PassGang {
         gang.leave();
     }
 
-    /// The seconds in collectives since this was asked last.
+    /// The seconds for which passes waited for collectives since this was asked last.
     pub(crate) fn take_seconds(&self) -> f64 {
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *spent).as_secs_f64()
+        take(&self.spent)
+    }
+
+    /// The seconds in which shards were moved, and those for which passes waited for it, since this was asked last.
+    pub(crate) fn take_moves(&self) -> (f64, f64) {
+        (take(&self.moving), take(&self.waited))
     }
 
     /// Checks that all ranks have had their part in each collective so far.
@@ -96,15 +106,36 @@ impl PassGang {
         failure.clone().map_or(Ok(()), Err)
     }
 
-    /// A collective, unless one has failed; `None` where it has, or this one fails.
+    /// A collective that the pass waits for, unless one has failed; `None` where it has, or this one fails.
     fn together<T>(
         &self,
         backend: &Any,
         collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
     ) -> Option<T> {
+        let (done, took) = self.timed(backend, collective);
+        add(&self.spent, took);
+        done
+    }
+
+    /// The same of one that moves a shard: it may run beside the pass, and is [waited](PassRanks::wait) for apart.
+    fn beside<T>(
+        &self,
+        backend: &Any,
+        collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
+    ) -> Option<T> {
+        let (done, took) = self.timed(backend, collective);
+        add(&self.moving, took);
+        done
+    }
+
+    fn timed<T>(
+        &self,
+        backend: &Any,
+        collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
+    ) -> (Option<T>, Duration) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.is_some() {
-            return None;
+            return (None, Duration::ZERO);
         }
         let mut gang = self.gang.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Clock::now();
@@ -112,17 +143,25 @@ impl PassGang {
             .on(backend)
             .map(drop)
             .and_then(|()| collective(&mut gang));
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        *spent += Clock::now().since(begun);
+        let took = Clock::now().since(begun);
         match done {
-            Ok(done) => Some(done),
+            Ok(done) => (Some(done), took),
             Err(error) => {
                 gang.leave();
                 *failure = Some(error);
-                None
+                (None, took)
             }
         }
     }
+}
+
+fn add(sum: &Mutex<Duration>, took: Duration) {
+    *sum.lock().unwrap_or_else(PoisonError::into_inner) += took;
+}
+
+fn take(sum: &Mutex<Duration>) -> f64 {
+    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut *sum).as_secs_f64()
 }
 
 impl PassRanks<Any> for PassGang {
@@ -173,7 +212,7 @@ impl PassRanks<Any> for PassGang {
         all: &mut AnyBuffer,
     ) -> usize {
         let counts = vec![len; self.ranks];
-        let copied = self.together(backend, |gang| {
+        let copied = self.beside(backend, |gang| {
             gang.gather_shards(backend, shard, &counts, all)
         });
         copied.unwrap_or(0)
@@ -187,10 +226,16 @@ impl PassRanks<Any> for PassGang {
         shard: AnyViewMut<'_>,
     ) -> usize {
         let counts = vec![len; self.ranks];
-        let copied = self.together(backend, |gang| {
+        let copied = self.beside(backend, |gang| {
             gang.reduce_shards(backend, all, &counts, shard)
         });
         copied.unwrap_or(0)
+    }
+
+    fn wait(&self, until: &mut (dyn FnMut() + Send)) {
+        let begun = Clock::now();
+        until();
+        add(&self.waited, Clock::now().since(begun));
     }
 
     fn tell(&self, backend: &Any, counts: &[u32]) -> Vec<u32> {

@@ -195,6 +195,8 @@ struct Texts {
     step: u64,
     /// Set where each rank has a seed of its own, in place of the run's.
     has_own_seeds: bool,
+    /// Set where passes wait for each gather and sum of shards.
+    waits: bool,
 }
 
 impl Texts {
@@ -216,6 +218,7 @@ impl Texts {
             seed: 5,
             step: 0,
             has_own_seeds: false,
+            waits: false,
         }
     }
 

@@ -360,6 +360,7 @@ fn record(step: &StepReport) {
     );
     told("data.wait_s", step.wait_seconds, "s");
     told("data.imbalance", step.imbalance, "");
+    told("train.hidden_share", step.hidden_share, "");
     told("train.gather_copies", step.gather_copies as f64, "bytes");
     told("train.sum_copies", step.sum_copies as f64, "bytes");
     for (source, part) in &step.sources {

@@ -437,6 +437,9 @@ fn in_parts(
             if sharing.zero == ZeroStage::Gradients {
                 trainer = trainer.with_parameters_that_stay();
             }
+            if work.waits {
+                trainer.scorer.gathering().1.wait_for_each();
+            }
             steps(trainer, work, shape, [data, all, same, replicas])
         })
     });

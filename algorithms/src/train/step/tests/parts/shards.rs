@@ -1,6 +1,7 @@
 //! Tests of ranks that keep shards.
 
 use super::*;
+use crate::train::PipelineKind;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
@@ -61,7 +62,7 @@ fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
     ]
 }
 
-/// SEMANTICS 134, 149. Of shards a rank says what it keeps, gathers and copies.
+/// SEMANTICS 134, 149, 150. Of shards a rank says what it keeps, gathers and copies.
 #[test]
 fn a_footprint_knows_shards_and_what_is_gathered() {
     let config = &models()[0];
@@ -97,6 +98,56 @@ fn a_footprint_knows_shards_and_what_is_gathered() {
                 _ => 2 * kept,
             };
             assert_eq!(made.copies, ShardCopies { gathers, sums: 0 });
+        }
+    }
+}
+
+/// SEMANTICS 150. Ranks that gather a layer and add up another while they compute have the numbers of ranks that wait.
+#[test]
+fn shards_that_move_beside_passes_have_the_same_numbers_to_the_bit() {
+    let of = |[copies, experts, context, tensor]: [usize; 4], zero| Sharing {
+        copies,
+        experts,
+        context,
+        tensor,
+        zero,
+        ..Sharing::ALONE
+    };
+    let divided = Sharing {
+        stages: 2,
+        schedule: PipelineKind::ZeroBubbleH1,
+        ..of([2, 1, 1, 2], ZeroStage::Parameters)
+    };
+    let all = [
+        of([4, 1, 1, 1], ZeroStage::Parameters),
+        of([3, 1, 1, 1], ZeroStage::Gradients),
+        of([2, 1, 2, 2], ZeroStage::Parameters),
+        of([2, 2, 1, 1], ZeroStage::Parameters),
+        divided,
+    ];
+    for (sharing, recompute) in all.into_iter().zip(recomputes().into_iter().cycle()) {
+        let config = ModelConfig {
+            layers: 4,
+            ..models()[if sharing.experts > 1 { 3 } else { 4 }].clone()
+        };
+        let train = TrainConfig {
+            recompute,
+            ..settings(false, Some(0.05))
+        };
+        let buckets = sharing.copies * sharing.experts;
+        let mut work = Texts::of(&vec![7; 2 * buckets], 0..2 * buckets);
+        let beside = in_parts(&config, &train, &work, &vec![2; buckets], sharing);
+        work.waits = true;
+        let waited = in_parts(&config, &train, &work, &vec![2; buckets], sharing);
+        for ((one, _), (other, _)) in beside.iter().zip(&waited) {
+            let bits = |numbers: &[f32]| numbers.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+            assert_eq!(one.losses, other.losses, "{sharing:?}");
+            assert_eq!(bits(&one.mean), bits(&other.mean), "{sharing:?}");
+            assert_eq!(
+                bits(&one.parameters),
+                bits(&other.parameters),
+                "{sharing:?}"
+            );
         }
     }
 }

@@ -1,0 +1,131 @@
+//! Gathers and sums of shards, one behind the other in one order on all ranks: on a thread of their own beside a pass, or
+//! where the pass runs.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender};
+
+use odeon_gpu::Backend;
+
+use super::Model;
+use super::shard::ModelShard;
+
+/// Bytes of shards that were copied before and behind the collectives which move them; what these write themselves is
+/// not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCopies {
+    /// Around gathers of parameters.
+    pub gathers: usize,
+    /// Around sums of gradients.
+    pub sums: usize,
+}
+
+/// A set that is to be moved, with the memory for all of it.
+pub(super) enum ShardMove<B: Backend> {
+    /// Its shards come together.
+    Gather(usize, B::Buffer),
+    /// Its gradients are added up, and go to their shards.
+    Sum(usize, B::Buffer),
+}
+
+/// A set that has been moved.
+pub(super) struct Moved<B: Backend> {
+    pub(super) moved: ShardMove<B>,
+    pub(super) copies: ShardCopies,
+}
+
+/// Carries moves out.
+pub(super) struct Mover<'a, B: Backend> {
+    pub(super) model: &'a Model<B>,
+    pub(super) shard: &'a ModelShard,
+    /// Of what this rank keeps; there in passes that go backward.
+    pub(super) gradient: Option<&'a mut B::Buffer>,
+}
+
+impl<B: Backend> Mover<'_, B> {
+    pub(super) fn carry_out(&mut self, mut to_move: ShardMove<B>) -> Moved<B> {
+        let mut copies = ShardCopies::default();
+        match &mut to_move {
+            ShardMove::Gather(set, all) => copies.gathers = self.gather(*set, all),
+            ShardMove::Sum(set, all) => copies.sums = self.sum(*set, all),
+        }
+        Moved {
+            moved: to_move,
+            copies,
+        }
+    }
+
+    fn gather(&self, set: usize, all: &mut B::Buffer) -> usize {
+        let (backend, of) = (self.model.backend(), &self.shard.sets[set]);
+        let len = of.buffer.shard_len();
+        let own = B::view(&self.model.params, of.at..of.at + len);
+        match self.model.groups.keepers(of.kind) {
+            Some(ranks) => ranks.gather_shards(backend, own, len, all),
+            None => {
+                backend.copy(own, B::view_mut(all, 0..len));
+                size_of::<f32>() * len
+            }
+        }
+    }
+
+    fn sum(&mut self, set: usize, all: &mut B::Buffer) -> usize {
+        let (backend, of) = (self.model.backend(), &self.shard.sets[set]);
+        let len = of.buffer.shard_len();
+        let own = self.gradient.as_mut();
+        let own = own.expect("a pass that goes backward has a gradient");
+        let own = B::view_mut(own, of.at..of.at + len);
+        match self.model.groups.keepers(of.kind) {
+            Some(ranks) => ranks.reduce_shards(backend, all, len, own),
+            None => {
+                backend.axpy(1.0, B::view(all, 0..len), own);
+                0
+            }
+        }
+    }
+}
+
+/// Where moves are carried out.
+pub(super) enum Moves<'a, B: Backend> {
+    /// On a thread of their own.
+    Beside {
+        to_move: Sender<ShardMove<B>>,
+        moved: Receiver<Moved<B>>,
+    },
+    /// Where they are waited for.
+    Here {
+        mover: Mover<'a, B>,
+        to_move: VecDeque<ShardMove<B>>,
+    },
+}
+
+impl<B: Backend> Moves<'_, B> {
+    /// Has a set moved behind those before.
+    pub(super) fn begin(&mut self, set: ShardMove<B>) {
+        match self {
+            Self::Beside { to_move, .. } => {
+                to_move
+                    .send(set)
+                    .expect("its thread is there as long as the pass");
+            }
+            Self::Here { to_move, .. } => to_move.push_back(set),
+        }
+    }
+
+    /// Waits for the first that was begun.
+    pub(super) fn next(&mut self, model: &Model<B>) -> Moved<B> {
+        let mut done = None;
+        let mut wait = || {
+            done = Some(match self {
+                Self::Beside { moved, .. } => moved.recv().expect("a move that was begun ends"),
+                Self::Here { mover, to_move } => {
+                    let first = to_move.pop_front().expect("a move that was begun");
+                    mover.carry_out(first)
+                }
+            });
+        };
+        match model.widest_shard_ranks() {
+            Some(ranks) => ranks.wait(&mut wait),
+            None => wait(),
+        }
+        done.expect("ranks wait until it is done")
+    }
+}
