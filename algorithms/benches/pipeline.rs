@@ -7,9 +7,12 @@
 //! rank is free and its rows have come. Beside that stands what the schedule asks for where each pass of a stage takes
 //! as long as the mean of its kind, as `odeon pipeline` does.
 
+#![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -35,6 +38,10 @@ const KINDS: [PassKind; 4] = [
     PassKind::BackwardInput,
     PassKind::BackwardWeight,
 ];
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Letters with the times at which they were sent.
 type Letters = HashMap<StageLetter, (Vec<f32>, f64)>;
@@ -72,15 +79,18 @@ impl Pipeline {
     }
 
     fn take_turn(&self) {
-        let mut taken = self.turn.lock().unwrap();
+        let mut taken = lock(&self.turn);
         while self.is_in_turns && *taken {
-            taken = self.free.wait(taken).unwrap();
+            taken = self
+                .free
+                .wait(taken)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         *taken = true;
     }
 
     fn end_turn(&self) {
-        *self.turn.lock().unwrap() = false;
+        *lock(&self.turn) = false;
         self.free.notify_one();
     }
 }
@@ -111,27 +121,30 @@ impl std::fmt::Debug for Rank {
 impl Rank {
     fn begin(&self, ready_s: f64) {
         self.pipeline.take_turn();
-        let mut lane = self.lane.lock().unwrap();
+        let mut lane = lock(&self.lane);
         (lane.from_s, lane.ready_s) = (self.pipeline.now_s(), ready_s);
     }
 }
 
 impl StageLinks for Rank {
     fn send(&self, letter: StageLetter, numbers: Vec<f32>) {
-        let lane = *self.lane.lock().unwrap();
+        let lane = *lock(&self.lane);
         let spent_s = self.pipeline.now_s() - lane.from_s;
         let sent_s = lane.free_s.max(lane.ready_s) + spent_s;
-        let mut letters = self.pipeline.letters.lock().unwrap();
+        let mut letters = lock(&self.pipeline.letters);
         letters.insert(letter, (numbers, sent_s));
         self.pipeline.arrived.notify_all();
     }
 
     fn receive(&self, letter: StageLetter, _: usize) -> Vec<f32> {
-        let mut letters = self.pipeline.letters.lock().unwrap();
+        let mut letters = lock(&self.pipeline.letters);
         let (numbers, sent_s) = loop {
             match letters.remove(&letter) {
                 Some(come) => break come,
-                None => letters = self.pipeline.arrived.wait(letters).unwrap(),
+                None => {
+                    let woken = self.pipeline.arrived.wait(letters);
+                    letters = woken.unwrap_or_else(PoisonError::into_inner);
+                }
             }
         };
         drop(letters);
@@ -151,9 +164,9 @@ impl PassRanks<Cpu> for Rank {
 
     fn sum(&self, _: &Cpu, numbers: &mut CpuBuffer, range: Range<usize>) {
         let own = &mut numbers.as_mut_slice()[range];
-        self.pipeline.sums.lock().unwrap()[self.rank] = own.to_vec();
+        lock(&self.pipeline.sums)[self.rank] = own.to_vec();
         self.pipeline.barrier.wait();
-        let all = self.pipeline.sums.lock().unwrap().clone();
+        let all = lock(&self.pipeline.sums).clone();
         self.pipeline.barrier.wait();
         for (at, number) in own.iter_mut().enumerate() {
             *number = all.iter().map(|of_rank| of_rank[at]).sum();
@@ -274,7 +287,7 @@ fn receives(kind: PassKind, rank: usize) -> bool {
 }
 
 /// Steps of one rank: the passes of each.
-fn steps(schedule: PipelineKind, own: Rank) -> Vec<Vec<Seen>> {
+fn steps(schedule: PipelineKind, own: &Rank) -> Vec<Vec<Seen>> {
     let config = ModelConfig {
         vocab: 512,
         dim: 192,
@@ -310,7 +323,7 @@ fn steps(schedule: PipelineKind, own: Rank) -> Vec<Vec<Seen>> {
     let mut all = vec![];
     for _ in 0..STEPS {
         own.pipeline.barrier.wait();
-        *own.lane.lock().unwrap() = Lane::default();
+        *lock(&own.lane) = Lane::default();
         let (mut at, mut seen) = (0, vec![]);
         // Passes that wait for nobody take their turn before they begin.
         let prepare = |at: usize| match operations.get(at).copied().and_then(kind) {
@@ -326,7 +339,7 @@ fn steps(schedule: PipelineKind, own: Rank) -> Vec<Vec<Seen>> {
                 if let Some(kind) = kind(operation) {
                     let to_s = own.pipeline.now_s();
                     own.pipeline.end_turn();
-                    let mut lane = own.lane.lock().unwrap();
+                    let mut lane = lock(&own.lane);
                     let begun_s = lane.free_s.max(lane.ready_s);
                     lane.free_s = begun_s + to_s - lane.from_s;
                     seen.push(Seen {
@@ -355,7 +368,7 @@ fn run(schedule: PipelineKind, is_in_turns: bool) -> Vec<Vec<Vec<Seen>>> {
             rank,
             lane: Arc::default(),
         };
-        thread::spawn(move || steps(schedule, own))
+        thread::spawn(move || steps(schedule, &own))
     });
     let threads: Vec<_> = threads.collect();
     let all = threads.into_iter().map(|it| it.join().expect("a rank"));
