@@ -42,8 +42,7 @@ pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StageLayers, StagePlace
 pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};
-pub use shard::{ModelShard, ShardPlace};
-pub use shard_moves::ShardCopies;
+pub use shard::{ModelShard, ShardCopies, ShardPlace};
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;

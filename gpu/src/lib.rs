@@ -42,7 +42,7 @@
 //! | --- | --- |
 //! | `backend`, `layout` | the operations that every device implements; views into flat buffers |
 //! | `update_rule` | steps of optimisers, element by element, each written once for every device |
-//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`), rows that a router sends to experts (`route`), parameters that come when they are read (`params`), a backward pass in two (`divided`), ranks that compute together (`ranks`), rows that these exchange (`exchange`), send to each other's experts (`spread`) or around a ring (`ring`) |
+//! | `tape`, `tape/*` | a step's recording: memory planned before it runs (`plan`), its pass forward and backward (`run`), rows that a router sends to experts (`route`), parameters that come when they are read (`params`), a backward pass in two (`divided`, `division`), ranks that compute together (`ranks`), rows that these exchange (`exchange`), send to each other's experts (`spread`) or around a ring (`ring`) |
 //! | `cpu`, `cpu/*` | the processor back-end; `cpu/gemm/bf16` multiplies in bf16 |
 //! | `cuda`, `cuda/*` | the CUDA back-end; `cuda/emulated` runs its kernels on the processor |
 //! | `any`, `device` | the back-end of the device that a user named |

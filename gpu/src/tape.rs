@@ -5,6 +5,7 @@
 //! gradient a slot of the arena that is free during its lifetime.
 
 mod divided;
+mod division;
 mod dropout;
 mod exchange;
 mod order;
@@ -27,7 +28,7 @@ use crate::backend::{
 use crate::dropout::DropoutMask;
 use crate::spans::RowSpans;
 
-pub use divided::Division;
+pub use division::Division;
 pub use exchange::Moves;
 pub use params::{PassParams, Resident, SetNeeds};
 pub use plan::{Arena, Plan};

@@ -5,7 +5,7 @@ use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 use super::lora::Adapters;
 use super::network::{self, Outputs, Seen, StageVars, Wanted};
 use super::recompute::Recompute;
-use super::shard_moves::ShardCopies;
+use super::shard::ShardCopies;
 use super::sharded::{Gathered, over_shard};
 use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};

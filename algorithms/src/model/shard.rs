@@ -54,6 +54,16 @@ impl ShardPlace {
     }
 }
 
+/// Bytes of shards that were copied before and behind the collectives which move them; what these write themselves is
+/// not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCopies {
+    /// Around gathers of parameters.
+    pub gathers: usize,
+    /// Around sums of gradients.
+    pub sums: usize,
+}
+
 /// Tensors by the ranks that have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SetKind {

@@ -4,20 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender};
 
-use odeon_gpu::Backend;
+use odeon_gpu::{Backend, PassRanks};
 
-use super::Model;
-use super::shard::ModelShard;
-
-/// Bytes of shards that were copied before and behind the collectives which move them; what these write themselves is
-/// not among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardCopies {
-    /// Around gathers of parameters.
-    pub gathers: usize,
-    /// Around sums of gradients.
-    pub sums: usize,
-}
+use super::shard::{ModelShard, ShardCopies};
 
 /// A set that is to be moved, with the memory for all of it.
 pub(super) enum ShardMove<B: Backend> {
@@ -35,8 +24,12 @@ pub(super) struct Moved<B: Backend> {
 
 /// Carries moves out.
 pub(super) struct Mover<'a, B: Backend> {
-    pub(super) model: &'a Model<B>,
+    pub(super) backend: &'a B,
+    /// What this rank keeps.
+    pub(super) params: &'a B::Buffer,
     pub(super) shard: &'a ModelShard,
+    /// The ranks that keep each set, where there are others.
+    pub(super) keepers: Vec<Option<&'a dyn PassRanks<B>>>,
     /// Of what this rank keeps; there in passes that go backward.
     pub(super) gradient: Option<&'a mut B::Buffer>,
 }
@@ -55,10 +48,10 @@ impl<B: Backend> Mover<'_, B> {
     }
 
     fn gather(&self, set: usize, all: &mut B::Buffer) -> usize {
-        let (backend, of) = (self.model.backend(), &self.shard.sets[set]);
+        let (backend, of) = (self.backend, &self.shard.sets[set]);
         let len = of.buffer.shard_len();
-        let own = B::view(&self.model.params, of.at..of.at + len);
-        match self.model.groups.keepers(of.kind) {
+        let own = B::view(self.params, of.at..of.at + len);
+        match self.keepers[set] {
             Some(ranks) => ranks.gather_shards(backend, own, len, all),
             None => {
                 backend.copy(own, B::view_mut(all, 0..len));
@@ -68,12 +61,12 @@ impl<B: Backend> Mover<'_, B> {
     }
 
     fn sum(&mut self, set: usize, all: &mut B::Buffer) -> usize {
-        let (backend, of) = (self.model.backend(), &self.shard.sets[set]);
+        let (backend, of) = (self.backend, &self.shard.sets[set]);
         let len = of.buffer.shard_len();
         let own = self.gradient.as_mut();
         let own = own.expect("a pass that goes backward has a gradient");
         let own = B::view_mut(own, of.at..of.at + len);
-        match self.model.groups.keepers(of.kind) {
+        match self.keepers[set] {
             Some(ranks) => ranks.reduce_shards(backend, all, len, own),
             None => {
                 backend.axpy(1.0, B::view(all, 0..len), own);
@@ -110,8 +103,8 @@ impl<B: Backend> Moves<'_, B> {
         }
     }
 
-    /// Waits for the first that was begun.
-    pub(super) fn next(&mut self, model: &Model<B>) -> Moved<B> {
+    /// Waits for the first that was begun, which these ranks hear of.
+    pub(super) fn next(&mut self, ranks: Option<&dyn PassRanks<B>>) -> Moved<B> {
         let mut done = None;
         let mut wait = || {
             done = Some(match self {
@@ -122,7 +115,7 @@ impl<B: Backend> Moves<'_, B> {
                 }
             });
         };
-        match model.widest_shard_ranks() {
+        match ranks {
             Some(ranks) => ranks.wait(&mut wait),
             None => wait(),
         }

@@ -12,8 +12,8 @@ use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
 use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
 use super::rank::{PartRanges, RankKind};
-use super::shard::{ModelShard, SetKind, ShardPlace};
-use super::shard_moves::{Moved, Mover, Moves, ShardCopies, ShardMove};
+use super::shard::{ModelShard, SetKind, ShardCopies, ShardPlace};
+use super::shard_moves::{Moved, Mover, Moves, ShardMove};
 use super::{Model, ModelConfig};
 
 /// The sets that are gathered, and the memory of those that are not any more.
@@ -118,9 +118,12 @@ pub(crate) fn over_shard<B: Backend, R>(
     gathered.sets.resize_with(shard.sets.len(), || None);
     // What lies on a card is moved in the order of its queue.
     let waits = gathered.waits || B::host(&model.params).is_none();
+    let keepers = shard.sets.iter().map(|set| model.groups.keepers(set.kind));
     let mut mover = Mover {
-        model,
+        backend: model.backend(),
+        params: &model.params,
         shard,
+        keepers: keepers.map(|ranks| ranks.map(|it| &**it)).collect(),
         gradient,
     };
     let run = |moves| {
@@ -192,7 +195,8 @@ impl<B: Backend> ShardPass<'_, B> {
 
     /// Waits for the first set that is on its way.
     fn settle(&mut self) {
-        let Moved { moved, copies } = self.moves.next(self.model);
+        let ranks = self.model.widest_shard_ranks();
+        let Moved { moved, copies } = self.moves.next(ranks.map(|it| &**it));
         self.gathered.copies.gathers += copies.gathers;
         self.gathered.copies.sums += copies.sums;
         match moved {

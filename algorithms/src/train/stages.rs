@@ -199,11 +199,7 @@ impl<B: Backend> Trainer<B> {
         let wanted = self.wanted();
         // Other stages wait for this one, whatever there is to learn.
         let stands_in = batch.predicted() == 0;
-        let batch = match (stands_in, learns) {
-            (true, _) => batch.standing_in(),
-            (false, true) => batch.clone(),
-            (false, false) => batch.without_dropout(),
-        };
+        let batch = as_passed(batch, learns);
         let Self {
             scorer,
             grads,
@@ -372,6 +368,15 @@ impl<B: Backend> Trainer<B> {
         if let Some(ranks) = tied.filter(|_| !range.is_empty()) {
             ranks.sum(&backend, self.trained_gradient_mut(), range);
         }
+    }
+}
+
+/// A batch as it goes through a stage: one that predicts nothing is stood in for, and what rates drops nothing.
+fn as_passed(batch: &Batch, learns: bool) -> Batch {
+    match (batch.predicted() == 0, learns) {
+        (true, _) => batch.standing_in(),
+        (false, true) => batch.clone(),
+        (false, false) => batch.without_dropout(),
     }
 }
 

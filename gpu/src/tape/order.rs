@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use super::divided::Division;
+use super::division::Division;
 use super::plan::Order;
 use super::{Op, Tape, TapeMark, Var};
 use crate::backend::Backend;

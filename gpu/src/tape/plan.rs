@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::divided::Division;
+use super::division::Division;
 use super::ring::Travelling;
 use super::spread::Arrived;
 use super::{Op, Tape, Var};
