@@ -15,6 +15,9 @@ mod context;
 mod dropout;
 mod lora;
 mod network;
+mod next_token;
+mod normal;
+mod outputs;
 mod part;
 mod rank;
 mod recompute;
@@ -48,9 +51,9 @@ pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;
 
 pub(crate) use lora::Adapters;
-pub(crate) use network::{
-    LayerPlaces, NormPlaces, Outputs, Places, StageOutput, StageVars, Wanted,
-};
+pub(crate) use network::{LayerPlaces, NormPlaces, Places};
+pub(crate) use next_token::{NextTargets, tensors as next_token_tensors};
+pub(crate) use outputs::{Outputs, StageOutput, StageVars, Wanted};
 pub(crate) use rank::PartRanges;
 pub(crate) use shard::SetKind;
 pub(crate) use sharded::{Gathered, Keepers, over_shard};

@@ -53,8 +53,8 @@ use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
-    Adapters, Batch, Gathered, Model, Outputs, PartRanges, Pictures, Recompute, Scorer,
-    TokenScores, Wanted, over_shard,
+    Adapters, Batch, Gathered, Model, NextTargets, Outputs, PartRanges, Pictures, Recompute,
+    Scorer, TokenScores, Wanted, over_shard,
 };
 
 pub use activations::MicroBatches;
@@ -88,6 +88,9 @@ pub struct TrainConfig {
     pub clip: Option<f32>,
     /// The part of passes that is computed again on the way back.
     pub recompute: Recompute,
+    /// The weight of the loss of a head that predicts [one token further](crate::model::ModelConfig::next_token) beside the
+    /// model's own, whose weights of tokens it shares; 0 leaves that head as it is.
+    pub next_token_weight: f32,
 }
 
 impl Default for TrainConfig {
@@ -100,6 +103,7 @@ impl Default for TrainConfig {
             optimizer: Optimizer::default(),
             clip: Some(1.0),
             recompute: Recompute::Nothing,
+            next_token_weight: 0.0,
         }
     }
 }
@@ -192,6 +196,8 @@ impl Objective for CrossEntropy<'_> {
 pub struct Evaluation {
     /// The loss that the objective returned.
     pub loss: f64,
+    /// The loss of the head that predicts one token further, before its weight; 0 where it does not learn.
+    pub next_token_loss: f64,
     /// The scores that the objective saw.
     pub scores: TokenScores,
 }
@@ -487,30 +493,41 @@ impl<B: Backend> Trainer<B> {
             }
             let scores = TokenScores::default();
             let loss = objective.evaluate(&scores, &mut gradients);
-            return (Evaluation { loss, scores }, vec![0.0; features.len()]);
+            let nothing = Evaluation {
+                loss,
+                next_token_loss: 0.0,
+                scores,
+            };
+            return (nothing, vec![0.0; features.len()]);
         }
         let mut loss = 0.0;
         let evaluate = |scores: &TokenScores| {
             loss = objective.evaluate(scores, &mut gradients);
             gradients
         };
-        let (scores, of_features) = self.pass(batch, features, wanted, evaluate);
-        (Evaluation { loss, scores }, of_features)
+        let (scores, next_token_loss, of_features) = self.pass(batch, features, wanted, evaluate);
+        let evaluation = Evaluation {
+            loss,
+            next_token_loss,
+            scores,
+        };
+        (evaluation, of_features)
     }
 
-    /// A pass forward and backward, by the gradient that `evaluate` gives of scores. Answers these, and the gradient
-    /// of the features.
+    /// A pass forward and backward, by the gradient that `evaluate` gives of scores. Answers these, the loss of the head that
+    /// predicts one token further, and the gradient of the features.
     fn pass(
         &mut self,
         batch: &Batch,
         features: &[f32],
         wanted: Wanted,
         evaluate: impl FnOnce(&TokenScores) -> TokenGradients,
-    ) -> (TokenScores, Vec<f32>) {
+    ) -> (TokenScores, f64, Vec<f32>) {
         let Self {
             scorer,
             arena,
             grads,
+            config,
             ..
         } = self;
         let (model, gathered) = scorer.gathering();
@@ -534,24 +551,33 @@ impl<B: Backend> Trainer<B> {
                 outputs.read(backend, &tape, arena, &plan)
             });
             let gradients = evaluate(&scores);
+            let next_token = outputs.next_token.map(|vars| {
+                let targets = NextTargets::of(batch);
+                let logprobs = tape.read(backend, arena, &plan, vars.logprob);
+                let own = &gradients.logprobs;
+                let seed = targets.gradient(own, config.next_token_weight);
+                (targets.loss(own, &logprobs), vars.logprob, seed)
+            });
+            let next_token_loss = next_token.as_ref().map_or(0.0, |(loss, ..)| *loss);
             let given = [&gradients.logprobs, &gradients.entropies];
             let fits = given.iter().all(|it| it.len() == batch.predicted());
             assert!(fits, "one gradient a response token");
             backend.scope(|| {
-                for (var, values) in roots(model, outputs, &gradients) {
+                let further = next_token.into_iter().map(|(_, var, seed)| (var, seed));
+                for (var, values) in roots(model, outputs, &gradients).into_iter().chain(further) {
                     tape.seed(backend, arena, &plan, var, &values);
                 }
                 tape.backward_over(backend, arena, &plan, params, of_sets);
             });
-            scores
+            (scores, next_token_loss)
         };
-        let scores = over_sets((model, gathered), &params, grads, passes);
+        let (scores, next_token_loss) = over_sets((model, gathered), &params, grads, passes);
         let of_features = table.and_then(|_| grads.pop().flatten());
         let of_features = of_features.map_or_else(Vec::new, |all| {
             let all = backend.to_vec(&all);
             all[all.len() - features.len()..].to_vec()
         });
-        (scores, of_features)
+        (scores, next_token_loss, of_features)
     }
 
     /// One optimiser step with the accumulated gradient times `grad_scale`, which is 1 for
@@ -671,6 +697,7 @@ impl<B: Backend> Trainer<B> {
         Wanted {
             logprobs: true,
             values: self.model().config().value_head,
+            next_token: self.config.next_token_weight > 0.0 && !self.model().has_adapters(),
             recompute: self.config.recompute,
         }
     }

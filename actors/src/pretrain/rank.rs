@@ -180,7 +180,9 @@ pub struct Train {
 pub struct Trained {
     /// The loss of the whole step: nats per predicted token.
     pub loss: f64,
-    /// The same over the part of this rank; `None` where that predicts nothing.
+    /// The loss of a head that predicts one token further, by the same tokens; 0 where there is none.
+    pub next_token_loss: f64,
+    /// The model's own loss over the part of this rank; `None` where that predicts nothing.
     pub own_loss: Option<f64>,
     /// Norm of the whole gradient before clipping.
     pub grad_norm: f64,
@@ -606,6 +608,7 @@ impl PretrainRank {
         let outcome = stepped.outcome;
         Ok(Trained {
             loss: outcome.loss,
+            next_token_loss: outcome.next_token_loss,
             grad_norm: outcome.update.map_or(0.0, |it| f64::from(it.grad_norm)),
             lr: outcome.update.map_or(0.0, |it| f64::from(it.lr)),
             flops: outcome.flops,

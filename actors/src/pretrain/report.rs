@@ -135,6 +135,9 @@ pub struct StepReport {
     /// Nats per predicted token.
     #[serde(with = "crate::number")]
     pub loss: f64,
+    /// The loss of a head that predicts one token further, before its weight; `None` where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtp_loss: Option<f64>,
     /// Norm of the gradient before clipping.
     #[serde(with = "crate::number")]
     pub grad_norm: f64,

@@ -714,6 +714,7 @@ fn report(
     StepReport {
         step,
         loss: parts[0].loss,
+        mtp_loss: Some(parts[0].next_token_loss).filter(|loss| *loss != 0.0),
         grad_norm: parts[0].grad_norm,
         lr: parts[0].lr,
         tokens: apart().map(|part| part.tokens).sum(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use odeon::{Failure, Needs};
-use odeon_algorithms::model::{ModelConfig, Recompute, VisionConfig};
+use odeon_algorithms::model::{LayerBlock, ModelConfig, Recompute, VisionConfig};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConfig};
@@ -151,6 +151,9 @@ pub struct PretrainSection {
     /// Share of numbers that are dropped of embedded rows, and of what each layer adds to them.
     #[serde(default)]
     pub dropout: f32,
+    /// Weight of the loss of a head that predicts one token further (multi-token prediction); 0 makes none.
+    #[serde(default)]
+    pub mtp_weight: f32,
     /// Steps between two checkpoints.
     #[serde(default = "default_checkpoint_every")]
     pub checkpoint_every: u64,
@@ -338,14 +341,7 @@ impl PretrainRecipe {
                 return fault(table, field, "at least 1 is needed".to_owned());
             }
         }
-        if let Err((fields, what)) = self.model.check() {
-            return fault("model", fields[0], what);
-        }
-        if self.vision.is_some() && self.model.width.is_some() {
-            let what =
-                "features of pictures are as wide as a layer: a model of virtual width sees none";
-            return fault("model", "width", what.to_owned());
-        }
+        self.check_model()?;
         if let Err(error) = self.pretrain.optimizer.check() {
             return fault("pretrain", "optimizer", error.to_string());
         }
@@ -435,6 +431,10 @@ impl PretrainRecipe {
         placed
             .shared_out(&config)
             .map_err(|why| self.cannot_share(&why))?;
+        if self.pretrain.mtp_weight > 0.0 && !config.next_token {
+            let what = "pretrain.mtp_weight is of a head that model.load does not have: a new model gets one";
+            return Err(Failure::error(what));
+        }
         let room = config.check_tokens(self.model.context);
         room.map_err(|error| {
             let (context, why) = (self.model.context, error.to_string());
@@ -456,9 +456,34 @@ impl PretrainRecipe {
         })
     }
 
+    /// Checks that a new model can be what the file says.
+    fn check_model(&self) -> Result<(), Fault> {
+        let fault = |table, field, what: String| Err(Fault { table, field, what });
+        if let Err((fields, what)) = self.model.check() {
+            return fault("model", fields[0], what);
+        }
+        let mtp = self.pretrain.mtp_weight;
+        if !(mtp >= 0.0 && mtp.is_finite()) {
+            let what = format!("expected a number of at least 0, found {mtp}");
+            return fault("pretrain", "mtp_weight", what);
+        }
+        let is_gelu = matches!(self.model.block, LayerBlock::Gelu(_));
+        if mtp > 0.0 && (self.vision.is_some() || self.model.width.is_some() || is_gelu) {
+            let what = "a head for one token further goes with no pictures, no virtual width and no block \"gelu\"";
+            return fault("pretrain", "mtp_weight", what.to_owned());
+        }
+        if self.vision.is_some() && self.model.width.is_some() {
+            let what =
+                "features of pictures are as wide as a layer: a model of virtual width sees none";
+            return fault("model", "width", what.to_owned());
+        }
+        Ok(())
+    }
+
     fn fresh_config(&self, tokenizer: &Tokenizer) -> ModelConfig {
         ModelConfig {
             vision: self.vision.as_ref().map(VisionSection::config),
+            next_token: self.pretrain.mtp_weight > 0.0,
             // One more stands for what pictures become.
             ..self
                 .model
@@ -477,6 +502,7 @@ impl PretrainRecipe {
             clip,
             optimizer,
             recompute,
+            mtp_weight,
             ..
         } = self.pretrain;
         TrainConfig {
@@ -490,6 +516,7 @@ impl PretrainRecipe {
             optimizer,
             clip: Some(clip),
             recompute,
+            next_token_weight: mtp_weight,
         }
     }
 

@@ -702,6 +702,50 @@ fn a_virtual_width_is_read_and_a_wrong_one_named() {
     assert_eq!(error, format!("p.toml:{line}: {expected}"));
 }
 
+/// SEMANTICS 145. A head for one token further is of new models that ranks have whole, and of files that have one.
+#[test]
+fn a_head_for_one_token_further_is_read_and_refused_by_name() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let line = text.lines().position(|line| line == "[pretrain]").unwrap() + 2;
+    let of = |weight: &str, more: &str| {
+        let text = text.replace("[pretrain]", &format!("[pretrain]\nmtp_weight = {weight}"));
+        Source::new(Path::new("p.toml"), &format!("{text}\n{more}\n")).pretrain_recipe()
+    };
+    let read = of("0.5", "[parallel]\nzero = 3").unwrap();
+    assert!((read.pretrain.mtp_weight - 0.5).abs() < f32::EPSILON);
+    for (weight, more, expected) in [
+        ("-0.1", "", "expected a number of at least 0, found -0.1"),
+        ("nan", "", "expected a number of at least 0, found NaN"),
+        (
+            "0.3",
+            "[vision]\npatch = 14",
+            "a head for one token further goes with no pictures",
+        ),
+    ] {
+        let error = of(weight, more).unwrap_err().to_string();
+        assert_eq!(
+            error.find(expected),
+            Some(format!("p.toml:{line}: ").len()),
+            "{error}"
+        );
+    }
+    for (field, kind) in [("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")] {
+        let error = of("0.3", &format!("[parallel]\n{field} = 2"))
+            .unwrap_err()
+            .to_string();
+        let expected = format!("cannot be shared by 2 {kind} ranks");
+        assert!(
+            error.contains("(multi-token prediction)") && error.contains(&expected),
+            "{error}"
+        );
+        assert!(
+            error.starts_with(&format!("p.toml:{}: ", text.lines().count() + 4)),
+            "{error}"
+        );
+    }
+}
+
 /// Not every number is a share of numbers to drop.
 #[test]
 fn a_share_of_dropped_numbers_is_at_least_0_and_below_1() {

@@ -41,10 +41,22 @@ impl Pass {
         });
         let met = layers * layer * batch.processed() as f64 + output * batch.predicted() as f64;
         Self {
-            weights: 2.0 * met + of_width(config, layers, batch),
+            weights: 2.0 * met
+                + of_width(config, layers, batch)
+                + of_next_token(config, layer, batch),
             // Ranks that share rows each compute some of the heads of all rows, or all heads for as many pairs.
             attention: 4.0 * queries * layers * pairs.sum::<f64>() / batch.context().ranks as f64,
         }
+    }
+}
+
+/// Operations of the head that predicts one token further, as if it had as many to predict: attention in it is left out.
+fn of_next_token(config: &ModelConfig, layer: f64, batch: &Batch) -> f64 {
+    let (dim, vocab) = (config.dim as f64, config.vocab as f64);
+    let own = (layer + 2.0 * dim * dim) * batch.processed() as f64;
+    match config.next_token {
+        true => 2.0 * (own + dim * vocab * batch.predicted() as f64),
+        false => 0.0,
     }
 }
 

@@ -254,6 +254,15 @@ impl Batch {
         (0..self.predicted()).filter(own).collect()
     }
 
+    /// # Panics
+    /// If these are not the rows of this context rank, or so many tensor ranks cannot share them: see
+    /// [`of_ranks`](Self::of_ranks).
+    pub(crate) fn check_rows(&self, context: RankOf, tensor: usize) {
+        assert_eq!(self.context, context, "the rows of this rank");
+        let even = self.processed().is_multiple_of(tensor);
+        assert!(even, "as many rows on each tensor rank");
+    }
+
     /// The same with one token predicted in place of none: for a pass whose numbers nobody asks for.
     pub(crate) fn standing_in(&self) -> Self {
         Self {

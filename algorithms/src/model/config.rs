@@ -67,6 +67,8 @@ pub struct ModelConfig {
     pub vision: Option<VisionConfig>,
     /// The residual stream, where it is wider than layers or made of segments.
     pub width: Option<VirtualWidth>,
+    /// True when there is a head that predicts one token further, for training (multi-token prediction).
+    pub next_token: bool,
     /// Experts of each layer that are there, in the settings of a rank's [part](ModelConfig::part) of a model whose
     /// experts are shared; `None`: all.
     #[serde(skip)]
@@ -113,6 +115,7 @@ impl Default for ModelConfig {
             value_head: false,
             vision: None,
             width: None,
+            next_token: false,
             own_experts: None,
             own_stages: None,
         }
@@ -205,6 +208,12 @@ impl ModelConfig {
                     "a virtual width, and learned positions, layer norms or an encoder of pictures";
                 return Err(ConfigError::Beside(what));
             }
+        }
+        let is_other =
+            self.learned_positions.is_some() || self.vision.is_some() || self.width.is_some();
+        if self.next_token && is_other {
+            let what = "a head for one token further, and learned positions, an encoder of pictures or a virtual width";
+            return Err(ConfigError::Beside(what));
         }
         let scaling = self.rope_scaling.check(self.head_dim);
         scaling.map_err(ConfigError::Scaling)?;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use odeon_gpu::{Backend, Layout, LinearExtras, MatMul, Param, Store, Strides, Tape, Var};
 
 use super::ModelConfig;
-use super::network::{ADAPTERS, Linear, Normal, Places};
+use super::network::{ADAPTERS, Linear, Places};
+use super::normal::Normal;
 
 /// Size and strength of the adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

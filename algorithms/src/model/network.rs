@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rand::rngs::ChaCha8Rng;
-use rand::{Rng, SeedableRng};
-
 use odeon_gpu::{Backend, Layout, LinearExtras, Param, PassRanks, RopeShape, Tape, Var, VocabVars};
 
 use super::block::{Cutting, Matrix, Products};
 use super::context::ContextAttention;
 use super::dropout::{DropoutRows, DropoutSite};
 use super::lora::Adapters;
+use super::next_token::{self, NextTargets};
+use super::normal::Normal;
+use super::outputs::{Outputs, Seen, StageOutput, StageVars, Wanted};
 use super::rank::RankOf;
 use super::recompute::Recompute;
 use super::stage::Stage;
@@ -31,9 +31,23 @@ pub(crate) struct Places {
     pub(crate) norm: NormPlaces,
     /// The embedding table again if the head is tied.
     pub(crate) head: Range<usize>,
+    /// The head that predicts one token further, where there is one.
+    pub(crate) next_token: Option<NextTokenPlaces>,
     /// Weight and bias.
     pub(crate) value: Option<(Range<usize>, Range<usize>)>,
     pub(crate) vision: Option<VisionPlaces>,
+}
+
+/// Ranges of the head that predicts one token further.
+#[derive(Clone, Debug)]
+pub(crate) struct NextTokenPlaces {
+    row_norm: NormPlaces,
+    embedding_norm: NormPlaces,
+    /// The matrices behind both.
+    row: Range<usize>,
+    embedding: Range<usize>,
+    layer: LayerPlaces,
+    norm: NormPlaces,
 }
 
 /// Ranges of a norm.
@@ -162,6 +176,9 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             push("value_head.bias", &[1]),
         )
     });
+    let next_token = config
+        .next_token
+        .then(|| next_token_places(config, &block, &mut layout));
     let vision = config.vision.as_ref();
     let vision = vision.map(|vision| vision::layout(vision, dim, &mut layout));
     (
@@ -173,10 +190,34 @@ pub(super) fn layout(config: &ModelConfig) -> (Layout, Places) {
             width,
             norm,
             head,
+            next_token,
             value,
             vision,
         },
     )
+}
+
+/// Lays the head that predicts one token further out, as one more layer.
+fn next_token_places(
+    config: &ModelConfig,
+    block: &[(String, Vec<usize>, Cutting)],
+    layout: &mut Layout,
+) -> NextTokenPlaces {
+    let number = config.layers;
+    let mut push =
+        |name: &str, shape: &[usize]| layout.push(format!("model.layers.{number}.{name}"), shape);
+    let own = next_token::tensors(config.dim);
+    let [row_norm, embedding_norm, row, embedding, norm] =
+        own.map(|(name, shape)| push(name, &shape));
+    let of_norm = |weight| NormPlaces { weight, bias: None };
+    NextTokenPlaces {
+        row_norm: of_norm(row_norm),
+        embedding_norm: of_norm(embedding_norm),
+        row,
+        embedding,
+        layer: layer_places(config, block, &mut push),
+        norm: of_norm(norm),
+    }
 }
 
 /// Lays a layer out; `push` takes names below `model.layers.N.` and shapes.
@@ -273,78 +314,10 @@ pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64
     flat
 }
 
-/// Standard normal numbers by seed (Box and Muller 1958).
-pub(super) struct Normal {
-    rng: ChaCha8Rng,
-    spare: Option<f32>,
-}
-
-impl Normal {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            rng: ChaCha8Rng::seed_from_u64(seed),
-            spare: None,
-        }
-    }
-
-    pub(super) fn draw(&mut self) -> f32 {
-        if let Some(spare) = self.spare.take() {
-            return spare;
-        }
-        let mut uniform = || (f64::from(self.rng.next_u32()) + 0.5) / 2f64.powi(32);
-        let radius = (-2.0 * uniform().ln()).sqrt();
-        let (sin, cos) = (std::f64::consts::TAU * uniform()).sin_cos();
-        self.spare = Some((radius * sin) as f32);
-        (radius * cos) as f32
-    }
-}
-
-/// The outputs of a forward pass at the rows of the response tokens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) logprobs: bool,
-    pub(crate) values: bool,
-    /// What a backward pass computes again, where there is one.
-    pub(crate) recompute: Recompute,
-}
-
-/// One number a response token each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outputs {
-    pub(crate) vocab: Option<VocabVars>,
-    pub(crate) values: Option<Var>,
-}
-
 /// The parameter set of the model's own weights.
 pub(crate) const BASE: usize = 0;
 /// The parameter set of the adapters.
 pub(crate) const ADAPTERS: usize = 1;
-
-/// Features of pictures as one more parameter set: a row of zeros, then a row each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// The number of the set.
-    pub(crate) set: usize,
-    /// Rows, that of zeros among them.
-    pub(crate) rows: usize,
-}
-
-/// The rows that go into a stage, and what comes out of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StageVars {
-    /// Rows of the stage before, where there is one.
-    pub(crate) input: Option<Var>,
-    pub(crate) output: StageOutput,
-}
-
-/// The output of a stage.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StageOutput {
-    /// Rows for the next one.
-    Rows(Var),
-    /// Scores, of the last one.
-    Scores(Outputs),
-}
 
 /// Records the forward pass over a packed batch, of a model that has all layers.
 pub(super) fn record<B: Backend>(
@@ -381,7 +354,10 @@ pub(super) fn record_stage<B: Backend>(
     let param = |range: &Range<usize>| model.param(range);
     let wide = config.recorder(&param);
     let ranks = model.shared().map(|(_, ranks)| ranks);
-    check_rows(batch, model.context_ranks(), ranks);
+    let own = model
+        .context_ranks()
+        .map_or(RankOf::ALONE, |it| RankOf::new(it.rank(), it.count()));
+    batch.check_rows(own, ranks.map_or(1, |ranks| ranks.count()));
     let dropout = dropout_of_share(batch, ranks);
     let (mut x, input) = if stage.embeds {
         let x = embedded(tape, model, batch);
@@ -410,7 +386,8 @@ pub(super) fn record_stage<B: Backend>(
         dropout,
     };
     for layer in stage.layers.clone() {
-        x = record_layer(tape, model, batch, (layer, &all), x);
+        let places = &model.places.layers[layer];
+        x = record_layer(tape, model, batch, (layer, places, &all), x);
     }
     if !stage.scores {
         return StageVars {
@@ -418,6 +395,10 @@ pub(super) fn record_stage<B: Backend>(
             output: StageOutput::Rows(x),
         };
     }
+    let next_token = match wanted.next_token && !batch.spans().share() {
+        true => further_scored(tape, model, batch, &all, x),
+        false => None,
+    };
     x = all_rows(tape, ranks, x);
     x = wide.map_or(x, |wide| wide.rows_of(tape, x));
     if batch.selects() {
@@ -427,7 +408,10 @@ pub(super) fn record_stage<B: Backend>(
     let h = places.norm.record(tape, model, x);
     StageVars {
         input,
-        output: StageOutput::Scores(scored(tape, model, batch, h, wanted)),
+        output: StageOutput::Scores(Outputs {
+            next_token,
+            ..scored(tape, model, batch, h, wanted)
+        }),
     }
 }
 
@@ -506,10 +490,10 @@ fn record_layer<B: Backend>(
     tape: &mut Tape<B>,
     model: &Model<B>,
     batch: &Batch,
-    (i, all): (usize, &LayersRecorded<'_, B>),
+    (i, layer, all): (usize, &LayerPlaces, &LayersRecorded<'_, B>),
     x: Var,
 ) -> Var {
-    let (config, adapters, layer) = (&model.config, model.adapters(), &model.places.layers[i]);
+    let (config, adapters) = (&model.config, model.adapters());
     let (ranks, adds_whole) = (all.ranks, model.adds_whole());
     let base = |range: &Range<usize>| model.param(range);
     let attention = config.attention();
@@ -566,20 +550,6 @@ fn record_layer<B: Backend>(
         Recompute::Layers => tape.recompute(of_layer),
     }
     x
-}
-
-/// # Panics
-/// If these are not the rows of this context rank, or cannot be shared by tensor ranks: see [`Batch::of_ranks`].
-fn check_rows<B: Backend>(
-    batch: &Batch,
-    context: Option<&Arc<dyn PassRanks<B>>>,
-    tensor: Option<&Arc<dyn PassRanks<B>>>,
-) {
-    let own = context.map_or(RankOf::ALONE, |it| RankOf::new(it.rank(), it.count()));
-    assert_eq!(batch.context(), own, "the rows of this rank");
-    let ranks = tensor.map_or(1, |ranks| ranks.count());
-    let even = batch.processed().is_multiple_of(ranks);
-    assert!(even, "as many rows on each tensor rank");
 }
 
 /// Numbers of a rank's share of the rows that are dropped, where there is dropout.
@@ -647,7 +617,38 @@ fn scored<B: Backend>(
             };
             tape.linear_with(h, base(weight), 1, extras)
         });
-    Outputs { vocab, values }
+    Outputs {
+        vocab,
+        values,
+        next_token: None,
+    }
+}
+
+/// The scores of the head that predicts one token further, by the rows behind all layers.
+fn further_scored<B: Backend>(
+    tape: &mut Tape<B>,
+    model: &Model<B>,
+    batch: &Batch,
+    all: &LayersRecorded<'_, B>,
+    rows: Var,
+) -> Option<VocabVars> {
+    let (places, config) = (model.places.next_token.as_ref()?, &model.config);
+    let param = |range: &Range<usize>| model.param(range);
+    let targets = NextTargets::of(batch);
+    let row = places.row_norm.record(tape, model, rows);
+    let embedded = tape.embed(param(&model.places.embed), config.dim, targets.tokens);
+    let embedded = places.embedding_norm.record(tape, model, embedded);
+    let x = tape.linear(row, param(&places.row), config.dim);
+    let extras = LinearExtras {
+        residual: Some(x),
+        ..LinearExtras::default()
+    };
+    let x = tape.linear_with(embedded, param(&places.embedding), config.dim, extras);
+    let x = record_layer(tape, model, batch, (config.layers, &places.layer, all), x);
+    let x = tape.select(x, targets.rows);
+    let h = places.norm.record(tape, model, x);
+    let (head, scale) = (param(&model.places.head), 1.0 / batch.temperature());
+    Some(tape.vocab(h, head, scale, targets.labels))
 }
 
 /// The rows of tokens, with those of their positions where these are learnt.

@@ -70,6 +70,16 @@ pub enum PartError {
         /// Number of ranks.
         ranks: usize,
     },
+    /// The token behind a row's own may be with another rank, or its embedding.
+    #[error(
+        "a model with a head for one token further (multi-token prediction) cannot be shared by {ranks} {kind} ranks"
+    )]
+    NextToken {
+        /// The kind of these ranks.
+        kind: RankKind,
+        /// Number of ranks.
+        ranks: usize,
+    },
     /// The encoder of pictures is computed by one rank alone.
     #[error("a model that reads pictures cannot be shared by {ranks} {kind} ranks")]
     Pictures {
@@ -95,6 +105,7 @@ impl PartError {
         match self {
             Self::Uneven { kind, .. }
             | Self::Pictures { kind, .. }
+            | Self::NextToken { kind, .. }
             | Self::Adapters { kind, .. } => *kind,
             Self::Vocabulary { .. } | Self::Width { .. } => RankKind::Tensor,
             Self::NoExperts { .. } => RankKind::Expert,
@@ -127,6 +138,7 @@ impl ModelConfig {
         }
         if place.stage.rank.ranks > 1 {
             self.sees_no_pictures(RankKind::Stage, place.stage.rank.ranks)?;
+            self.looks_no_further(RankKind::Stage, place.stage.rank.ranks)?;
             let (stages, layers) = (place.stage.stages(), self.layers);
             if stages > layers {
                 return Err(PartError::Layers { stages, layers });
@@ -151,6 +163,7 @@ impl ModelConfig {
     fn tensor_part(self, place: RankOf) -> Result<Self, PartError> {
         let ranks = place.ranks;
         self.sees_no_pictures(RankKind::Tensor, ranks)?;
+        self.looks_no_further(RankKind::Tensor, ranks)?;
         if self.width.is_some() {
             return Err(PartError::Width { ranks });
         }
@@ -178,6 +191,7 @@ impl ModelConfig {
             return Ok(());
         }
         self.sees_no_pictures(RankKind::Context, ranks)?;
+        self.looks_no_further(RankKind::Context, ranks)?;
         if kind == ContextKind::Ring {
             return Ok(());
         }
@@ -186,6 +200,13 @@ impl ModelConfig {
         match ranks.is_multiple_of(self.kv_heads) {
             true => Ok(()),
             false => even(RankKind::Context, ranks, self.kv_heads, "key heads").map(|_| ()),
+        }
+    }
+
+    fn looks_no_further(&self, kind: RankKind, ranks: usize) -> Result<(), PartError> {
+        match self.next_token {
+            true => Err(PartError::NextToken { kind, ranks }),
+            false => Ok(()),
         }
     }
 

@@ -3,7 +3,8 @@
 use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
 
 use super::lora::Adapters;
-use super::network::{self, Outputs, Seen, StageVars, Wanted};
+use super::network;
+use super::outputs::{Outputs, Seen, StageVars, Wanted};
 use super::recompute::Recompute;
 use super::shard::ShardCopies;
 use super::sharded::{Gathered, over_shard};
@@ -112,6 +113,7 @@ impl<B: Backend> Scorer<B> {
         let wanted = Wanted {
             logprobs: true,
             values: false,
+            next_token: false,
             recompute: Recompute::Nothing,
         };
         self.score(batch, features, wanted)
@@ -130,6 +132,7 @@ impl<B: Backend> Scorer<B> {
             logprobs: read == ScoresRead::All,
             values: self.model.config().value_head,
             recompute: Recompute::Nothing,
+            next_token: false,
         };
         self.score(batch, features, wanted)
     }
@@ -161,6 +164,7 @@ impl<B: Backend> Scorer<B> {
         let wanted = Wanted {
             logprobs: false,
             values: true,
+            next_token: false,
             recompute: Recompute::Nothing,
         };
         self.score(batch, &[], wanted).values
@@ -206,7 +210,8 @@ impl<B: Backend> Scorer<B> {
 
 impl Outputs {
     pub(crate) fn vars(&self) -> Vec<odeon_gpu::Var> {
-        let vocab = self.vocab.into_iter().flat_map(|v| [v.logprob, v.entropy]);
+        let vocab = self.vocab.into_iter().chain(self.next_token);
+        let vocab = vocab.flat_map(|v| [v.logprob, v.entropy]);
         vocab.chain(self.values).collect()
     }
 

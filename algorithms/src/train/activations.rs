@@ -68,6 +68,7 @@ impl MicroBatches {
             .largest()
             .of_ranks(context, sharing.context_kind, sharing.tensor);
         let wanted = Wanted {
+            next_token: train.next_token_weight > 0.0,
             logprobs: true,
             values: config.value_head,
             recompute: train.recompute,

@@ -239,6 +239,8 @@ pub struct StepPictures {
 pub struct StepOutcome {
     /// The loss: of this rank's part, or of all where the shape says so.
     pub loss: f64,
+    /// The loss of the head that predicts one token further, of the same ranks.
+    pub next_token_loss: f64,
     /// The change of the parameters, where there was one.
     pub update: Option<Update>,
     /// Floating point operations of this rank, as the shape of the model asks for them.
@@ -419,9 +421,13 @@ impl<B: Backend> Trainer<B> {
                 peers.gather_buffer(&backend, model.trained().1, &counts)
             }
             StepOperation::SumLoss => {
-                let mut sum = [outcome.loss as f32];
-                peers.sum(&mut sum)?;
-                outcome.loss = f64::from(sum[0]);
+                let mut sums = vec![outcome.loss as f32];
+                if self.wanted().next_token {
+                    sums.push(outcome.next_token_loss as f32);
+                }
+                peers.sum(&mut sums)?;
+                outcome.loss = f64::from(sums[0]);
+                outcome.next_token_loss = sums.get(1).map_or(0.0, |sum| f64::from(*sum));
                 Ok(())
             }
             StepOperation::SumSquares
@@ -488,6 +494,7 @@ impl<B: Backend> Trainer<B> {
                 }
                 outcome.flops += self.model().training_flops(&batch);
                 outcome.loss += done.loss;
+                outcome.next_token_loss += done.next_token_loss;
             }
             StepOperation::StageForward(pass) | StepOperation::StageRate(pass) => {
                 self.stage(operation, pass, work, outcome)?;

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::gpt2;
 use crate::model::block::Widths;
-use crate::model::{AttentionWindow, Gelu, LayerBlock, RopeScaling, VirtualWidth, VisionConfig};
+use crate::model::{
+    AttentionWindow, Gelu, LayerBlock, RopeScaling, VirtualWidth, VisionConfig, next_token_tensors,
+};
 use crate::setting::Chosen;
 use crate::tokenizer::Tokenizer;
 
@@ -81,6 +83,9 @@ pub struct ModelFields {
     /// The residual stream, where it is wider than layers or made of segments: `virtual_width`.
     #[serde(default)]
     pub width: Option<VirtualWidth>,
+    /// True when there is a head that predicts one token further: one of `num_nextn_predict_layers`.
+    #[serde(default)]
+    pub next_token: bool,
     /// The `config.json` that it was read from. What that says beside the architecture is written again.
     #[serde(default)]
     pub config: Option<String>,
@@ -158,18 +163,12 @@ impl ModelFields {
             "model.embed_tokens.weight".into(),
             vec![self.vocabulary, if self.tied { hidden } else { rows }],
         )];
-        let width = self.width.iter();
-        let ends = width.flat_map(|it| {
-            it.expansion(hidden, self.tied)
-                .into_iter()
-                .chain(it.reduction(hidden))
-        });
-        shapes.extend(ends.map(|(name, shape)| (name.to_owned(), shape)));
+        shapes.extend(self.beside_layers());
         let positions = self.learned_positions().into_iter();
         shapes.extend(
             positions.map(|rows| ("model.embed_positions.weight".into(), vec![rows, hidden])),
         );
-        for index in 0..self.layers {
+        for index in 0..self.layers + usize::from(self.next_token) {
             for (name, shape) in &layer {
                 shapes.push((format!("model.layers.{index}.{name}"), shape.clone()));
             }
@@ -202,6 +201,19 @@ impl ModelFields {
             shapes.extend(vision.tensor_shapes(hidden));
         }
         shapes
+    }
+
+    /// What makes rows wider and narrower, and what a head for one token further has beside its layer.
+    fn beside_layers(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, width) = (self.hidden, self.width.iter());
+        let expanded = width.clone().flat_map(|it| it.expansion(hidden, self.tied));
+        let ends = expanded.chain(width.flat_map(|it| it.reduction(hidden)));
+        let ends = ends.map(|(name, shape)| (name.to_owned(), shape));
+        let further = self.next_token.then(|| next_token_tensors(hidden));
+        let further = further.into_iter().flatten();
+        let further =
+            further.map(|(name, shape)| (format!("model.layers.{}.{name}", self.layers), shape));
+        ends.chain(further).collect()
     }
 
     /// Reads Hugging Face's `config.json`, with the rotary base as `rope_theta` or, from
@@ -264,6 +276,7 @@ impl ModelFields {
                 None => None,
             },
             width,
+            next_token: next_token(said)?,
             config: Some(config.to_string()),
         }
         .consistent()
@@ -290,6 +303,9 @@ impl ModelFields {
         config["torch_dtype"] = json!(stored_type.unwrap_or("float32"));
         if let Some(vision) = &self.vision {
             config["vision_config"] = json!(vision);
+        }
+        if self.next_token {
+            config[NEXT_TOKEN] = json!(1);
         }
         if let Some(width) = &self.width {
             config["virtual_width"] = json!(width);
@@ -504,6 +520,18 @@ fn width(said: Said<'_>) -> Result<Option<VirtualWidth>, String> {
         (Some(found), true) => serde_json::from_value(found.clone())
             .map(Some)
             .map_err(|error| format!("`{VIRTUAL_WIDTH}`: {error}")),
+    }
+}
+
+/// The number of heads that predict further tokens, as DeepSeek-V3's configurations name it.
+const NEXT_TOKEN: &str = "num_nextn_predict_layers";
+
+/// True where there is a head that predicts one token further.
+fn next_token(said: Said<'_>) -> Result<bool, String> {
+    match said.get(NEXT_TOKEN).map(Value::as_u64) {
+        None | Some(Some(0)) => Ok(false),
+        Some(Some(1)) => Ok(true),
+        Some(_) => Err(format!("more than one of `{NEXT_TOKEN}`")),
     }
 }
 

@@ -202,6 +202,7 @@ impl<'a> Metadata<'a> {
             value_head: false,
             vision: None,
             width: None,
+            next_token: false,
             tied: !there("output.weight"),
             config: None,
         }

@@ -57,6 +57,7 @@ pub(super) fn read(config: &Value) -> Result<ModelFields, String> {
         value_head: said.flag("value_head")?,
         vision: None,
         width: None,
+        next_token: false,
         config: Some(config.to_string()),
     })
 }

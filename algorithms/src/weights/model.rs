@@ -66,6 +66,7 @@ impl ModelFields {
             value_head: config.value_head,
             vision: config.vision.clone(),
             width: config.width,
+            next_token: config.next_token,
             config: None,
         }
     }
@@ -116,6 +117,7 @@ impl ModelFields {
             value_head: self.value_head,
             vision: self.vision.clone(),
             width: self.width,
+            next_token: self.next_token,
             own_experts: None,
             own_stages: None,
         }

@@ -381,6 +381,7 @@ impl PretrainRecipe {
         // How many entries the vocabulary has is known when the tokenizer is read.
         let config = ModelConfig {
             vision: self.vision.as_ref().map(VisionSection::config),
+            next_token: self.pretrain.mtp_weight > 0.0,
             ..self.model.config(self.parallel.tp as usize)
         };
         let recipe = self.check_places(&config)?;

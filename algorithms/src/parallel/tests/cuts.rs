@@ -69,6 +69,7 @@ fn tensors_are_those_of_model_files() {
                 value_head,
                 vision: None,
                 width: None,
+                next_token: false,
                 rope_scaling: RopeScaling::None,
                 window: None,
                 qkv_bias: family == Family::Qwen2,

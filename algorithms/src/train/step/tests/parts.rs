@@ -1,6 +1,7 @@
 //! Tests of ranks that have parts of one model.
 
 mod dropouts;
+mod next_tokens;
 mod optimizers;
 mod pipelines;
 mod plans;
