@@ -41,7 +41,7 @@ impl RankOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct StageLayers {
-    lengths: [u8; StageLayers::STAGES_MAX],
+    lengths: [u8; Self::STAGES_MAX],
     stages: u8,
 }
 

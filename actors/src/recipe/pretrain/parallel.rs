@@ -8,7 +8,7 @@ use odeon_algorithms::train::{
 use odeon_data::plan::{Axis, Budget, PlanSpec};
 use serde::{Deserialize, Serialize};
 
-use super::place::PlaceSection;
+use super::place::{PlaceFault, PlaceSection, parameters, place_table, stages_of};
 use super::{Fault, PretrainRecipe, VisionSection};
 
 /// `[parallel]`
@@ -137,6 +137,11 @@ impl ParallelSection {
             true => "a copy of the model on each rank".to_owned(),
             false => told.join(", "),
         }
+    }
+
+    /// Layers of each stage, as they are told; none where they are even.
+    fn stage_lengths(&self) -> Vec<usize> {
+        self.stages.iter().map(|it| *it as usize).collect()
     }
 
     /// The fields that say so, with their values.
@@ -269,6 +274,42 @@ impl ParallelSection {
         })
     }
 
+    /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`.
+    fn placed(&self, config: &ModelConfig) -> Result<Self, PlaceFault> {
+        let mut recipe = self.clone();
+        let entries = std::mem::take(&mut recipe.parallel.place);
+        if entries.is_empty() {
+            return Ok(recipe);
+        }
+        let sharing = recipe.sharing();
+        let parameters = parameters(config, &recipe.train(), sharing);
+        let stages = stages_of(&entries, &parameters, sharing, config.layers)?;
+        let first = entries.iter().position(|it| it.stage.is_some());
+        match first.filter(|_| !recipe.parallel.stages.is_empty()) {
+            Some(entry) => {
+                let what =
+                    "parallel.stages says how many layers each stage has: leave one of them out";
+                Err(PlaceFault {
+                    entry,
+                    field: "stage",
+                    what: what.to_owned(),
+                })
+            }
+            None => {
+                if first.is_some() {
+                    recipe.parallel.stages = stages;
+                }
+                Ok(recipe)
+            }
+        }
+    }
+
+    /// The same of a model that has been read.
+    pub(super) fn placed_or_failed(&self, config: &ModelConfig) -> Result<Self, Failure> {
+        let placed = self.placed(config);
+        placed.map_err(|fault| Failure::error(fault.to_string()).fatal())
+    }
+
     /// Checks that layers are told of as many stages as there are, where they are told.
     fn check_lengths(&self) -> Result<(), Fault> {
         let &Self { pp, pp_chunks, .. } = self;
@@ -384,7 +425,11 @@ impl PretrainRecipe {
             next_token: self.pretrain.mtp_weight > 0.0,
             ..self.model.config(self.parallel.tp as usize)
         };
-        let recipe = self.check_places(&config)?;
+        let recipe = self.placed(&config).map_err(|fault| Fault {
+            table: place_table(fault.entry),
+            field: fault.field,
+            what: fault.what,
+        })?;
         recipe.shared_out(&config).map_err(|error| Fault {
             table: "parallel",
             field: match error {

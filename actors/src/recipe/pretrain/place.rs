@@ -6,13 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use odeon::Failure;
-use odeon_algorithms::model::{ModelConfig, PartTensor};
-use odeon_algorithms::train::{Footprint, Sharing};
+use odeon_algorithms::model::ModelConfig;
+use odeon_algorithms::train::{Footprint, Sharing, TrainConfig};
 use serde::{Deserialize, Serialize};
-
-use super::parallel::ParallelSection;
-use super::{Fault, PretrainRecipe};
 
 /// One of `[[parallel.place]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,111 +44,85 @@ impl fmt::Display for PlaceFault {
     }
 }
 
-/// A parameter's whole and each rank's part of it, rank by rank.
-struct Parameter {
+/// A parameter by its name.
+pub(super) struct Parameter {
     name: String,
     /// The layer that it belongs to.
     layer: Option<usize>,
+    /// Set where tensor ranks each have a part of it.
     is_cut: bool,
 }
 
-impl PretrainRecipe {
-    /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`.
-    pub(super) fn placed(&self, config: &ModelConfig) -> Result<Self, PlaceFault> {
-        if self.parallel.place.is_empty() {
-            return Ok(self.clone());
+/// Layers of each stage, as entries ask for them; none where nothing is said of stages.
+pub(super) fn stages_of(
+    entries: &[PlaceSection],
+    parameters: &[Parameter],
+    sharing: Sharing,
+    layers: usize,
+) -> Result<Vec<u32>, PlaceFault> {
+    let mut stages = vec![None; parameters.len()];
+    for (entry, place) in entries.iter().enumerate() {
+        let fault = |field, what| Err(PlaceFault { entry, field, what });
+        let matched = parameters.iter().enumerate();
+        let matched = matched.filter(|(_, it)| matches(&place.pattern, &it.name));
+        let matched: Vec<usize> = matched.map(|(at, _)| at).collect();
+        if matched.is_empty() {
+            return fault("match", nothing(&place.pattern, parameters));
         }
-        let mut recipe = self.clone();
-        let entries = std::mem::take(&mut recipe.parallel.place);
-        let sharing = recipe.sharing();
-        let parameters = recipe.parameters(config, sharing);
-        let mut stages = vec![None; parameters.len()];
-        for (entry, place) in entries.iter().enumerate() {
-            let fault = |field, what| Err(PlaceFault { entry, field, what });
-            let matched =
-                (0..parameters.len()).filter(|at| matches(&place.pattern, &parameters[*at].name));
-            let matched: Vec<usize> = matched.collect();
-            if matched.is_empty() {
-                return fault("match", nothing(&place.pattern, &parameters));
-            }
-            if place.stage.is_none() && place.tensor.is_none() {
-                let what = "nothing is said of them: let `stage` or `tensor` say where they are";
-                return fault("match", what.to_owned());
-            }
-            if let Some(wanted) = place.tensor
-                && let Err(what) = check_tensor(&parameters, &matched, wanted, sharing)
-            {
-                return fault("tensor", what);
-            }
-            let Some(stage) = place.stage else { continue };
-            if let Err(what) = assign(&parameters, &matched, stage as usize, sharing, &mut stages) {
-                return fault("stage", what);
-            }
+        if place.stage.is_none() && place.tensor.is_none() {
+            let what = "nothing is said of them: let `stage` or `tensor` say where they are";
+            return fault("match", what.to_owned());
         }
-        let first = entries.iter().position(|it| it.stage.is_some());
-        let Some(entry) = first else {
-            return Ok(recipe);
-        };
-        let fault = |what| PlaceFault {
-            entry,
-            field: "stage",
-            what,
-        };
-        if !recipe.parallel.stages.is_empty() {
-            let what = "parallel.stages says how many layers each stage has: leave one of them out";
-            return Err(fault(what.to_owned()));
+        if let Some(wanted) = place.tensor
+            && let Err(what) = check_tensor(parameters, &matched, wanted, sharing)
+        {
+            return fault("tensor", what);
         }
-        recipe.parallel.stages =
-            lengths(&parameters, &stages, sharing, config.layers).map_err(fault)?;
-        Ok(recipe)
+        let Some(stage) = place.stage else { continue };
+        if let Err(what) = assign(parameters, &matched, stage as usize, sharing, &mut stages) {
+            return fault("stage", what);
+        }
     }
+    let Some(entry) = entries.iter().position(|it| it.stage.is_some()) else {
+        return Ok(vec![]);
+    };
+    lengths(parameters, &stages, sharing, layers).map_err(|what| PlaceFault {
+        entry,
+        field: "stage",
+        what,
+    })
+}
 
-    /// The same of a model that has been read.
-    pub(super) fn placed_or_failed(&self, config: &ModelConfig) -> Result<Self, Failure> {
-        let placed = self.placed(config);
-        placed.map_err(|fault| Failure::error(fault.to_string()).fatal())
-    }
-
-    /// Checks what the file tells, and gives the recipe with its stages said.
-    pub(super) fn check_places(&self, config: &ModelConfig) -> Result<Self, Fault> {
-        self.placed(config).map_err(|fault| Fault {
-            table: place_table(fault.entry),
-            field: fault.field,
-            what: fault.what,
+/// All parameters of a model, in the order of a forward pass.
+pub(super) fn parameters(
+    config: &ModelConfig,
+    train: &TrainConfig,
+    sharing: Sharing,
+) -> Vec<Parameter> {
+    let of =
+        |sharing| Footprint::of(config, train, sharing, 0).map_or_else(|_| vec![], |it| it.tensors);
+    // Whether a tensor is cut is a matter of tensor ranks alone.
+    let cut = of(Sharing {
+        tensor: sharing.tensor,
+        ..Sharing::ALONE
+    });
+    let is_cut = |at: usize| {
+        cut.get(at).is_some_and(|(_, it)| {
+            let mut lengths = it.part.iter().zip(&it.shape);
+            lengths.any(|(part, length)| part.len() != *length)
         })
-    }
-
-    /// All parameters, in the order of a forward pass.
-    fn parameters(&self, config: &ModelConfig, sharing: Sharing) -> Vec<Parameter> {
-        let train = self.train();
-        let whole = Footprint::of(config, &train, Sharing::ALONE, 0);
-        let whole = whole.map_or_else(|_| vec![], |it| it.tensors);
-        // Whether a tensor is cut is a matter of tensor ranks alone.
-        let tensor = Sharing {
-            tensor: sharing.tensor,
-            ..Sharing::ALONE
-        };
-        let cut = Footprint::of(config, &train, tensor, 0);
-        let cut = cut.map_or_else(|_| vec![], |it| it.tensors);
-        let is_cut = |at: usize| {
-            let part: Option<&(String, PartTensor)> = cut.get(at);
-            part.is_some_and(|(_, it)| {
-                let mut lengths = it.part.iter().zip(&it.shape);
-                lengths.any(|(part, length)| part.len() != *length)
-            })
-        };
-        let all = whole.into_iter().enumerate();
-        all.map(|(at, (name, _))| Parameter {
-            layer: layer_of(&name),
-            is_cut: is_cut(at),
-            name,
-        })
-        .collect()
-    }
+    };
+    let all = of(Sharing::ALONE).into_iter().enumerate();
+    all.map(|(at, (name, _))| Parameter {
+        layer: layer_of(&name),
+        is_cut: is_cut(at),
+        name,
+    })
+    .collect()
 }
 
 /// The table of an entry, by which errors find its line.
-fn place_table(entry: usize) -> &'static str {
+pub(super) fn place_table(entry: usize) -> &'static str {
     const TABLES: [&str; 8] = [
         "parallel.place.0",
         "parallel.place.1",
@@ -176,7 +146,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     let begins = name.match_indices('.').map(|(at, _)| at + 1);
     std::iter::once(0)
         .chain(begins)
-        .any(|begin| is_like(pattern.as_bytes(), name[begin..].as_bytes()))
+        .any(|begin| is_like(pattern.as_bytes(), &name.as_bytes()[begin..]))
 }
 
 /// True where `*` can stand for letters such that the two are the same.
@@ -354,13 +324,6 @@ fn lengths(
             "stage {stage} of {count} would have no layer: let a pattern put one there"
         )),
         None => Ok(lengths),
-    }
-}
-
-impl ParallelSection {
-    /// Layers of each stage, as they are told; none where they are even.
-    pub(super) fn stage_lengths(&self) -> Vec<usize> {
-        self.stages.iter().map(|it| *it as usize).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::super::super::Source;
+use super::super::super::{PretrainRecipe, Source};
 use super::*;
 
 const TEXT: &str = r#"[run]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Condvar;
 
 use super::*;
-use crate::model::{StageLetter, StageLinks};
+use crate::model::{StageLayers, StageLetter, StageLinks};
 use crate::train::{PipelineKind, PipelineShape, StagePass};
 
 /// Letters by the copy and the rank in it that the pipeline is of.
