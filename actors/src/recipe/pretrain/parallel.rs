@@ -274,42 +274,6 @@ impl ParallelSection {
         })
     }
 
-    /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`.
-    fn placed(&self, config: &ModelConfig) -> Result<Self, PlaceFault> {
-        let mut recipe = self.clone();
-        let entries = std::mem::take(&mut recipe.parallel.place);
-        if entries.is_empty() {
-            return Ok(recipe);
-        }
-        let sharing = recipe.sharing();
-        let parameters = parameters(config, &recipe.train(), sharing);
-        let stages = stages_of(&entries, &parameters, sharing, config.layers)?;
-        let first = entries.iter().position(|it| it.stage.is_some());
-        match first.filter(|_| !recipe.parallel.stages.is_empty()) {
-            Some(entry) => {
-                let what =
-                    "parallel.stages says how many layers each stage has: leave one of them out";
-                Err(PlaceFault {
-                    entry,
-                    field: "stage",
-                    what: what.to_owned(),
-                })
-            }
-            None => {
-                if first.is_some() {
-                    recipe.parallel.stages = stages;
-                }
-                Ok(recipe)
-            }
-        }
-    }
-
-    /// The same of a model that has been read.
-    pub(super) fn placed_or_failed(&self, config: &ModelConfig) -> Result<Self, Failure> {
-        let placed = self.placed(config);
-        placed.map_err(|fault| Failure::error(fault.to_string()).fatal())
-    }
-
     /// Checks that layers are told of as many stages as there are, where they are told.
     fn check_lengths(&self) -> Result<(), Fault> {
         let &Self { pp, pp_chunks, .. } = self;
@@ -412,6 +376,42 @@ impl PretrainRecipe {
             });
         }
         self.check_shares()
+    }
+
+    /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`.
+    fn placed(&self, config: &ModelConfig) -> Result<Self, PlaceFault> {
+        let mut recipe = self.clone();
+        let entries = std::mem::take(&mut recipe.parallel.place);
+        if entries.is_empty() {
+            return Ok(recipe);
+        }
+        let sharing = recipe.sharing();
+        let parameters = parameters(config, &recipe.train(), sharing);
+        let stages = stages_of(&entries, &parameters, sharing, config.layers)?;
+        let first = entries.iter().position(|it| it.stage.is_some());
+        match first.filter(|_| !recipe.parallel.stages.is_empty()) {
+            Some(entry) => {
+                let what =
+                    "parallel.stages says how many layers each stage has: leave one of them out";
+                Err(PlaceFault {
+                    entry,
+                    field: "stage",
+                    what: what.to_owned(),
+                })
+            }
+            None => {
+                if first.is_some() {
+                    recipe.parallel.stages = stages;
+                }
+                Ok(recipe)
+            }
+        }
+    }
+
+    /// The same of a model that has been read.
+    pub(super) fn placed_or_failed(&self, config: &ModelConfig) -> Result<Self, Failure> {
+        let placed = self.placed(config);
+        placed.map_err(|fault| Failure::error(fault.to_string()).fatal())
     }
 
     /// Checks that the ranks of a copy can share the model, where the file says it all.
