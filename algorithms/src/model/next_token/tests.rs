@@ -307,6 +307,7 @@ fn ranks_that_cannot_have_it_are_named() {
         stage: StagePlace {
             rank: RankOf::new(0, 2),
             chunks: 1,
+            layers: None,
         },
         ..PartPlace::WHOLE
     });
