@@ -6,6 +6,7 @@ mod dealing;
 mod description;
 mod legacy_checkpoint;
 mod model_folder;
+pub(crate) mod models;
 pub(crate) mod parcels;
 mod peak;
 pub(crate) mod peers;
@@ -24,8 +25,7 @@ use std::path::{Path, PathBuf};
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Failure, GrantedDevice};
 use odeon_algorithms::environment::EnvironmentConfig;
-use odeon_algorithms::generate;
-use odeon_algorithms::model::{self, LoraConfig, ModelConfig, Recompute};
+use odeon_algorithms::model::{LoraConfig, ModelConfig, Recompute};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{PromptStyle, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -47,14 +47,9 @@ pub use score::{Critic, Reference};
 pub use stored::{is_checkpoint, latest_model};
 pub use trainer::{Trainer, policy_optimizer};
 
+use self::models::{Generator, Model, Optimizer, Scorer};
 use self::stored::StoredModel;
 use crate::rl::referee::ProgramSpec;
-
-/// On whichever device the spec names.
-pub(crate) type Model = model::Model<Any>;
-type Scorer = model::Scorer<Any>;
-type Generator = generate::Generator<Any>;
-pub(crate) type Optimizer = train::Trainer<Any>;
 
 /// Everything a real engine is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -24,12 +24,15 @@ use tokio::sync::oneshot;
 use super::checkpoint;
 use super::rank_metrics::{RankMetrics, StepSeconds};
 use super::work::{Texts, Work};
+use crate::engine::compute::models::Optimizer;
 use crate::engine::compute::state::{self, ACTOR, Trainee};
 use crate::engine::compute::step::{Learning, step};
-use crate::engine::compute::{ComputePlace, ModelSource, Optimizer, RankPlace, share_of};
+use crate::engine::compute::{ComputePlace, ModelSource, RankPlace, share_of};
 use crate::engine::in_place;
+use crate::ranks::asking::PATIENCE;
 use crate::ranks::courier::{Courier, Meet};
-use crate::ranks::{Gangs, Mail, Mark, PATIENCE, RankSeats};
+use crate::ranks::gangs::Gangs;
+use crate::ranks::{Mail, Mark, RankSeats};
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -25,7 +25,8 @@ use super::rank::{
 use super::report::{Report, StepReport};
 use super::seats::seated;
 use crate::engine::compute::ModelSource;
-use crate::ranks::{Formed, LONG, Mark, agreed, answers, mesh};
+use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::{Formed, Mark, mesh};
 
 /// Settings that a run is made from.
 #[derive(Clone, Debug)]

@@ -189,7 +189,7 @@ impl Ranks for Mail {
             };
             let own = self.couriers[self.rank as usize];
             let lost = || RanksError::Lost { rank: from };
-            let letter = own.ask(collect).timeout(super::PATIENCE).await;
+            let letter = own.ask(collect).timeout(super::asking::PATIENCE).await;
             match letter.map_err(|_| lost())?.map_err(|_| lost())? {
                 Letter::Short(bytes) => Ok(bytes),
                 Letter::Long(blob) => {

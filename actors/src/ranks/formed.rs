@@ -5,7 +5,7 @@ use odeon::{Failure, Group, mesh};
 use odeon_algorithms::train::Sharing;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, PP, TP};
 
-use super::{PipelineSeats, RankSeats};
+use super::seats::{PipelineSeats, RankSeats};
 
 /// The mesh of the ranks.
 pub(crate) fn mesh(sharing: Sharing) -> Result<Mesh, Failure> {

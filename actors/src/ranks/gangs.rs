@@ -6,7 +6,7 @@ use odeon::group::{Communicator, Seat};
 use odeon::{Actor, Context, Failure};
 use odeon_algorithms::train::PipelineKind;
 
-use super::RankSeats;
+use super::seats::RankSeats;
 use crate::engine::compute::peers::{Gang, PassGang};
 use crate::engine::compute::stages::{StageGang, StageSeats};
 use crate::engine::compute::step::{PassGangs, ShardGangs, StageGangs, StepGangs};

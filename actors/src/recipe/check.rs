@@ -11,7 +11,7 @@ use odeon_algorithms::weights::StoredType;
 
 use super::pretrain::Fault;
 use super::pretrain::parallel::field_of;
-use super::{Algorithm, CostRule, Recipe, RewardBy, RlSection, Sent};
+use super::{Algorithm, CostRule, ParallelSection, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
 use crate::rl::rollout::Swap;
@@ -333,8 +333,17 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
     let optimizer = ("rl", &recipe.rl.optimizer);
     parallel.check(ranks, optimizer).map_err(of_file)?;
     if ranks == 1 {
-        return Ok(());
+        return match *parallel == ParallelSection::default() {
+            true => Ok(()),
+            false => {
+                let what = "[parallel] says how several ranks share a model, and processes.ranks = 1 makes none: let \
+                            that be 2 or more";
+                let fields = ["zero", "fsdp", "cp_kind", "pp_chunks", "pp_schedule"];
+                blame("parallel", fields, what.to_owned())
+            }
+        };
     }
+    check_cards(recipe)?;
     if recipe.placement.models.is_some() {
         let what = format!(
             "ranks = {ranks} share models of roles in processes of their own, and models that are placed have \
@@ -342,7 +351,8 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
         );
         return blame("processes", ["ranks"], what);
     }
-    let cuts = recipe.sharing().place(0) != PartPlace::WHOLE || parallel.zero > 1;
+    let cuts =
+        recipe.sharing().place(0) != PartPlace::WHOLE || parallel.zero > 1 || parallel.cp > 1;
     if recipe.model.lora_rank > 0 && cuts {
         let what = "adapters are on whole matrices, which ranks share here: expected lora_rank = 0, or copies of \
                     the model alone (parallel.zero = 0 or 1, no tp, cp, ep, pp)";
@@ -358,6 +368,24 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
     }
     let vocabulary = recipe.tokenizer().vocabulary();
     shared_out(recipe, &recipe.model.config(vocabulary))
+}
+
+/// Checks that each rank has a card to itself, where ranks compute on cards.
+fn check_cards(recipe: &Recipe) -> Result<(), Blame> {
+    let placement = &recipe.placement;
+    let scorers = recipe.rl.baseline().has_critic() || recipe.rl.kl > 0.0;
+    let lacking = match (placement.trainer_gpus, placement.scorer_gpus) {
+        _ if recipe.run.device == "cpu" => return Ok(()),
+        (1, 1) => return Ok(()),
+        (1, _) if !scorers => return Ok(()),
+        (1, _) => "scorer_gpus",
+        _ => "trainer_gpus",
+    };
+    let what = format!(
+        "each of the {} ranks of a role computes on a card of its own: expected {lacking} = 1",
+        recipe.processes.ranks
+    );
+    blame("placement", [lacking], what)
 }
 
 /// Checks that ranks can share this model.

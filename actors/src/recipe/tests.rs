@@ -376,6 +376,73 @@ fn a_wrong_recipe_is_refused_with_line_and_expectation_on_one_line() {
     }
 }
 
+/// SEMANTICS 141. Plans of ranks that cannot be, with what goes with them, by line.
+#[test]
+fn ranks_share_models_of_reinforcement_or_are_refused_by_line() {
+    let of = |tables: &str| GOOD.replacen("[task.sums]", &format!("{tables}\n[task.sums]"), 1);
+    let recipe = of("[processes]\nranks = 4\n[parallel]\ntp = 2\nzero = 3");
+    let recipe = Recipe::parse(Path::new("r.toml"), &recipe).unwrap();
+    let sharing = recipe.sharing();
+    assert_eq!((sharing.copies, sharing.tensor), (2, 2));
+    assert_eq!(sharing.zero, odeon_algorithms::train::ZeroStage::Parameters);
+    for (tables, line, words) in [
+        ("[parallel]\nzero = 3", 7, "processes.ranks = 1 makes none"),
+        (
+            "[processes]\nranks = 4\n[parallel]\ntp = 3",
+            9,
+            "let that be a multiple of 3",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\nep = 2",
+            9,
+            "2 expert ranks cannot share a model without experts",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\nzero = 4",
+            9,
+            "from 0 to 3",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\ncp_kind = \"ring\"",
+            9,
+            "parallel.cp = 1 makes none",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\npp_schedule = \"zigzag\"",
+            9,
+            "expected one of \"gpipe\", \"1f1b\", \"zb_h1\", \"zero_bubble\"",
+        ),
+    ] {
+        let message = error(&of(tables));
+        let at = format!("r.toml:{line}: ");
+        assert!(message.starts_with(&at), "{tables}: {message}");
+        assert!(message.contains(words), "{tables}: {message}");
+    }
+    let ranks = "[processes]\nranks = 2\n[parallel]\ncp = 2";
+    for (from, to, words) in [
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndeterministic = true",
+            "sums over ranks (parallel.tp, cp) have another order",
+        ),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndevice = \"cuda\"",
+            "expected trainer_gpus = 1",
+        ),
+        (
+            "[model]",
+            "[model]\nlora_rank = 4",
+            "adapters are on whole matrices",
+        ),
+    ] {
+        let text = of(ranks);
+        assert!(text.contains(from), "{from}");
+        let message = error(&text.replacen(from, to, 1));
+        assert!(message.contains(words), "{to}: {message}");
+    }
+}
+
 #[test]
 fn servers_are_one_for_each_rollout_and_go_with_what_they_need() {
     let of = |swap: &str, rollout: &str| {

@@ -118,12 +118,13 @@ impl Critic {
     ) -> Result<Packed<Vec<f32>>, Failure> {
         self.be_at(values.0.step.saturating_sub(1))?;
         let batch = values.0.unpack().await?;
-        let values = in_place(|| self.engine()?.score(&batch))?;
+        let values = in_place(|| self.engine()?.score(&batch));
+        let values = self.unless_ranks_failed(values, cx)?;
         Packed::pack(&cx.blobs(), &values)
     }
 
     #[handler(message = Learn)]
-    async fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
+    async fn learn(&mut self, learn: Learn, cx: &mut Context<Self>) -> Result<f64, Failure> {
         let step = learn.batch.step;
         if let Some(loss) = self.loss.filter(|_| step == self.learnt) {
             tracing::info!(step, "this step is learnt already");
@@ -131,7 +132,8 @@ impl Critic {
         }
         self.be_at(step.saturating_sub(1))?;
         let (batch, returns) = (learn.batch.unpack().await?, learn.returns.unpack().await?);
-        let loss = in_place(|| self.engine()?.learn(&batch, &returns))?;
+        let loss = in_place(|| self.engine()?.learn(&batch, &returns));
+        let loss = self.unless_ranks_failed(loss, cx)?;
         self.learnt = step;
         self.loss = Some(loss);
         Ok(loss)
@@ -148,18 +150,19 @@ impl Critic {
     }
 
     #[handler(message = SaveCritic)]
-    fn save(&mut self, save: SaveCritic) -> Result<(), Failure> {
+    fn save(&mut self, save: SaveCritic, cx: &mut Context<Self>) -> Result<(), Failure> {
         self.be_at(save.0)?;
         if self.saved == Some(save.0) {
             return Ok(());
         }
         let checkpoint = self.args.checkpoint.clone();
         let saved = in_place(|| self.engine()?.save(&checkpoint, save.0));
-        // Ranks say it of themselves: one may have been lost meanwhile.
-        saved.map_err(|failure| match self.ranks.is_empty() {
+        // What a rank cannot save is fatal already, and the loss of one is not.
+        let saved = saved.map_err(|failure| match self.ranks.is_empty() {
             true => unsaved(failure),
             false => failure,
-        })?;
+        });
+        self.unless_ranks_failed(saved, cx)?;
         self.saved = Some(save.0);
         Ok(())
     }
@@ -200,6 +203,20 @@ impl Critic {
             self.engine = None;
         }
         Ok(())
+    }
+
+    /// Ends with its ranks where these have failed: they have left each other.
+    fn unless_ranks_failed<T>(
+        &self,
+        done: Result<T, Failure>,
+        cx: &mut Context<Self>,
+    ) -> Result<T, Failure> {
+        if let Err(failure) = &done
+            && !self.ranks.is_empty()
+        {
+            cx.fail(failure.clone());
+        }
+        done
     }
 
     fn engine(&mut self) -> Result<&mut dyn ScoreEngine, Failure> {

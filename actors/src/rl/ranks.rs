@@ -18,13 +18,15 @@ use std::path::Path;
 use futures::future::try_join_all;
 use odeon::HandledBy;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Actor, Blob, Blobs, Context, Failure, Group, Needs, Ref, Restart};
+use odeon::{
+    Actor, Blob, Blobs, Context, Failure, FailureKind, Group, Needs, Ref, Restart, SpawnError,
+};
 use odeon_algorithms::train::Sharing;
 use odeon_mesh::TP;
 
 use self::rank::{
-    Begin, Examine, Greet, Greeted, Learn, ModelRank, ModelRankArgs, Publish, RankTrained,
-    RankedRole, Rate, Reach, Restore, Save, Train, WarmUp,
+    Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankLearn, RankRate,
+    RankRestore, RankSave, RankTrained, RankedRole, Reach, Train, WarmUp,
 };
 use super::referee::wait;
 use crate::engine::compute::checkpoint::{forget_after, newest_step};
@@ -34,7 +36,8 @@ use crate::engine::{
     EngineSpec, EvalStats, Progress, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
 };
 use crate::packed::{Packed, PackedBatch};
-use crate::ranks::{Formed, LONG, Mark, agreed, answers, mesh};
+use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::{Formed, Mark, mesh};
 use crate::trajectory::{Batch, Version};
 
 /// The ranks that a role's model is shared by.
@@ -89,7 +92,14 @@ impl Ranks {
             1 => group.await,
             _ => group.together(TP).await,
         };
-        let group = group.map_err(Failure::error)?;
+        let group = group.map_err(|error| {
+            let failure = Failure::error(&error);
+            match &error.error {
+                // Another life would end the same way.
+                SpawnError::Failed(why) if why.kind == FailureKind::Fatal => failure.fatal(),
+                _ => failure,
+            }
+        })?;
         let formed = Formed::of(&group, sharing).await?;
         let greeted = group.gather(Greet).timeout(LONG).await;
         let greeted = greeted.map_err(Failure::error)?;
@@ -140,12 +150,12 @@ impl Ranks {
     /// Has all of them load the newest checkpoint of a folder, which is chosen here: one that looked by itself might see
     /// another than the rest.
     fn restore(&self, folder: &Path) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
-        agreed(self.ask(Restore(newest_step(folder)?))?)
+        agreed(self.ask(RankRestore(newest_step(folder)?))?)
     }
 
     /// One number for each response token of a batch: its runs, one behind the other.
     fn rate(&self, batch: &Batch) -> Result<Vec<Vec<f32>>, Failure> {
-        let told = self.ask(Rate(PackedBatch::pack(&self.blobs, batch)?))?;
+        let told = self.ask(RankRate(PackedBatch::pack(&self.blobs, batch)?))?;
         wait(async {
             let mut all = vec![];
             for run in told.iter().flatten() {
@@ -247,7 +257,7 @@ impl TrainEngine for RankedTrainer {
     }
 
     fn save(&mut self, _folder: &Path, progress: &Progress, run: &RunState) -> Result<(), Failure> {
-        let save = Save {
+        let save = RankSave {
             progress: *progress,
             run: Some(run.clone()),
         };
@@ -273,8 +283,8 @@ pub(super) struct RankedScores {
 }
 
 impl RankedScores {
-    /// Makes the ranks of a role as children of an actor. Checkpoints of a critic are in the folder; that of a
-    /// reference is none of its own.
+    /// Makes the ranks of a role as children of an actor. The folder is that of a critic's checkpoints; a reference has
+    /// none, and any folder that all of its ranks see.
     ///
     /// # Errors
     /// A rank does not start.
@@ -302,11 +312,13 @@ impl ScoreEngine for RankedScores {
 
     fn learn(&mut self, batch: &Batch, returns: &[Vec<f32>]) -> Result<f64, Failure> {
         let blobs = &self.ranks.blobs;
-        let learn = Learn {
+        let learn = RankLearn {
             batch: PackedBatch::pack(blobs, batch)?,
             returns: Packed::pack(blobs, returns)?,
         };
-        agreed(self.ranks.ask(learn)?)
+        // All have the loss of all.
+        let told = self.ranks.ask(learn)?.into_iter().next();
+        told.ok_or_else(|| Failure::error("no rank has learnt"))
     }
 
     fn save(&mut self, _folder: &Path, learnt: Version) -> Result<(), Failure> {
@@ -314,7 +326,7 @@ impl ScoreEngine for RankedScores {
             warmup: 0,
             version: learnt,
         };
-        let save = Save {
+        let save = RankSave {
             progress,
             run: None,
         };

@@ -84,7 +84,14 @@ impl Reference {
                 none => none.insert(self.spec.reference().map_err(Failure::fatal)?),
             };
             engine.score(&batch)
-        })?;
+        });
+        // Its ranks have left each other then.
+        if let Err(failure) = &scores
+            && !self.ranks.is_empty()
+        {
+            cx.fail(failure.clone());
+        }
+        let scores = scores?;
         Packed::pack(&cx.blobs(), &scores)
     }
 }

@@ -169,14 +169,15 @@ impl RunPlan {
 
     /// Resources that the roles with a process of their own reserve, in the order in which they
     /// start.
-    pub fn reservations(&self) -> impl Iterator<Item = (String, &Needs)> {
-        let of_role = |role: String, needs| {
-            let ranks = self.sharing.ranks();
-            let names = (0..ranks).map(move |rank| match ranks {
-                1 => role.clone(),
-                _ => RanksPlan::name_of(&role, rank),
-            });
-            names.map(move |name| (name, needs))
+    pub fn reservations(&self) -> impl Iterator<Item = Reservation<'_>> {
+        let one = |role: String, needs| Reservation {
+            role,
+            needs,
+            together: 1,
+        };
+        let of_role = move |role: &str, needs| match self.sharing.ranks() {
+            1 => vec![one(role.to_owned(), needs)],
+            ranks => self.reservations_of_ranks(role, ranks, needs),
         };
         let scorers = [
             ("critic", self.train.baseline.has_critic()),
@@ -187,15 +188,49 @@ impl RunPlan {
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
         let scorers = scorers.flat_map(move |(role, _)| match role {
             // It learns by itself.
-            "reward-model" => vec![(role.to_owned(), &self.needs.scorer)],
-            _ => of_role(role.to_owned(), &self.needs.scorer).collect(),
+            "reward-model" => vec![one(role.to_owned(), &self.needs.scorer)],
+            _ => of_role(role, &self.needs.scorer),
         });
-        let trainer: Vec<_> = of_role("trainer".to_owned(), &self.needs.trainer).collect();
-        let rollout = |nth| (format!("rollout-{nth}"), &self.needs.rollout);
+        let rollout = move |nth| one(format!("rollout-{nth}"), &self.needs.rollout);
         scorers
-            .chain(trainer)
+            .chain(of_role("trainer", &self.needs.trainer))
             .chain((0..self.rollouts).map(rollout))
     }
+
+    /// Those that share matrices are on one node.
+    fn reservations_of_ranks<'a>(
+        &self,
+        role: &str,
+        ranks: usize,
+        needs: &'a Needs,
+    ) -> Vec<Reservation<'a>> {
+        let together = self.sharing.tensor;
+        let firsts = (0..ranks).step_by(together);
+        let reservations = firsts.map(|first| Reservation {
+            role: match together {
+                1 => RanksPlan::name_of(role, first),
+                _ => format!(
+                    "{} to {}",
+                    RanksPlan::name_of(role, first),
+                    first + together - 1
+                ),
+            },
+            needs,
+            together: together as u32,
+        });
+        reservations.collect()
+    }
+}
+
+/// Resources that processes of a run reserve.
+#[derive(Clone, Debug)]
+pub struct Reservation<'a> {
+    /// The role, with the numbers of its ranks where it has several.
+    pub role: String,
+    /// Resources of each process.
+    pub needs: &'a Needs,
+    /// Processes, which are on one node.
+    pub together: u32,
 }
 
 /// A run that has started.

@@ -514,7 +514,7 @@ impl Trainer {
             insist(critic, || SaveCritic(progress.version)).await??;
         }
         let saved = in_place(|| self.engine.save(&folder, &progress, &self.run));
-        // Ranks say it of themselves: one may have been lost meanwhile.
+        // What a rank cannot save is fatal already, and the loss of one is not.
         saved.map_err(|failure| match self.ranks.is_empty() {
             true => unsaved(failure),
             false => failure,

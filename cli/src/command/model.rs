@@ -329,7 +329,13 @@ fn check_memory(text: &Source, recipe: &Recipe, shape: &Shape) -> Result<(), Rec
     // A server has them on a machine of its own; a rollout holds them while it hands them over.
     // All of it is trained, beside the policy that it learns from.
     let rewards = if recipe.reward.is_learnt() { 5 } else { 0 };
-    let copies = of_trainer * (1 + critics) + references + rewards + 1 + rollouts;
+    let sharing = recipe.sharing();
+    let held = match sharing.zero.has_shards() {
+        true => sharing.replicas(),
+        false => sharing.copies,
+    };
+    let of_ranks = (of_trainer * (1 + critics) + references) * held as u64;
+    let copies = of_ranks + rewards + 1 + rollouts;
     let slots = recipe.processes.slots as u64;
     let cache = match recipe.rollout.dialect() {
         Some(_) => 0,

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use odeon::{Job, System};
-use odeon_actors::rl::run::relay_role;
-use odeon_placement::{Demand, Plan, Refusal, View, solve};
+use odeon_actors::rl::run::{Reservation, relay_role};
+use odeon_placement::{Arrange, Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
 use serde::Serialize;
 
@@ -44,12 +44,21 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     let mut unplaced: Vec<String> = (0..plan.relays)
         .map(|relay| relay_role(relay, plan.relays))
         .collect();
-    for (role, needs) in plan.reservations() {
+    for reservation in plan.reservations() {
+        let Reservation {
+            role,
+            needs,
+            together,
+        } = reservation;
         if needs.is_empty() {
             unplaced.push(role);
         } else {
             // As they are spawned: each has a process of its own.
-            demands.push(needs.demand(&recipe.run.name, &role).isolated());
+            let demand = needs.demand(&recipe.run.name, &role).isolated();
+            demands.push(match together {
+                1 => demand,
+                ranks => demand.gang(ranks).arrange(Arrange::StrictPack),
+            });
         }
     }
     let (plan, refusal) = match solve(&view, &demands) {

@@ -236,7 +236,7 @@ async fn follow(
     pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let reserves = plan.reservations().any(|(_, needs)| !needs.is_empty());
+    let reserves = plan.reservations().any(|it| !it.needs.is_empty());
     let mut notes = Notes::new(&folder.path, reserves);
     let mut starting = Box::pin(async {
         let span = telemetry::first_span("start run").with("recipe", recipe.run.name.clone());

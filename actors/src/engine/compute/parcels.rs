@@ -14,7 +14,7 @@ use odeon_algorithms::parallel::{
 use odeon_algorithms::train::StatePart;
 use odeon_algorithms::weights::StoredType;
 
-use super::Optimizer;
+use super::models::Optimizer;
 use super::state::{self, HeldTensor};
 
 /// A box of a tensor: the first index and the number of indices along each dimension.
@@ -225,7 +225,8 @@ mod tests {
     use odeon_gpu::{Any, Cpu};
 
     use super::*;
-    use crate::engine::compute::{Model, RankPlace};
+    use crate::engine::compute::RankPlace;
+    use crate::engine::compute::models::Model;
 
     fn config(experts: bool) -> ModelConfig {
         let mut config = ModelConfig {

@@ -9,8 +9,8 @@ use odeon_algorithms::model::{self, Sequence, TokenScores};
 use odeon_algorithms::train::TokenGradients;
 use odeon_gpu::Backend;
 
-use super::Model;
 use super::dealing::{RankPlace, runs};
+use super::models::Model;
 use super::peers::PassGang;
 use crate::trajectory::{Observed, Trajectory};
 

@@ -19,7 +19,7 @@ use super::state::{CRITIC, CheckpointRanks};
 use super::step::{Learning, step};
 use super::{ComputeSpec, Optimizer, checkpoint};
 use crate::engine::{Progress, ScoreEngine};
-use crate::ranks::Gangs;
+use crate::ranks::gangs::Gangs;
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// Log-probabilities under the policy as it was before the reinforcement.

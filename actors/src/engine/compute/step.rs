@@ -11,7 +11,7 @@ use odeon_algorithms::train::{
 };
 use odeon_gpu::{Any, PassRanks};
 
-use super::Optimizer;
+use super::models::Optimizer;
 use super::peers::{Gang, PassGang};
 use super::stages::{StageGang, record_pass};
 

@@ -25,7 +25,7 @@ use super::state::{ACTOR, CheckpointRanks};
 use super::step::{Learning, StepGangs, step};
 use super::{ComputeSpec, Optimizer, checkpoint, model_folder};
 use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
-use crate::ranks::Gangs;
+use crate::ranks::gangs::Gangs;
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -289,7 +289,7 @@ impl Trainer {
     }
 
     /// One update with a part of a batch, of the weights `fresh` where it is the first of its step. Answers on how many
-    /// response tokens this rank has learnt.
+    /// response tokens this rank has learnt; nothing where no rank has.
     fn update(
         &mut self,
         batch: &Batch,
@@ -298,7 +298,7 @@ impl Trainer {
         part: Range<usize>,
         fresh: Option<Version>,
         stats: &mut StepStats,
-    ) -> Result<u64, Failure> {
+    ) -> Result<Option<u64>, Failure> {
         let all = rows(&batch.trajectories[part.clone()]);
         let (rows, own) = Rows::dealt(all, self.optimizer.model(), self.place);
         let part = part.start + own.start..part.start + own.end;
@@ -334,7 +334,7 @@ impl Trainer {
         let gangs = self.gangs.of_step(true);
         let outcome = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?.outcome;
         let Some(update) = outcome.update else {
-            return Ok(0);
+            return Ok(None);
         };
         *stats = StepStats {
             loss: outcome.loss,
@@ -348,7 +348,7 @@ impl Trainer {
             importance_capped_fraction: work.metrics.importance_capped_fraction,
             sampling_gap: fresh.map_or(stats.sampling_gap, |_| work.gap),
         };
-        Ok(work.metrics.tokens as u64)
+        Ok(Some(work.metrics.tokens as u64))
     }
 
     /// One step of the objective on the part of a batch that is this rank's. Answers on how many response tokens its
@@ -379,7 +379,8 @@ impl Trainer {
                 let range = part_of(batch.trajectories.len(), part, parts);
                 let fresh = fresh.take();
                 let recent = recent.as_deref();
-                learnt = self.update(batch, signals, recent, range, fresh, &mut stats)?;
+                let tokens = self.update(batch, signals, recent, range, fresh, &mut stats)?;
+                learnt = tokens.unwrap_or(learnt);
             }
         }
         Ok((stats, learnt))
@@ -673,7 +674,15 @@ impl TrainEngine for Trainer {
 
     fn restore(&mut self, folder: &Path) -> Result<Option<(Progress, RunState)>, Failure> {
         let newest = checkpoint::newest(folder)?;
-        newest.map(|newest| self.resume(newest)).transpose()
+        let restored = newest.map(|newest| self.resume(newest)).transpose()?;
+        // Ranks that have saved may have been lost before that was written.
+        if restored
+            .as_ref()
+            .is_some_and(|(progress, _)| self.is_base(progress))
+        {
+            self.save_base()?;
+        }
+        Ok(restored)
     }
 }
 

@@ -7,7 +7,7 @@ use odeon_checkpoint::{Storage, within};
 use odeon_gpu::{Any, Cpu};
 
 use super::*;
-use crate::engine::compute::Model;
+use crate::engine::compute::models::Model;
 use crate::recipe::ParallelSection;
 
 /// Twelve ways in which eight ranks share a model, context ranks in both of theirs, as a recipe says them.

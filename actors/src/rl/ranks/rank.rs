@@ -14,7 +14,8 @@ use crate::engine::{
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::courier::{Courier, Meet};
-use crate::ranks::{Gangs, Mail, Mark, RankSeats};
+use crate::ranks::gangs::Gangs;
+use crate::ranks::{Mail, Mark, RankSeats};
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,12 +77,12 @@ pub struct Begin {
 /// Load the checkpoint of this step, or forget what you have learnt where there is none. Answers where the role is then.
 #[message(reply = Result<Option<(Progress, Option<RunState>)>, Failure>, name = "rank.Restore")]
 #[derive(Clone, Copy, Debug)]
-pub struct Restore(pub Option<u64>);
+pub struct RankRestore(pub Option<u64>);
 
 /// Save your part.
 #[message(reply = Result<(), Failure>, name = "rank.Save")]
 #[derive(Clone, Debug)]
-pub struct Save {
+pub struct RankSave {
     /// Steps that are done.
     pub progress: Progress,
     /// State of the run, of a policy.
@@ -120,12 +121,12 @@ pub struct RankTrained {
 /// Rate the response tokens of a batch: one number each. A rank answers those of its run, if it tells for it.
 #[message(reply = Result<Option<Packed<Vec<f32>>>, Failure>, name = "rank.Rate")]
 #[derive(Clone, Debug)]
-pub struct Rate(pub PackedBatch);
+pub struct RankRate(pub PackedBatch);
 
 /// Learn these returns, one for each response token. Answers the loss.
 #[message(reply = Result<f64, Failure>, name = "rank.Learn")]
 #[derive(Clone, Debug)]
-pub struct Learn {
+pub struct RankLearn {
     /// All replies.
     pub batch: PackedBatch,
     /// Returns of all replies, token by token.
@@ -253,10 +254,10 @@ impl ModelRank {
         Ok(())
     }
 
-    #[handler(message = Restore)]
+    #[handler(message = RankRestore)]
     fn restore(
         &mut self,
-        restore: Restore,
+        restore: RankRestore,
     ) -> Result<Option<(Progress, Option<RunState>)>, Failure> {
         let folder = self.args.checkpoint.clone();
         let restored = in_place(|| match (&mut self.engine, restore.0) {
@@ -279,8 +280,8 @@ impl ModelRank {
         self.unless_failed(restored)
     }
 
-    #[handler(message = Save)]
-    fn save(&mut self, save: Save) -> Result<(), Failure> {
+    #[handler(message = RankSave)]
+    fn save(&mut self, save: RankSave) -> Result<(), Failure> {
         let folder = self.args.checkpoint.clone();
         let saved = in_place(|| match (&mut self.engine, &save.run) {
             (RankEngine::Policy(trainer), Some(run)) => trainer.save(&folder, &save.progress, run),
@@ -329,8 +330,8 @@ impl ModelRank {
         self.unless_failed(trained)
     }
 
-    #[handler(message = Rate)]
-    async fn rate(&mut self, rate: Rate) -> Result<Option<Packed<Vec<f32>>>, Failure> {
+    #[handler(message = RankRate)]
+    async fn rate(&mut self, rate: RankRate) -> Result<Option<Packed<Vec<f32>>>, Failure> {
         let scores = match rate.0.unpack().await {
             Ok(batch) => in_place(|| self.scorer()?.score(&batch)),
             Err(failure) => Err(failure),
@@ -341,8 +342,8 @@ impl ModelRank {
         told.transpose()
     }
 
-    #[handler(message = Learn)]
-    async fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
+    #[handler(message = RankLearn)]
+    async fn learn(&mut self, learn: RankLearn) -> Result<f64, Failure> {
         let read = async { Ok((learn.batch.unpack().await?, learn.returns.unpack().await?)) };
         let learnt = match read.await {
             Ok((batch, returns)) => in_place(|| self.scorer()?.learn(&batch, &returns)),
