@@ -214,7 +214,7 @@ impl RankedTrainer {
 
 impl TrainEngine for RankedTrainer {
     fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
-        Ok(of_all(self.ranks.ask(WarmUp(step))?))
+        Ok(of_all(&self.ranks.ask(WarmUp(step))?))
     }
 
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
@@ -224,7 +224,7 @@ impl TrainEngine for RankedTrainer {
             reference: Packed::pack(blobs, &signals.reference)?,
             advantages: Packed::pack(blobs, &signals.advantages)?,
         };
-        Ok(of_all(self.ranks.ask(train)?))
+        Ok(of_all(&self.ranks.ask(train)?))
     }
 
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
@@ -358,7 +358,7 @@ fn computed(engine: &EngineSpec) -> Result<&ComputeSpec, Failure> {
 }
 
 /// Results of a step out of those of all ranks: sums over all, and means over the tokens of those who tell.
-fn of_all(ranks: Vec<RankTrained>) -> StepStats {
+fn of_all(ranks: &[RankTrained]) -> StepStats {
     let flops = ranks.iter().map(|rank| rank.stats.flops).sum();
     let telling: Vec<&RankTrained> = ranks.iter().filter(|rank| rank.tells).collect();
     let learnt: u64 = telling.iter().map(|rank| rank.learnt).sum();

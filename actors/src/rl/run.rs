@@ -169,8 +169,8 @@ impl RunPlan {
 
     /// Resources that the roles with a process of their own reserve, in the order in which they
     /// start.
-    pub fn reservations(&self) -> impl Iterator<Item = Reservation<'_>> {
-        let one = |role: String, needs| Reservation {
+    pub fn reservations(&self) -> impl Iterator<Item = RoleReservation<'_>> {
+        let one = |role: String, needs| RoleReservation {
             role,
             needs,
             together: 1,
@@ -203,10 +203,10 @@ impl RunPlan {
         role: &str,
         ranks: usize,
         needs: &'a Needs,
-    ) -> Vec<Reservation<'a>> {
+    ) -> Vec<RoleReservation<'a>> {
         let together = self.sharing.tensor;
         let firsts = (0..ranks).step_by(together);
-        let reservations = firsts.map(|first| Reservation {
+        let reservations = firsts.map(|first| RoleReservation {
             role: match together {
                 1 => RanksPlan::name_of(role, first),
                 _ => format!(
@@ -224,7 +224,7 @@ impl RunPlan {
 
 /// Resources that processes of a run reserve.
 #[derive(Clone, Debug)]
-pub struct Reservation<'a> {
+pub struct RoleReservation<'a> {
     /// The role, with the numbers of its ranks where it has several.
     pub role: String,
     /// Resources of each process.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use odeon::{Job, System};
-use odeon_actors::rl::run::{Reservation, relay_role};
+use odeon_actors::rl::run::{RoleReservation, relay_role};
 use odeon_placement::{Arrange, Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         .map(|relay| relay_role(relay, plan.relays))
         .collect();
     for reservation in plan.reservations() {
-        let Reservation {
+        let RoleReservation {
             role,
             needs,
             together,
