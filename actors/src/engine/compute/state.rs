@@ -27,12 +27,12 @@ use odeon_checkpoint::{
     Checkpointer, Dtype, Held, Load, Local, LocalTensor, MODEL, Opened, Options, Ranks, Save,
     Source, Storage, Target, Which, within,
 };
-use odeon_gpu::{Any, Layout};
+use odeon_gpu::Layout;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-type Optimizer = train::Trainer<Any>;
+use super::models::Optimizer;
 
 /// The role of a model that is trained to write.
 pub(crate) const ACTOR: &str = "actor";
