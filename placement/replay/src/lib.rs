@@ -66,6 +66,13 @@
 //! | `pipeline/summary` | makespan, bubbles, activations in flight and memory of a schedule |
 //! | `pipeline/error` | schedules that cannot be, and costs that do not fit them |
 //! | `layers` | layers of uneven costs onto stages |
+//! | `order` | the order in which operations that wait for others can run, and their times in it |
+//! | `what_if` | what-if analysis of the stragglers of a traced run |
+//! | `what_if/trace` | traces of steps, checked |
+//! | `what_if/schedule` | what each traced operation waits for, and which begin together |
+//! | `what_if/analysis` | replays with some durations traced and others ideal |
+//! | `what_if/report` | slowdowns by kind, stage, copy and worker, and their causes |
+//! | `what_if/error` | traces that cannot be looked at |
 //! | `drawing` | a schedule's replay as lines of text |
 
 #![forbid(unsafe_code)]
@@ -73,9 +80,11 @@
 mod drawing;
 mod graph;
 mod layers;
+mod order;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod what_if;
 
 pub use drawing::{LEGEND, draw};
 pub use graph::{EventGraph, GraphError, GraphOperation, Lane, LaneStream, LaneUse, Replay};
@@ -83,4 +92,9 @@ pub use layers::{LayerSplit, SplitError, split_layers};
 pub use pipeline::{
     Pass, PassKind, PipelineCosts, PipelineOperation, PipelineSchedule, PipelineSummary,
     RankSummary, ScheduleError, StageCosts,
+};
+pub use what_if::{
+    Kept, LeftOutStep, MendedShare, OperationKind, PartSlowdown, STRAGGLING, StepTrace,
+    StragglerCause, StragglerReport, TraceError, TracePart, TraceRow, TracedOperation,
+    TracedWorker, WhatIf,
 };

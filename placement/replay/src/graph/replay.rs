@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{EventGraph, GraphError, Lane};
+use crate::order::{ReplayOrder, Times, WaitingCircle};
 
 /// The use of one lane, in seconds. Both make up the makespan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -74,7 +75,10 @@ impl Replay {
 
 /// Runs each operation as soon as its lane is free and all that it waits for is over.
 pub(super) fn replay<N: fmt::Display>(graph: &EventGraph<N>) -> Result<Replay, GraphError> {
-    let run = run(graph)?;
+    let order = ReplayOrder::new(graph.operations.len(), arrows(graph));
+    let order = order.map_err(|WaitingCircle(waits)| circle(graph, &waits))?;
+    let mut run = Times::default();
+    order.replay(|at| graph.operations[at].seconds, &mut run);
     let last =
         (0..run.ends_s.len()).reduce(|a, b| if run.ends_s[b] > run.ends_s[a] { b } else { a });
     let makespan_s = last.map_or(0.0, |last| run.ends_s[last]);
@@ -110,101 +114,18 @@ pub(super) fn replay<N: fmt::Display>(graph: &EventGraph<N>) -> Result<Replay, G
     })
 }
 
-/// The times of all operations.
-struct Run {
-    begins_s: Vec<f64>,
-    ends_s: Vec<f64>,
-    /// For each operation the last one to end of those for which it waited.
-    causes: Vec<Option<u32>>,
-}
-
-/// Goes through the operations so that each comes after all for which it waits.
-fn run<N: fmt::Display>(graph: &EventGraph<N>) -> Result<Run, GraphError> {
-    let count = graph.operations.len();
-    let followers = Followers::new(graph);
-    let mut waits: Vec<u32> = graph
-        .before
-        .iter()
-        .map(|it| u32::from(it.is_some()))
-        .collect();
-    for (operation, _) in &graph.arrows {
-        waits[*operation as usize] += 1;
-    }
-    let mut run = Run {
-        begins_s: vec![0.0; count],
-        ends_s: vec![0.0; count],
-        causes: vec![None; count],
-    };
-    let mut ready: Vec<u32> = (0..)
-        .zip(&waits)
-        .filter(|it| *it.1 == 0)
-        .map(|it| it.0)
-        .collect();
-    let mut over = 0;
-    while let Some(number) = ready.pop() {
-        over += 1;
-        let at = number as usize;
-        let end = run.begins_s[at] + graph.operations[at].seconds;
-        run.ends_s[at] = end;
-        for follower in followers.of(at) {
-            let after = *follower as usize;
-            if run.causes[after].is_none() || end > run.begins_s[after] {
-                run.begins_s[after] = end;
-                run.causes[after] = Some(number);
-            }
-            waits[after] -= 1;
-            if waits[after] == 0 {
-                ready.push(*follower);
-            }
-        }
-    }
-    if over < count {
-        return Err(circle(graph, &waits));
-    }
-    Ok(run)
-}
-
-/// For each operation those that wait for it, one operation's behind the other's.
-struct Followers {
-    starts: Vec<usize>,
-    numbers: Vec<u32>,
-}
-
-impl Followers {
-    fn new<N>(graph: &EventGraph<N>) -> Self {
-        let on_lanes = (0..).zip(&graph.before);
-        let on_lanes =
-            on_lanes.filter_map(|(number, before)| before.map(|before| (number, before)));
-        let arrows = || graph.arrows.iter().copied().chain(on_lanes.clone());
-        let mut starts = vec![0; graph.operations.len() + 1];
-        for (_, over) in arrows() {
-            starts[over as usize + 1] += 1;
-        }
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let mut ends = starts.clone();
-        let mut numbers = vec![0; *starts.last().unwrap_or(&0)];
-        for (operation, over) in arrows() {
-            numbers[ends[over as usize]] = operation;
-            ends[over as usize] += 1;
-        }
-        Self { starts, numbers }
-    }
-
-    fn of(&self, operation: usize) -> &[u32] {
-        &self.numbers[self.starts[operation]..self.starts[operation + 1]]
-    }
+/// What each operation waits for: the one before it on its lane, and all that it was told to.
+fn arrows<N>(graph: &EventGraph<N>) -> impl Iterator<Item = (u32, u32)> + Clone {
+    let on_lanes = (0..).zip(&graph.before);
+    let on_lanes = on_lanes.filter_map(|(number, before)| before.map(|before| (number, before)));
+    graph.arrows.iter().copied().chain(on_lanes)
 }
 
 /// A circle among the operations that still wait for others.
 fn circle<N: fmt::Display>(graph: &EventGraph<N>, waits: &[u32]) -> GraphError {
     // For each of them one for which it waits and that waits itself.
     let mut held_by: Vec<Option<usize>> = vec![None; waits.len()];
-    let on_lanes = (0..)
-        .zip(&graph.before)
-        .filter_map(|(at, before)| Some((at, (*before)?)));
-    for (operation, over) in graph.arrows.iter().copied().chain(on_lanes) {
+    for (operation, over) in arrows(graph) {
         if waits[over as usize] > 0 {
             held_by[operation as usize] = Some(over as usize);
         }
@@ -242,7 +163,7 @@ struct Change {
 /// The most bytes of each rank.
 fn memory_max<N: fmt::Display>(
     graph: &EventGraph<N>,
-    run: &Run,
+    run: &Times,
 ) -> Result<BTreeMap<usize, u64>, GraphError> {
     let mut changes = vec![];
     for (operation, it) in graph.operations.iter().enumerate() {
