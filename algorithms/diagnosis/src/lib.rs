@@ -19,11 +19,13 @@
 //! | `node` | nodes that are silent |
 //! | `device` | faults that befell devices between two looks |
 //! | `collective`, `collective/*` | calls of ranks that do not end: the `log` of a rank, and the verdict |
+//! | `flight_recorder`, `flight_recorder/*` | dumps of NCCL's flight recorder from any program: the `dump` of a rank, `pickle`s read without running them, and collectives that are `unfinished` |
 //! | `run`, `run/*` | runs that go wrong, from the numbers of their steps: each detector is a file, and `history` is the window that they share |
 
 pub mod collective;
 pub mod device;
 mod finding;
+pub mod flight_recorder;
 pub mod handler;
 pub mod node;
 pub mod run;
