@@ -24,6 +24,7 @@ mod refused;
 mod replay;
 mod scrape;
 mod standalone;
+mod stragglers;
 mod stream;
 mod time;
 mod view;

@@ -95,7 +95,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
     (
         "runtime/observe",
         "odeon-observe",
-        &["odeon", "odeon-diagnosis"],
+        &["odeon", "odeon-diagnosis", "odeon-mesh", "odeon-replay"],
     ),
     // Reads what is seen and sends it elsewhere, so that nobody else knows of those formats.
     (

@@ -7,15 +7,13 @@ use odeon::telemetry::Label;
 use odeon_client::inspect as told;
 use odeon_client::inspect::Measured;
 use odeon_mesh::Mesh;
-use odeon_observe::Date;
 use odeon_observe::actor::State;
 use odeon_observe::cluster_view::Recorded;
+use odeon_observe::passes::RankPlaces;
 
 use super::dto::Shown;
 use super::workload::label;
 
-/// The number that a rank records of itself, with the labels `rank`, `mesh` and, of a pipeline, `schedule`.
-const RANK: &str = "train.rank";
 /// Its memory in bytes, with the label `of`.
 const MEMORY: &str = "train.memory_bytes";
 /// The seconds of its steps.
@@ -25,11 +23,7 @@ const STEPS: usize = 8;
 
 /// The ranks of a run, as they have told of themselves.
 pub(super) struct RanksSeen<'a> {
-    pub(super) mesh: Mesh,
-    /// The order of passes, of a pipeline.
-    pub(super) schedule: Option<String>,
-    /// The actor of each, the newest.
-    pub(super) actors: BTreeMap<usize, ActorId>,
+    pub(super) places: RankPlaces,
     numbers: BTreeMap<ActorId, RankNumbers<'a>>,
 }
 
@@ -45,22 +39,9 @@ struct RankNumbers<'a> {
 impl<'a> RanksSeen<'a> {
     /// Those among the numbers of a run: of the mesh that was told last.
     pub(super) fn of(recorded: &[&'a Recorded]) -> Option<Self> {
-        let places = recorded.iter().filter(|it| it.name == RANK);
-        let places = places.filter_map(|it| Some((it.points.back()?.0, *it)));
-        let mut places: Vec<(Date, &Recorded)> = places.collect();
-        places.sort_by_key(|(at, _)| *at);
-        let (_, newest) = places.last()?;
-        let mesh = label(newest, "mesh")?;
-        let mut actors = BTreeMap::new();
-        for (_, place) in &places {
-            if let Some(rank) =
-                rank_of(place).filter(|_| label(place, "mesh") == Some(mesh.clone()))
-            {
-                actors.insert(rank, place.actor);
-            }
-        }
+        let places = RankPlaces::of(recorded)?;
         let mut numbers: BTreeMap<ActorId, RankNumbers<'a>> = BTreeMap::new();
-        for it in recorded.iter().filter(|it| rank_of(it).is_some()) {
+        for it in recorded.iter().filter(|it| it.rank().is_some()) {
             let own = numbers.entry(it.actor).or_default();
             if let Some(at) = SECONDS.iter().position(|name| *name == it.name) {
                 own.seconds[at] = Some(*it);
@@ -70,16 +51,11 @@ impl<'a> RanksSeen<'a> {
                 own.memory.insert(of.to_string(), *bytes as u64);
             }
         }
-        Some(Self {
-            mesh: mesh.to_string().parse().ok()?,
-            schedule: label(newest, "schedule").map(|it| it.to_string()),
-            actors,
-            numbers,
-        })
+        Some(Self { places, numbers })
     }
 
     fn numbers_of(&self, rank: usize) -> Option<&RankNumbers<'a>> {
-        self.numbers.get(self.actors.get(&rank)?)
+        self.numbers.get(self.places.actors.get(&rank)?)
     }
 }
 
@@ -117,19 +93,19 @@ impl RankNumbers<'_> {
 
 impl Shown<'_> {
     pub(super) fn mesh(&self, seen: &RanksSeen<'_>) -> told::RunMesh {
-        let all = 0..seen.mesh.len();
+        let all = 0..seen.places.mesh.len();
         let ranks: Vec<_> = all.clone().map(|rank| self.rank(seen, rank)).collect();
         let means = |rank| seen.numbers_of(rank)?.means(STEPS);
         let last: Vec<_> = ranks.iter().filter_map(|it| it.last.clone()).collect();
         told::RunMesh {
-            dims: dims(&seen.mesh, &all.map(means).collect::<Vec<_>>()),
+            dims: dims(&seen.places.mesh, &all.map(means).collect::<Vec<_>>()),
             median: median(&last),
             ranks,
         }
     }
 
     fn rank(&self, seen: &RanksSeen<'_>, rank: usize) -> told::MeshRank {
-        let id = seen.actors.get(&rank).copied();
+        let id = seen.places.actors.get(&rank).copied();
         let actor = id.and_then(|id| self.seen.actors().get(id));
         let numbers = seen.numbers_of(rank);
         let process = actor.and_then(|it| self.seen.process(it.view.process));
@@ -139,12 +115,12 @@ impl Shown<'_> {
             Some(_) => "not measured yet",
             None => "it is not seen",
         };
-        let dims = seen.mesh.dims().iter();
+        let dims = seen.places.mesh.dims().iter();
         let step = numbers.and_then(RankNumbers::step);
         told::MeshRank {
             rank: rank as u64,
             coordinates: dims
-                .map(|dim| seen.mesh.coordinate(rank, &dim.name) as u64)
+                .map(|dim| seen.places.mesh.coordinate(rank, &dim.name) as u64)
                 .collect(),
             state: state_of(id.is_some(), actor.map(|it| it.state), step.is_some()).to_owned(),
             actor: id.map(|id| self.actor_subject(id)),
@@ -169,13 +145,6 @@ const fn state_of(is_told: bool, actor: Option<State>, has_stepped: bool) -> &'s
         Some(State::Starting | State::Restarting) => "starting",
         Some(_) if !has_stepped => "starting",
         Some(_) => "running",
-    }
-}
-
-fn rank_of(recorded: &Recorded) -> Option<usize> {
-    match label(recorded, "rank")? {
-        Label::Int(rank) => usize::try_from(rank).ok(),
-        _ => None,
     }
 }
 
@@ -225,6 +194,7 @@ mod tests {
 
     use odeon::ProcessId;
     use odeon_mesh::mesh;
+    use odeon_observe::Date;
 
     use super::*;
 
@@ -311,7 +281,7 @@ mod tests {
                 ("rank", Label::Int(rank)),
                 ("mesh", Label::Text(mesh.to_owned())),
             ];
-            recorded(RANK, by, &labels, &[0.0])
+            recorded("train.rank", by, &labels, &[0.0])
         };
         let own =
             |name: &str, by, points: &[f64]| recorded(name, by, &[("rank", Label::Int(1))], points);
@@ -326,8 +296,11 @@ mod tests {
             own("train.wait_s", 5, &[0.5]),
         ];
         let seen = RanksSeen::of(&all.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(seen.mesh, mesh! { dp: 2 });
-        assert_eq!(seen.actors, BTreeMap::from([(0, actor(3)), (1, actor(5))]));
+        assert_eq!(seen.places.mesh, mesh! { dp: 2 });
+        assert_eq!(
+            seen.places.actors,
+            BTreeMap::from([(0, actor(3)), (1, actor(5))])
+        );
         let numbers = seen.numbers_of(1).unwrap();
         assert_eq!(numbers.step(), Some(20));
         assert_eq!(numbers.means(1).unwrap().exchange, 3.0);

@@ -3,26 +3,16 @@
 use std::collections::BTreeMap;
 
 use odeon::ActorId;
-use odeon::trace::SpanKind;
 use odeon_algorithms::train::PipelineKind;
 use odeon_client::inspect as told;
 use odeon_mesh::PP;
 use odeon_observe::Date;
-use odeon_observe::spans::Span;
-use odeon_replay::{PipelineCosts, StageCosts};
+use odeon_observe::passes::RecordedPass;
+use odeon_replay::{PassKind, PipelineCosts, StageCosts};
 
 use super::dto::{Shown, rounded};
 use super::mesh::RanksSeen;
 
-/// The names of the spans of passes.
-const PASSES: [&str; 4] = [
-    "forward pass",
-    "backward pass",
-    "input gradient pass",
-    "weight gradient pass",
-];
-/// The words for these.
-const WORDS: [&str; 4] = ["forward", "backward", "input", "weight"];
 /// Spans that are looked through for the last step that is whole.
 const SPANS_MAX: usize = 50_000;
 /// Steps of which passes are gathered until then: the newest is not over yet.
@@ -30,47 +20,29 @@ const STEPS_MAX: usize = 4;
 /// Passes of a step up to which they are drawn.
 const PASSES_MAX: usize = 8_192;
 
-/// A pass of a micro-batch through a stage of a rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Pass {
-    /// Its place in [`PASSES`].
-    kind: usize,
-    micro_batch: u64,
-    chunk: u64,
-    from: Date,
-    to: Date,
-}
-
-impl Pass {
-    fn of(span: &Span) -> Option<Self> {
-        let number = |name: &str| span.label(name)?.parse().ok();
-        Some(Self {
-            kind: PASSES.iter().position(|name| *name == &*span.name)?,
-            micro_batch: number("micro_batch")?,
-            chunk: number("chunk")?,
-            from: span.start,
-            to: span.end?,
-        })
-    }
-
-    fn ms(&self) -> f64 {
-        self.to.since(self.from).as_secs_f64() * 1e3
+/// The word for a pass.
+const fn word(kind: PassKind) -> &'static str {
+    match kind {
+        PassKind::Forward => "forward",
+        PassKind::Backward => "backward",
+        PassKind::BackwardInput => "input",
+        PassKind::BackwardWeight => "weight",
     }
 }
 
 /// The passes of a step by rank.
-type Lanes = BTreeMap<usize, Vec<Pass>>;
+type Lanes = BTreeMap<usize, Vec<RecordedPass>>;
 
 impl Shown<'_> {
     /// Those of the first pipeline.
     pub(super) fn pipeline(&self, seen: &RanksSeen<'_>) -> Option<told::Pipeline> {
-        let schedule = seen.schedule.as_deref()?;
+        let schedule = seen.places.schedule.as_deref()?;
         let kinds = PipelineKind::ALL.into_iter();
         let kind = kinds.into_iter().find(|kind| kind.word() == schedule)?;
-        let ranks = seen.mesh.group(0, &[PP]).ok()?;
+        let ranks = seen.places.mesh.group(0, &[PP]).ok()?;
         let actors = ranks
             .iter()
-            .map(|rank| Some((*seen.actors.get(rank)?, *rank)));
+            .map(|rank| Some((*seen.places.actors.get(rank)?, *rank)));
         let (step, lanes) = self.last_step(&actors.collect::<Option<_>>()?)?;
         drawn(step, &lanes, kind)
     }
@@ -79,17 +51,13 @@ impl Shown<'_> {
     fn last_step(&self, ranks: &BTreeMap<ActorId, usize>) -> Option<(u64, Lanes)> {
         let mut steps: BTreeMap<u64, Lanes> = BTreeMap::new();
         for span in self.seen.spans().ended().rev().take(SPANS_MAX) {
-            let Some(rank) = ranks.get(&span.by).filter(|_| span.kind == SpanKind::User) else {
+            let Some((rank, pass)) = ranks.get(&span.by).zip(RecordedPass::of(span)) else {
                 continue;
             };
-            let step = || span.label("step")?.parse().ok();
-            let Some((pass, step)) = Pass::of(span).zip(step()) else {
-                continue;
-            };
-            if steps.len() == STEPS_MAX && !steps.contains_key(&step) {
+            if steps.len() == STEPS_MAX && !steps.contains_key(&pass.step) {
                 break;
             }
-            let lanes = steps.entry(step).or_default();
+            let lanes = steps.entry(pass.step).or_default();
             lanes.entry(*rank).or_default().push(pass);
         }
         let is_whole = |lanes: &Lanes| lanes.len() == ranks.len() && is_whole(lanes);
@@ -100,20 +68,24 @@ impl Shown<'_> {
 /// The numbers of micro-batches, and of stages of a rank.
 fn counts(lanes: &Lanes) -> (u64, u64) {
     let passes = || lanes.values().flatten();
-    let micro_batches = passes().map(|it| it.micro_batch + 1).max();
-    let chunks = passes().map(|it| it.chunk + 1).max();
+    let micro_batches = passes().map(|it| it.pass.micro_batch as u64 + 1).max();
+    let chunks = passes().map(|it| it.pass.chunk as u64 + 1).max();
     (micro_batches.unwrap_or(0), chunks.unwrap_or(0))
 }
 
 /// Returns true if each rank has each micro-batch through each stage of its, forward and backward in one or in two.
 fn is_whole(lanes: &Lanes) -> bool {
     let (micro_batches, chunks) = counts(lanes);
-    let mut kinds: Vec<usize> = lanes.values().flatten().map(|it| it.kind).collect();
+    let mut kinds: Vec<PassKind> = lanes.values().flatten().map(|it| it.pass.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let all = match kinds.as_slice() {
-        [0, 1] => 2 * micro_batches * chunks,
-        [0, 2, 3] => 3 * micro_batches * chunks,
+        [PassKind::Forward, PassKind::Backward] => 2 * micro_batches * chunks,
+        [
+            PassKind::Forward,
+            PassKind::BackwardInput,
+            PassKind::BackwardWeight,
+        ] => 3 * micro_batches * chunks,
         _ => return false,
     };
     lanes.values().all(|passes| passes.len() as u64 == all)
@@ -128,18 +100,24 @@ fn drawn(step: u64, lanes: &Lanes, kind: PipelineKind) -> Option<told::Pipeline>
     let end = passes().map(|it| it.to).max()?;
     let ms = end.since(start).as_secs_f64() * 1e3;
     let idle = |busy: f64, of: f64| rounded((1.0 - busy / of.max(f64::MIN_POSITIVE)).max(0.0));
-    let lane = |(rank, passes): (&usize, &Vec<Pass>)| {
+    let lane = |(rank, passes): (&usize, &Vec<RecordedPass>)| {
         let mut passes = passes.clone();
         passes.sort_by_key(|it| it.from);
         let since = |at: Date| rounded(at.since(start).as_secs_f64() * 1e3);
         told::PipelineLane {
             rank: *rank as u64,
-            idle_share: idle(passes.iter().map(Pass::ms).sum(), ms),
+            idle_share: idle(passes.iter().map(RecordedPass::ms).sum(), ms),
             passes: passes
                 .iter()
                 .map(|it| {
-                    let word = WORDS[it.kind].to_owned();
-                    (since(it.from), since(it.to), word, it.micro_batch, it.chunk)
+                    let word = word(it.pass.kind).to_owned();
+                    (
+                        since(it.from),
+                        since(it.to),
+                        word,
+                        it.pass.micro_batch as u64,
+                        it.pass.chunk as u64,
+                    )
                 })
                 .collect(),
         }
@@ -152,7 +130,10 @@ fn drawn(step: u64, lanes: &Lanes, kind: PipelineKind) -> Option<told::Pipeline>
         schedule: kind.word().to_owned(),
         micro_batches,
         chunks,
-        idle_share: idle(passes().map(Pass::ms).sum(), ms * lanes.len() as f64),
+        idle_share: idle(
+            passes().map(RecordedPass::ms).sum(),
+            ms * lanes.len() as f64,
+        ),
         schedule_idle_share: rounded(ideal(lanes, kind)?),
         lanes: lanes.iter().map(lane).collect(),
     })
@@ -161,13 +142,17 @@ fn drawn(step: u64, lanes: &Lanes, kind: PipelineKind) -> Option<told::Pipeline>
 /// The share of time without a pass where each takes as long as the mean of its kind.
 fn ideal(lanes: &Lanes, kind: PipelineKind) -> Option<f64> {
     let (micro_batches, chunks) = counts(lanes);
-    let mean = |kind: usize| {
-        let own = || lanes.values().flatten().filter(|it| it.kind == kind);
-        own().map(Pass::ms).sum::<f64>() / own().count().max(1) as f64
+    let mean = |kind: PassKind| {
+        let own = || lanes.values().flatten().filter(|it| it.pass.kind == kind);
+        own().map(RecordedPass::ms).sum::<f64>() / own().count().max(1) as f64
     };
     // A backward pass in one has both gradients.
-    let backward = mean(1) / 2.0;
-    let stage = StageCosts::new(mean(0), backward + mean(2), backward + mean(3));
+    let backward = mean(PassKind::Backward) / 2.0;
+    let stage = StageCosts::new(
+        mean(PassKind::Forward),
+        backward + mean(PassKind::BackwardInput),
+        backward + mean(PassKind::BackwardWeight),
+    );
     let costs = PipelineCosts::uniform(lanes.len() * chunks as usize, stage, 0.0);
     let schedule = kind.schedule(lanes.len(), chunks as usize, micro_batches as usize);
     schedule.summary(&costs).ok().map(|it| it.bubble_share)
@@ -175,16 +160,18 @@ fn ideal(lanes: &Lanes, kind: PipelineKind) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use odeon_replay::Pass;
+
     use super::*;
 
     /// The passes of two ranks with two micro-batches: 1 ms forward, 2 ms backward, in the order of 1F1B.
     fn lanes() -> Lanes {
-        let pass = |kind, micro_batch, from: u64| Pass {
-            kind,
-            micro_batch,
-            chunk: 0,
+        let kinds = [PassKind::Forward, PassKind::Backward];
+        let pass = |kind: u64, micro_batch, from: u64| RecordedPass {
+            pass: Pass::new(kinds[kind as usize], micro_batch, 0),
+            step: 7,
             from: Date(1_000_000 * (100 + from)),
-            to: Date(1_000_000 * (101 + from + kind as u64)),
+            to: Date(1_000_000 * (101 + from + kind)),
         };
         let first = vec![pass(0, 0, 0), pass(0, 1, 1), pass(1, 0, 4), pass(1, 1, 7)];
         let second = vec![pass(0, 0, 1), pass(1, 0, 2), pass(0, 1, 4), pass(1, 1, 5)];

@@ -67,7 +67,8 @@ fn job_of(seen: &ClusterView, recorded: &Recorded) -> String {
 }
 
 impl Shown<'_> {
-    pub(super) fn runs_page(&self) -> told::Runs {
+    /// The numbers of each run, by its job.
+    pub(super) fn recorded_by_run(&self) -> BTreeMap<String, Vec<&Recorded>> {
         let mut jobs: BTreeMap<String, Vec<&Recorded>> = BTreeMap::new();
         for recorded in self.seen.recorded() {
             let more = recorded.name == ABOUT || recorded.name.starts_with("weights.");
@@ -79,7 +80,12 @@ impl Shown<'_> {
         }
         // Weights alone make no run, nor does its name.
         jobs.retain(|_, recorded| recorded.iter().any(|it| kind_of(&it.name).is_some()));
-        let runs = jobs
+        jobs
+    }
+
+    pub(super) fn runs_page(&self) -> told::Runs {
+        let runs = self
+            .recorded_by_run()
             .into_iter()
             .map(|(job, recorded)| self.run(&job, &recorded));
         told::Runs {

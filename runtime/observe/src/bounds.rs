@@ -65,6 +65,12 @@ pub const STRAGGLER_RANKS: usize = 3;
 pub const STRAGGLER_STEPS: usize = 5;
 /// Ranks that have recorded nothing for so long are not compared.
 pub const STRAGGLER_LATELY: Duration = Duration::from_secs(60);
+/// A pipeline is judged so often...
+pub const PIPELINE_EVERY: Duration = Duration::from_secs(10);
+/// ... by so many of its last steps at most...
+pub const PIPELINE_STEPS: usize = 8;
+/// ... and at least.
+pub const PIPELINE_STEPS_MIN: usize = 3;
 /// A copy that takes so many times as long as the median of the same blob is slow...
 pub const COPY_STRAGGLES: f64 = 4.0;
 /// ... if it takes so long; less is noise.

@@ -12,6 +12,7 @@ mod low_disk;
 mod mailbox_full;
 mod node;
 mod pending;
+mod pipeline_straggler;
 mod restart_loop;
 mod slow_copy;
 mod still_rank;
@@ -42,9 +43,11 @@ pub(crate) const ACTOR_FAILED: &str = "actor_failed";
 pub(crate) const NODE_DOWN: &str = "node_down";
 /// A rank, or a copy of a blob, takes much longer than the others.
 const STRAGGLER: &str = "straggler";
+/// A part of a pipeline makes its steps longer than they would be.
+const PIPELINE_STRAGGLER: &str = "pipeline_straggler";
 
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
@@ -56,6 +59,7 @@ const ORDER: [&str; 18] = [
     "pending",
     "waits_in_circle",
     STRAGGLER,
+    PIPELINE_STRAGGLER,
     "device_memory",
     "data_left_out",
     "mailbox_full",
@@ -82,6 +86,7 @@ impl Default for Detectors {
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),
+            Box::<pipeline_straggler::PipelineStragglers>::default(),
             Box::new(slow_copy::SlowCopies),
             Box::new(device_memory::FullDevices),
             Box::new(left_out::DataLeftOut),

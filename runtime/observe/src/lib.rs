@@ -21,6 +21,7 @@
 //! | `actor`, `node`, `spans`, `spans/ring`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
 //! | `detectors`, `detectors/*` | findings of what is wrong, each rule in a file. Pure |
 //! | `waits`, `trace`, `timeline`, `filter` | chains and circles of waits; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
+//! | `passes` | ranks of a training run and the passes of its pipeline, as they record them |
 //! | `recording`, `recording/*` | all that a cluster view is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
 //! | `date`, `bounds` | moments of different clocks on one axis; how much is kept, and from when on something is a problem |
 
@@ -35,6 +36,7 @@ pub mod event;
 pub mod filter;
 pub mod node;
 mod observer;
+pub mod passes;
 pub mod past;
 pub mod recording;
 pub mod series;

@@ -312,7 +312,7 @@ impl ClusterView {
         }
     }
 
-    fn note_span(&mut self, span: Span, process: ProcessId, shift: Shift) {
+    pub(crate) fn note_span(&mut self, span: Span, process: ProcessId, shift: Shift) {
         if span.kind == SpanKind::Copy {
             self.totals.bytes_copied += bytes_of(&span.labels);
             self.note_copy(Copied {

@@ -23,6 +23,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Returns true for the first bytes of a recording.
+    #[must_use]
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -118,7 +124,7 @@ fn date(bytes: &[u8], at: usize) -> Option<Date> {
 
 /// The head, and where the blocks begin.
 fn head_of(bytes: &[u8]) -> Result<(Head, usize), RecordingError> {
-    if !bytes.starts_with(&MAGIC) {
+    if !Recording::is_one(bytes) {
         return Err(RecordingError::Foreign);
     }
     let version = bytes.get(8..10).ok_or(RecordingError::Head)?;
