@@ -49,6 +49,10 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Compare schedules of a pipeline: their time, bubbles and activations, and draw one
     Pipeline(PipelineArgs),
+    /// Name the ranks to blame for what hangs, from dumps of NCCL's flight recorder of any program
+    Diagnose(DiagnoseArgs),
+    /// Tell from a trace of steps how quick they would be without stragglers, and who or what these are
+    Whatif(WhatifArgs),
     /// Make one model of several of one architecture: the weighted sum of their parameters
     Merge(MergeArgs),
     /// Read a model's files, and tell what would be used of them and what is odd
@@ -672,6 +676,35 @@ pub(crate) struct PipelineArgs {
     /// Only this schedule, and its lanes
     #[arg(long, value_enum)]
     pub(crate) schedule: Option<PipelineKind>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A dump is a pickle, of which nothing is run, or JSON, as PyTorch 2.5 and later write; its name ends with \
+                  its rank. PyTorch writes them when a collective does not end in time, with \
+                  TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: see docs/diagnosis.md."
+)]
+pub(crate) struct DiagnoseArgs {
+    /// Dumps, or folders of them
+    #[arg(required = true)]
+    pub(crate) dumps: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A trace is CSV (also as .csv.gz) or Parquet, a row an operation, with the columns step, stage, dp_rank, \
+                  optype, seq_id, start_ts and duration (both in seconds), and mc where a stage has several chunks of \
+                  layers: see docs/diagnosis.md. A recording of a run (odeon record) has the passes of its pipeline."
+)]
+pub(crate) struct WhatifArgs {
+    /// The trace, or a recording
+    pub(crate) trace: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

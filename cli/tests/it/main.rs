@@ -7,6 +7,7 @@ mod brought;
 mod cli;
 mod clock;
 mod cluster;
+mod diagnosis;
 mod elastic;
 mod faults;
 mod gang;
