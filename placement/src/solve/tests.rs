@@ -575,6 +575,34 @@ fn a_job_stays_within_its_quota() {
         "no place for me (3 x 1 cpu): job may hold 2 cpu, holds 0 and asks for 3 more",
     );
     check(&view, &Demand::new("free", "x", cores(3)).gpus(3), "a=1");
+    // All of it may be held.
+    check(&view, &demand(cores(1)).gang(2), "a=2");
+    // Who holds more than a bound that was lowered still gets what counts for nothing.
+    view.grant(&check(&view, &demand(cores(2)), "a=1"));
+    let lowered = Quota {
+        resources: cores(1),
+        gpu_milli: Some(1_000),
+    };
+    view.set_quota("job", lowered);
+    check(&view, &Demand::new("job", "light", Resources::new()), "a=1");
+}
+
+/// SEMANTICS 40. Nor does who joins a device set take a device.
+#[test]
+fn who_joins_a_device_set_stays_within_a_quota_that_is_used_up() {
+    let mut view = View::new([gpus("a", 2)]);
+    let role = |name: &str| {
+        let demand = Demand::new("job", name, Resources::new()).gpus(2);
+        demand.device_memory(GIB).device_set("train")
+    };
+    view.grant(&check(&view, &role("first"), "a=1"));
+    let lowered = Quota {
+        gpu_milli: Some(1_000),
+        ..Quota::default()
+    };
+    view.set_quota("job", lowered);
+    let plan = check(&view, &role("second"), "a=1");
+    assert_eq!(devices(&plan), "0 1");
 }
 
 /// SEMANTICS 42.

@@ -489,6 +489,22 @@ fn the_model_finds_every_flaw() {
 }
 
 /// SEMANTICS 6.
+/// SEMANTICS 8. What is asked about a life goes for the present one alone.
+#[test]
+fn a_row_says_for_its_present_life_alone_how_far_it_is() {
+    let away = RowState::away(facts(false));
+    assert!(away.is_placing(1) && !away.is_placing(2) && !away.is_running());
+    let here = RowState::here(facts(false));
+    assert!(!here.is_placing(1) && !here.is_running() && !here.awaits_verdict(1));
+    let (running, _) = apply(here, Event::Started { life: 1 });
+    assert!(running.is_running() && !running.is_placing(1) && !running.awaits_verdict(1));
+    let reason = failed();
+    let (ended, _) = apply(running, Event::Ended { life: 1, reason });
+    assert!(ended.awaits_verdict(1) && !ended.awaits_verdict(2) && !ended.is_placing(1));
+    let (planned, _) = apply(ended, Event::RestartPlanned { number: 1 });
+    assert!(!planned.awaits_verdict(1));
+}
+
 #[test]
 fn a_late_answer_of_one_life_does_not_start_the_next() {
     let (process, lease, way) = (ProcessId(1), None, true);

@@ -77,7 +77,8 @@ fn settle(book: &mut Leases, inventory: &Inventory, ms: u64) -> bool {
     let version = book.version();
     let unused = book.settle(inventory, at(ms), at(ms), PATIENCE);
     assert_eq!(unused, []);
-    book.version() != version
+    assert!(book.version() >= version, "an older picture is new again");
+    book.version() > version
 }
 
 /// SEMANTICS 45.
@@ -147,6 +148,7 @@ fn what_cannot_be_measured_is_not_taken_for_free() {
         why.contains("nobody can say what it holds of device 0 (no permission)"),
         "{why}"
     );
+    assert_eq!(book.quarantined(1), None, "nothing of it was there");
 }
 
 /// In a container the driver numbers processes otherwise.
@@ -186,13 +188,20 @@ fn a_process_that_runs_for_nobody_has_to_end_and_nobody_joins_it() {
     assert!(begin(&book, &mut machine, first, 7));
     book.runs_as(process, 7);
     assert_eq!(book.release(first), None, "another is on its way there");
+    let version = book.version();
     let unused = book.settle(&machine.inventory(), at(15_000), at(15_000), PATIENCE);
     assert_eq!(unused, [process]);
+    assert!(
+        book.version() > version,
+        "nobody joins it by an older picture"
+    );
     assert_eq!(book.snapshot().workers, []);
     let third = claim(&mut book, &mut machine, &whole(3, 8), 3, at(15_000));
     assert!(third.is_none(), "its memory is not free");
     machine.kill(7);
+    let version = book.version();
     book.process_ended(process, Some(7), true, at(15_000));
+    assert!(book.version() > version);
     assert!(book.hold(second).is_none());
 }
 
@@ -217,6 +226,15 @@ fn an_older_look_proves_nothing_and_neither_does_a_kill() {
     book.process_ended(process, Some(7), true, at(40_000));
     book.settle(&empty, at(40_001), at(40_001), PATIENCE);
     assert_eq!(book.grants().count(), 0);
+    let lease = claim(&mut book, &mut machine, &whole(2, 1), 2, at(50_000)).unwrap();
+    let process = book.hold(lease).unwrap();
+    book.process_ended(process, Some(8), true, at(50_000));
+    for looked in [49_999, 50_000] {
+        book.settle(&empty, at(looked), at(50_001), PATIENCE);
+        assert!(book.get(lease).is_some(), "it looked before the end");
+    }
+    book.settle(&empty, at(50_001), at(50_001), PATIENCE);
+    assert!(book.get(lease).is_none());
 }
 
 /// SEMANTICS 48.
@@ -247,6 +265,213 @@ fn a_device_that_cannot_be_read_rests_until_it_can_and_a_card_rests_with_its_sli
         Device::new(1000, "H200", 1 << 30).slice_of(0, "1g.10gb"),
     ]);
     assert_eq!(book.quarantined(1000).as_deref(), Some("broken"));
+}
+
+/// A lease that runs, of a process with this number.
+fn held(book: &mut Leases, machine: &mut Machine, demand: &Demand, pid: u32) -> LeaseId {
+    let lease = claim(book, machine, demand, u64::from(pid), at(0)).unwrap();
+    let process = book.hold(lease).unwrap();
+    book.runs_as(process, pid);
+    lease
+}
+
+/// The facts of a device on which one process has some memory, of so much that is in use.
+fn used(machine: &mut Machine, device: usize, pid: u32, used_bytes: u64) -> Inventory {
+    let mut inventory = machine.inventory();
+    let facts = &mut inventory.devices[device];
+    facts.processes = Reading::Measured(vec![ProcessFacts {
+        pid,
+        memory_bytes: Reading::Measured(1 << 30),
+    }]);
+    facts.memory = Reading::Measured(MemoryFacts {
+        total_bytes: 141 << 30,
+        used_bytes,
+        free_bytes: (141 << 30) - used_bytes,
+    });
+    inventory
+}
+
+/// SEMANTICS 45.
+#[test]
+fn a_lease_is_told_by_its_process_its_devices_and_how_far_it_is() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let lease = claim(&mut book, &mut machine, &whole(3, 2), 3, at(0)).unwrap();
+    let process = book.get(lease).unwrap().process;
+    let own = book.get(lease).unwrap().lease.clone();
+    assert_eq!(own.process, Process::Existing(process.0));
+    assert_eq!(book.seen_by(process), [0, 1]);
+    assert_eq!(book.seen_by(ProcessId(99)), [0; 0]);
+    // Claimed: nobody runs, and a look may end it.
+    assert_eq!((book.running(), book.unsettled()), (vec![], true));
+    assert_eq!(book.processes_on(0), []);
+    assert_eq!(book.orphans(|_| false), []);
+    assert_eq!(book.hold(lease), Some(process));
+    assert_eq!((book.running(), book.unsettled()), (vec![], false));
+    book.runs_as(process, 7);
+    assert_eq!(book.running(), [(7, own.devices)]);
+    let on: Vec<_> = (0..3).map(|device| book.processes_on(device)).collect();
+    assert_eq!(on, [vec![process], vec![process], vec![]]);
+    assert_eq!(book.orphans(|_| true), []);
+    assert_eq!(
+        book.orphans(|home| home != ProcessId(1)),
+        [(lease, actor(3), process)]
+    );
+    book.process_ended(process, Some(7), true, at(5));
+    assert_eq!((book.running(), book.unsettled()), (vec![], true));
+    assert_eq!(book.processes_on(0), []);
+    assert_eq!(book.orphans(|_| false), []);
+}
+
+/// SEMANTICS 47.
+#[test]
+fn a_lease_without_devices_or_that_never_ran_is_over_with_its_process() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let light = Demand::new("j", "light", Resources::new().cpu_milli(500));
+    let lease = held(&mut book, &mut machine, &light, 7);
+    let process = book.get(lease).unwrap().process;
+    book.process_ended(process, Some(7), true, at(1));
+    assert_eq!(book.grants().count(), 0);
+    let lease = claim(&mut book, &mut machine, &whole(8, 1), 8, at(1)).unwrap();
+    let process = book.hold(lease).unwrap();
+    book.process_ended(process, None, true, at(2));
+    assert_eq!(book.grants().count(), 0);
+}
+
+/// SEMANTICS 48.
+#[test]
+fn a_device_is_out_of_service_once_until_it_is_repaired() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    assert!(!book.repair(3));
+    assert!(book.quarantine(3, "first".to_owned()));
+    assert!(!book.quarantine(3, "second".to_owned()));
+    let told: Vec<_> = (2..5).map(|device| book.quarantined(device)).collect();
+    assert_eq!(told, [None, Some("first".to_owned()), None]);
+    assert!(book.repair(3));
+    assert_eq!(book.quarantined(3), None);
+}
+
+/// SEMANTICS 48.
+#[test]
+fn a_device_is_seen_as_it_is_and_others_are_not_touched() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let before = book.devices().to_vec();
+    let version = book.version();
+    assert!(version > 0, "what was seen is a new picture");
+    let mut now = before.clone();
+    now[3].memory = 80 << 30;
+    book.see(now.clone());
+    assert_eq!(book.devices(), now);
+    assert!(book.version() > version);
+    let version = book.version();
+    book.see(now);
+    assert_eq!(book.version(), version, "nothing is new");
+    // One that is not there any more rests alone.
+    let mut fewer = before;
+    fewer.remove(3);
+    book.see(fewer);
+    let told: Vec<_> = (2..5).map(|device| book.quarantined(device)).collect();
+    let why = "the driver does not list it any more".to_owned();
+    assert_eq!(told, [None, Some(why), None]);
+}
+
+/// A slice has a process that is on its card, too.
+///
+/// SEMANTICS 48.
+#[test]
+fn a_card_has_the_processes_of_its_slices() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let slice = Device::new(1000, "H200", 1 << 30).slice_of(2, "1g.10gb");
+    book.see([book.devices(), &[slice]].concat());
+    let view = View::new([book.snapshot()]);
+    let mut lease = solve(&view, &[whole(1, 1)]).unwrap().leases.remove(0);
+    lease.devices[0].index = 1000;
+    let (version, until) = (book.version(), at(15_000));
+    let fresh = || ProcessId(5);
+    let claimed = book.claim(
+        version,
+        &[(lease, actor(1))],
+        &machine.inventory(),
+        until,
+        fresh,
+    );
+    assert_eq!(book.hold(claimed.unwrap()[0]), Some(ProcessId(5)));
+    for (device, on) in [(1000, true), (2, true), (0, false), (3, false)] {
+        let expected = if on { vec![ProcessId(5)] } else { vec![] };
+        assert_eq!(book.processes_on(device), expected, "{device}");
+    }
+}
+
+/// SEMANTICS 49.
+#[test]
+fn a_lease_that_is_taken_over_is_of_the_other_actor_from_then_on() {
+    let (_, mut machine) = eight();
+    let mut book = book(&mut machine);
+    let lease = claim(&mut book, &mut machine, &whole(1, 1), 1, at(0)).unwrap();
+    let (process, version) = (book.get(lease).unwrap().process, book.version());
+    let taken = book.hand_over(lease, actor(9), "other", 4, 2);
+    assert_eq!(taken, Some(process));
+    assert!(book.version() > version);
+    let grant = book.get(lease).unwrap();
+    assert_eq!((grant.actor, grant.stage.clone()), (actor(9), Stage::Held));
+    let own = &grant.lease;
+    assert_eq!((&*own.holder, own.rank, own.priority), ("other", 4, 2));
+    book.process_ended(process, Some(7), true, at(1));
+    assert_eq!(book.hand_over(lease, actor(1), "again", 0, 0), None);
+    assert_eq!(book.hand_over(99, actor(1), "again", 0, 0), None);
+}
+
+/// Of a process that the driver had listed, its absence from the list is enough; of another one the
+/// memory has to be as empty as before it came, but for what a driver takes for itself.
+///
+/// SEMANTICS 47.
+#[test]
+fn a_process_that_was_listed_is_gone_when_it_is_not_and_another_when_memory_is_as_before() {
+    let slack = 64 << 20;
+    let before = 3 << 30;
+    for (listed, used_bytes, gone) in [
+        (7, before + 2 * slack, true),
+        (70_007, before + 2 * slack, false),
+        (70_007, before + slack + 1, false),
+        (70_007, before + slack, true),
+    ] {
+        let (_, mut machine) = eight();
+        let mut book = book(&mut machine);
+        let there = used(&mut machine, 0, 5, before);
+        let view = View::new([book.snapshot()]);
+        let lease = solve(&view, &[whole(1, 1)]).unwrap().leases.remove(0);
+        let version = book.version();
+        let fresh = || ProcessId(5);
+        let claimed = book.claim(version, &[(lease, actor(1))], &there, at(15_000), fresh);
+        let lease = claimed.unwrap()[0];
+        let process = book.hold(lease).unwrap();
+        // Nobody's number is none that is listed.
+        assert!(!settle(
+            &mut book,
+            &used(&mut machine, 0, listed, used_bytes),
+            0
+        ));
+        book.runs_as(process, 7);
+        assert!(!settle(
+            &mut book,
+            &used(&mut machine, 0, listed, used_bytes),
+            1
+        ));
+        book.process_ended(process, Some(7), true, at(2));
+        let after = used(&mut machine, 0, 5, used_bytes);
+        assert_eq!(settle(&mut book, &after, 3), gone, "{listed} {used_bytes}");
+        if !gone {
+            assert!(settle(&mut book, &after, 40_000));
+            let why = book.quarantined(0).unwrap();
+            let more = (used_bytes - before) >> 20;
+            let told = format!("{more} MiB of device 0 are more in use than before it came");
+            assert!(why.contains(&told), "{why}");
+        }
+    }
 }
 
 /// An event that may happen to a node, in any order.
@@ -287,6 +512,7 @@ proptest! {
         let (mut now, mut serial, mut pids) = (0, 0, 0);
         let mut running: BTreeMap<ProcessId, u32> = BTreeMap::new();
         for step in steps {
+            let (version, picture) = (book.version(), book.snapshot());
             let ids: Vec<LeaseId> = book.grants().map(|(id, _)| id).collect();
             match step {
                 Step::Claim { gpus, set } => {
@@ -335,6 +561,8 @@ proptest! {
                 }
                 _ => {}
             }
+            let told = book.version() > version;
+            prop_assert!(told || (book.version() == version && book.snapshot() == picture));
             for device in 0..8 {
                 let of = |grant: &&Grant| grant.has(device) && grant.lease.device_set.is_none();
                 let alone = book.grants().map(|(_, grant)| grant).filter(of).count();
