@@ -1,5 +1,6 @@
 //! Figures: where a paper has a table of what was measured, its section says by which command, in a line that
-//! begins with `Made by` and the command, and each command so named is there.
+//! begins with `Made by` and the command, and each command so named is there. Where a sentence has them, its
+//! section says so, too, or the sentence names the command.
 
 use std::collections::BTreeSet;
 
@@ -85,6 +86,53 @@ fn measured(section: &Section<'_>) -> bool {
         let mut cells = cells.split('|');
         cells.any(|cell| is_measured(cell) || (begins && is_unit(cell)))
     })
+}
+
+/// Words in which a sentence says on what something was measured.
+const MACHINE: &[&str] = &[
+    "one core",
+    "two cores",
+    "shared cores",
+    "virtual cores",
+    "processor time",
+];
+
+/// Units as sentences have them besides.
+const WORDS: &[&str] = &["seconds", "minutes", "hours"];
+
+/// Returns true for a line outside of tables that says on what something was measured, and has a number with a
+/// unit.
+fn is_told(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_unit = |word: &str| {
+        let word = word.trim_end_matches(['.', ',', ';', ':', ')']);
+        UNITS.contains(&word) || WORDS.contains(&word)
+    };
+    let is_figure = |at: usize| {
+        let word = words[at].trim_start_matches('(');
+        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
+        let (number, unit) = word.split_at(end.unwrap_or(word.len()));
+        let behind = words.get(at + 1).copied().unwrap_or_default();
+        !number.is_empty() && (is_unit(unit) || (unit.is_empty() && is_unit(behind)))
+    };
+    let is_prose = !line.starts_with('|') && !line.starts_with(MARK);
+    is_prose
+        && MACHINE.iter().any(|machine| line.contains(machine))
+        && (0..words.len()).any(is_figure)
+}
+
+/// Sentences of a paper that tell of figures, without a command on their line or a mark in their section.
+fn untold<'a>(text: &'a str, known: &Known, exists: impl Fn(&str) -> bool) -> Vec<&'a str> {
+    let names = |line: &str| {
+        let mut quoted = line.split('`').skip(1).step_by(2);
+        quoted.any(|it| lacks(it, known, &exists).is_none())
+    };
+    let sections = sections(text).into_iter();
+    sections
+        .filter(|section| section.lines.iter().all(|line| marked(line).is_empty()))
+        .flat_map(|section| section.lines)
+        .filter(|line| is_told(line) && !names(line))
+        .collect()
 }
 
 /// The commands that a line names as what made the figures of its section; none where it is no mark.
@@ -243,7 +291,19 @@ fn figures_say_what_makes_them() {
         if path.extension().is_none_or(|extension| extension != "md") || path.ends_with(BESIDE) {
             continue;
         }
-        let (text, path) = (read(&path), path.display());
+        let text = read(&path);
+        // A decision or a change tells what was, and is not written again.
+        if path.starts_with("docs") && !path.starts_with("docs/decisions")
+            || path.ends_with("README.md")
+        {
+            violations.extend(untold(&text, &known, exists).into_iter().map(|line| {
+                format!(
+                    "{}: say which command makes the figures of \"{line}\"",
+                    path.display()
+                )
+            }));
+        }
+        let path = path.display();
         for (line, heading) in unmarked(&text) {
             violations.push(format!(
                 "{path}:{line}: \"{heading}\" has measured figures: say which command makes them, in a line that \
@@ -352,4 +412,31 @@ fn a_mark_that_names_nothing_is_found() {
     let tree = self::known();
     assert!(tree.subcommands.contains("bench") && tree.parts.contains("head"));
     assert!(tree.packages.contains("odeon-data/loading"));
+}
+
+#[test]
+fn a_sentence_of_figures_without_a_command_is_found() {
+    let known = known();
+    let none = |_: &str| false;
+    for line in [
+        "On two cores 4 GB are read in 3 s.",
+        "All groups are planned in 31 ms on one core.",
+        "It took 53 s of processor time.",
+        "On two shared cores sums went to 93 %, in 64 seconds.",
+    ] {
+        assert_eq!(untold(&paper(&[line]), &known, none), [line]);
+        assert_eq!(
+            untold(&paper(&["Made by `odeon bench`.", line]), &known, none),
+            [""; 0]
+        );
+        let named = format!("{line} (`cargo bench -p odeon-data --bench loading`)");
+        assert_eq!(untold(&paper(&[&named]), &known, none), [""; 0]);
+    }
+    for line in [
+        "A link is lost after 10 s.",
+        "A job may hold two cores.",
+        "| on one core | 3 s |",
+    ] {
+        assert_eq!(untold(&paper(&[line]), &known, none), [""; 0]);
+    }
 }
