@@ -340,6 +340,32 @@ mod tests {
 
     /// SEMANTICS 18.
     #[test]
+    fn each_way_of_supervision_has_its_strategy() {
+        let ways = [
+            (Supervision::one_for_one(), Strategy::OneForOne),
+            (Supervision::one_for_all(), Strategy::OneForAll),
+            (Supervision::rest_for_one(), Strategy::RestForOne),
+        ];
+        assert!(ways.iter().all(|(way, strategy)| way.strategy == *strategy));
+        let second = Duration::from_secs(1);
+        let way = Supervision::rest_for_one().budget(1, second);
+        let way = way.backoff(second, 9 * second);
+        assert_eq!(
+            (way.strategy, way.budget.restarts),
+            (Strategy::RestForOne, 1)
+        );
+        assert_eq!((way.backoff.first, way.backoff.max), (second, 9 * second));
+    }
+
+    #[test]
+    fn a_child_that_was_removed_is_none() {
+        let mut family = family(Strategy::OneForAll, &[Restart::Permanent; 2]);
+        assert!(family.remove(id(1)) && !family.remove(id(1)));
+        assert!(family.children().eq([id(2)]));
+    }
+
+    /// SEMANTICS 18.
+    #[test]
     fn the_failures_of_one_child_make_no_other_wait() {
         let mut family = family(Strategy::OneForOne, &[Restart::Permanent; 2]);
         let mut wait = |child| match family.judge(id(child), &failed(), Timestamp(0), 0.5) {

@@ -179,3 +179,33 @@ fn a_break_while_something_is_sent_again_begins_anew() {
     assert_eq!(outgoing.again(), None);
     assert_eq!(outgoing.unacknowledged(), 9);
 }
+
+/// SEMANTICS 1, 2.
+#[test]
+fn a_stream_that_is_made_again_goes_on_where_it_was() {
+    let mut outgoing = Outgoing::default();
+    for piece in [&b"one"[..], b"two"] {
+        outgoing.keep(Bytes::from_static(piece));
+    }
+    assert!(!outgoing.is_behind(), "both were sent as they came");
+    outgoing.resume(3).unwrap();
+    let kept: Vec<Bytes> = outgoing.kept().cloned().collect();
+    assert_eq!(kept, ["two"]);
+    let mut made = Outgoing::resumed_from(outgoing.taken(), kept[0].clone());
+    for stream in [&mut outgoing, &mut made] {
+        assert_eq!((stream.taken(), stream.unacknowledged()), (3, 3));
+        assert!(stream.is_behind());
+        assert_eq!(stream.again().unwrap(), "two");
+        assert!(!stream.is_behind());
+    }
+    let whole = Outgoing::resumed_from(6, Bytes::new());
+    assert!(!whole.is_behind() && whole.kept().next().is_none());
+
+    let mut incoming = Incoming::resumed_from(6);
+    assert_eq!((incoming.taken(), incoming.is_news()), (6, false));
+    assert!(!incoming.take(3, 4));
+    assert_eq!((incoming.taken(), incoming.is_news()), (9, true));
+    assert!(incoming.take(1, 4), "four bytes are not said");
+    assert_eq!(incoming.say(), 10);
+    assert!(!incoming.is_news() && !incoming.take(0, 1));
+}

@@ -210,6 +210,32 @@ fn a_call_waits_at_home_while_its_actor_is_placed_or_the_way_to_it_is_lost() {
     assert_eq!(follow(&all, 3, actor), Some((home, lost)));
 }
 
+/// SEMANTICS 7. The host is lost where the home was reached and has named one; else the home is not reached.
+#[test]
+fn a_call_that_nothing_leads_on_says_whether_its_home_was_reached() {
+    let process = Process::default();
+    let alone = Seen {
+        me: 3,
+        process: &process,
+    };
+    let (home, host) = (1, worker(2, 1));
+    for (at, came, end) in [
+        (0, None, Next::Unreachable),
+        (host, None, Next::Unreachable),
+        (0, Some(2), Next::Unreachable),
+        (home, Some(2), Next::Unreachable),
+        (host, Some(2), Next::HostGone),
+    ] {
+        let leg = Leg {
+            to: an_actor(home),
+            at: ProcessId(at),
+            from: ProcessId(2),
+            came: came.map(ProcessId),
+        };
+        assert_eq!(next(ProcessId(3), leg, &alone), end, "{at} {came:?}");
+    }
+}
+
 proptest! {
     /// SEMANTICS 1.
     #[test]
