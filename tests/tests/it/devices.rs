@@ -702,6 +702,50 @@ fn a_job_holds_no_more_than_its_quota() {
     });
 }
 
+/// SEMANTICS 65.
+#[test]
+fn nodes_that_place_at_the_same_moment_give_out_what_is_left_once_each() {
+    let mut most = 0;
+    for seed in 0..8 {
+        let held = System::simulated(seed, spec(3)).run(|world| async move {
+            let nodes = &world.nodes;
+            let quota = Quota {
+                gpu_milli: Some(2_000),
+                ..Quota::default()
+            };
+            for node in nodes {
+                let of = env!("CARGO_PKG_NAME").to_owned();
+                node.admin().set_quotas([(of, quota.clone())].into());
+            }
+            let asked = |from: usize, on: usize| {
+                let spawn = nodes[from].spawn::<Worker>(NOW).gpus(1);
+                let spawn = spawn.on_node(format!("node-{on}"));
+                spawn.needs(|needs| needs.wait_for_room(Duration::ZERO))
+            };
+            asked(0, 0).await.unwrap();
+            // Two of each node, the first of which is on its way to another when the second has all that it
+            // asks for here.
+            let asks = (0..3).flat_map(|from| [asked(from, (from + 1) % 3), asked(from, from)]);
+            let given = futures::future::join_all(asks.map(IntoFuture::into_future)).await;
+            let by_node = given.chunks(2);
+            let by_node = by_node.map(|of| of.iter().filter(|it| it.is_ok()).count());
+            let by_node: Vec<usize> = by_node.collect();
+            assert!(by_node.iter().all(|given| *given <= 1), "{by_node:?}");
+            let held = 1 + by_node.iter().sum::<usize>();
+            assert!(held >= 2, "what is left is given out");
+            // From then on all of it is seen by all.
+            for (from, on) in [(0, 0), (1, 1), (2, 2)] {
+                let why = not_placed(asked(from, on).await);
+                let told = format!("may hold 2 gpu, holds {held} and asks for 1 more");
+                assert!(why.contains(&told), "{why}");
+            }
+            held
+        });
+        most = most.max(held);
+    }
+    assert!(most > 2, "no two placed at the same moment");
+}
+
 /// SEMANTICS 49.
 #[test]
 fn a_spare_takes_over_from_a_process_that_is_lost_and_the_pool_fills_up_again() {
