@@ -393,12 +393,6 @@ impl<B: Backend> Generator<B> {
         self.slots().flat_map(Slots::running)
     }
 
-    /// Tokens of running sequences whose keys and values are there, those that several share once.
-    #[must_use]
-    pub fn cached_tokens(&self) -> usize {
-        self.cache().tokens
-    }
-
     /// Counts of the blocks in the cache.
     #[must_use]
     pub fn cache(&self) -> CacheCounts {

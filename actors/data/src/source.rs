@@ -379,14 +379,6 @@ impl Source {
         size_of::<Inner>() + inner.index.memory(&inner.files) + inner.captions.memory()
     }
 
-    /// The records of a cell; none beyond the last.
-    #[must_use]
-    pub fn cell_records(&self, epoch: u32, cell: u32) -> u64 {
-        let blocks = self.inner.cells.blocks_of(epoch, cell);
-        let records = blocks.map(|block| self.inner.index.blocks[block as usize].records);
-        records.map(u64::from).sum()
-    }
-
     /// Reads a cell. Those who ask for several at once get them sooner; how much is done at once is
     /// bounded by [`Opening::with_threads`] all the same.
     ///

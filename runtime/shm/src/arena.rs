@@ -144,12 +144,7 @@ impl Arena {
     ///
     /// [`ArenaError`]: over quota, or no memory.
     pub fn writer(&self, len: usize) -> Result<BlobWriter, ArenaError> {
-        let align = if len < (64 << 10) {
-            Align::CacheLine
-        } else {
-            Align::Page
-        };
-        self.writer_aligned(len, align)
+        self.writer_aligned(len, Align::of(len))
     }
 
     /// [`Self::writer`] with a chosen alignment.
@@ -169,24 +164,6 @@ impl Arena {
             return Err(failed(errno));
         }
         Ok(self.begin(place, len, charge))
-    }
-
-    /// [`Self::writer`] if pooled memory serves it without a page fault, else `None`. Never blocks
-    /// for long; for async code, which then calls [`Self::writer`] on a thread that may block.
-    ///
-    /// # Errors
-    ///
-    /// [`ArenaError::QuotaExceeded`].
-    pub fn writer_if_warm(&self, len: usize) -> Result<Option<BlobWriter>, ArenaError> {
-        let charge = self.charge(len)?;
-        let Some(place) = self.shared.place_in_pool(len, Align::of(len)) else {
-            return Ok(None);
-        };
-        if !place.slab.mapping.is_populated(place.range.clone()) {
-            self.shared.give_back(&place);
-            return Ok(None);
-        }
-        Ok(Some(self.begin(place, len, charge)))
     }
 
     /// Copies `bytes` into a new region.

@@ -61,19 +61,6 @@ pub fn fitted(height: u32, width: u32, unit: u32, tokens_max: u32) -> (u32, u32)
     (rows, columns)
 }
 
-/// The number of a video's frames to take, and the most tokens of each: the first of 640, 512, 384,
-/// 256, 160 and 128 with which all frames have room in 81,920, or so many frames as have room with
-/// 128 (Seed1.5-VL, section 2).
-#[must_use]
-pub fn video_budget(frames: u32) -> (u32, u32) {
-    const BUDGET: u64 = 81_920;
-    let fits = |level: &u32| u64::from(frames) * u64::from(*level) <= BUDGET;
-    match [640, 512, 384, 256, 160, 128].into_iter().find(fits) {
-        Some(level) => (frames, level),
-        None => (BUDGET as u32 / 128, 128),
-    }
-}
-
 /// The image that a record's picture becomes, at a place among the tokens.
 pub(crate) fn image(
     pixels: &Pixels<'_>,
@@ -301,15 +288,6 @@ mod tests {
             for (made, expected) in made.iter().zip(expected.iter()) {
                 prop_assert!(made.abs_diff(*expected) <= 2, "{made} {expected}");
             }
-        }
-
-        #[test]
-        fn a_video_stays_in_its_budget(frames in prop_oneof![0_u32..2000, any::<u32>()]) {
-            let (taken, level) = video_budget(frames);
-            prop_assert!(u64::from(taken) * u64::from(level) <= 81_920);
-            prop_assert!(taken <= frames);
-            prop_assert_eq!(taken < frames, frames > 640);
-            prop_assert!(taken == 0 || level == 640 || u64::from(taken) * 640 > 81_920);
         }
     }
 

@@ -153,19 +153,18 @@ pub fn expected_s(members: u64, bytes: u64, chunk_bytes: u64, pace: &Pace) -> f6
     (members - 2 + count - 1) as f64 * seconds(chunk_bytes) + seconds(last)
 }
 
-/// `T*` in seconds: what no number of chunks can be below.
-#[must_use]
-pub fn shortest_s(members: u64, bytes: u64, pace: &Pace) -> f64 {
-    let hops = members.saturating_sub(2) as f64 * pace.startup_s;
-    let all = bytes as f64 * pace.seconds_per_byte;
-    (hops.sqrt() + all.sqrt()).powi(2)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// `T*` in seconds: what no number of chunks can be below.
+    fn shortest_s(members: u64, bytes: u64, pace: &Pace) -> f64 {
+        let hops = members.saturating_sub(2) as f64 * pace.startup_s;
+        let all = bytes as f64 * pace.seconds_per_byte;
+        (hops.sqrt() + all.sqrt()).powi(2)
+    }
 
     /// 100 GB/s, and ten microseconds to begin.
     const PACE: Pace = Pace {

@@ -46,14 +46,6 @@ pub struct Want {
     pub missing: Vec<Range<u32>>,
 }
 
-impl Want {
-    /// Where to go on: the version that comes in and its first missing chunk.
-    #[must_use]
-    pub fn resumes_at(&self) -> Option<(Version, u32)> {
-        Some((self.incoming?, self.missing.first()?.start))
-    }
-}
-
 /// The form in which the bytes of a chunk travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, odeon::Shape)]
 #[serde(crate = "odeon::serde")]

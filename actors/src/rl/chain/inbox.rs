@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(inbox.accept(1, 0, arrived(0)), Ok(Accepted::More));
         assert_eq!((inbox.latest(), inbox.incoming()), (None, Some(1)));
         let want = inbox.want(KEY);
-        assert_eq!(want.resumes_at(), Some((1, 1)));
+        assert_eq!(want.incoming, Some(1));
         assert_eq!(
             want.missing
                 .iter()

@@ -32,9 +32,6 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// The paper plans every five seconds.
-    pub const PERIOD: Duration = Duration::from_secs(5);
-
     /// Begins its first period at `now`. All times are since one fixed moment.
     #[must_use]
     pub const fn new(period: Duration, now: Duration) -> Self {
@@ -148,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_due_each_period_and_once_for_periods_that_were_missed() {
-        let mut trigger = Trigger::new(Trigger::PERIOD, s(100));
+        let mut trigger = Trigger::new(s(5), s(100));
         assert_eq!(trigger.due(s(104)), None);
         assert_eq!(trigger.due(s(105)), Some(Cause::Period));
         assert_eq!(trigger.due(s(105)), None);
