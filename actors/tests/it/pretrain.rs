@@ -725,10 +725,19 @@ async fn loaders_are_on_nodes_with_devices_as_long_as_there_is_room_and_elsewher
     let (system, other) = (start("a", None).await, start("b", Some(accelerated)).await);
     system.join(other.address().unwrap()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut plan = plan(folder.path()).data;
+    let mut recipe = recipe(folder.path());
+    recipe.data.cpus = 0.25;
+    let mut plan = recipe.plan(folder.path().join("checkpoint")).unwrap().data;
     plan.loaders.sources = Some(vec![vec![0, 1], vec![1, 2]]);
     plan.loaders.shadows = 0;
-    plan.loaders.needs = Needs::new().resource("reader", 1.0).prefer_accelerated(1);
+    let reserved = Needs::new().cpus(0.25).prefer_accelerated(1);
+    assert_eq!(
+        [&plan.loaders.needs, &plan.constructors.needs],
+        [&reserved; 2]
+    );
+    // Two find room on a node of any size.
+    plan.loaders.needs = plan.loaders.needs.resource("reader", 1.0);
+    plan.constructors.needs = Needs::new();
     let plane = DataPlane::start(&system, plan).await.unwrap();
     let on = |node: &System| {
         let workers = node.admin().workers();
