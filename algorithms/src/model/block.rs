@@ -90,6 +90,29 @@ pub(crate) struct Matrix {
     pub(crate) adapter: Option<&'static str>,
 }
 
+/// The matrices of a feed-forward part that all tokens pass: that out of the residual stream, of
+/// these tensors and with an adapter of this name, and that back to it.
+fn up_and_down(up: &[&str], adapter: &'static str, widths: Widths) -> Vec<Matrix> {
+    let Widths { dim, ffn, .. } = widths;
+    let up = Matrix {
+        tensors: up.iter().map(|&name| name.to_owned()).collect(),
+        rows: ffn,
+        inputs: dim,
+        cutting: Cutting::Outputs,
+        is_expert: false,
+        adapter: Some(adapter),
+    };
+    let down = Matrix {
+        tensors: vec!["mlp.down_proj".to_owned()],
+        rows: dim,
+        inputs: ffn,
+        cutting: Cutting::Inputs,
+        is_expert: false,
+        adapter: Some("mlp.down_proj"),
+    };
+    vec![up, down]
+}
+
 impl Matrix {
     /// Outputs of the product.
     pub(crate) fn outputs(&self) -> usize {

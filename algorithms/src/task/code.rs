@@ -37,7 +37,7 @@ pub use self::{
     trial::{Trial, TrialOutcome},
 };
 use super::{
-    draw,
+    draw::{self, Splits},
     error::TaskError,
     problem::{Aside, Goal, Problem, PromptStyle, Split},
     source::Task,
@@ -70,8 +70,7 @@ pub struct CodeConfig {
 pub struct Code {
     config: CodeConfig,
     rows: Vec<Tests>,
-    train: Vec<Problem>,
-    held_out: Vec<Problem>,
+    splits: Splits,
 }
 
 impl CodeConfig {
@@ -119,12 +118,11 @@ impl Code {
             problems.push(problem);
             rows.push(tests);
         }
-        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
+        let splits = Splits::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
             rows,
-            train,
-            held_out,
+            splits,
         })
     }
 
@@ -183,13 +181,6 @@ impl Code {
             _ => None,
         }
     }
-
-    fn of(&self, split: Split) -> &[Problem] {
-        match split {
-            Split::Train => &self.train,
-            Split::HeldOut => &self.held_out,
-        }
-    }
 }
 
 impl Task for Code {
@@ -202,11 +193,11 @@ impl Task for Code {
     }
 
     fn problem_count(&self, split: Split) -> Option<u64> {
-        Some(self.of(split).len() as u64)
+        Some(self.splits.count(split))
     }
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
-        draw::deal(self.of(split), seed, index)
+        draw::deal(self.splits.of(split), seed, index)
     }
 
     /// Says only whether the reply holds a program: one that does gets [`Reason::NotRun`].

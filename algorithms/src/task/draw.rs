@@ -31,27 +31,53 @@ fn recut(key: &str, split: Split, aside: Aside) -> Option<Split> {
     }
 }
 
-/// The problems of a file by their splits, when these are set aside.
-///
-/// # Errors
-/// [`TaskError`] when a split is empty.
-pub(super) fn cut(
-    task: &'static str,
-    problems: Vec<Problem>,
-    aside: Aside,
-) -> Result<[Vec<Problem>; 2], TaskError> {
-    let mut parts = [vec![], vec![]];
-    for problem in problems {
-        if let Some(split) = recut(&problem.prompt, problem.split, aside) {
-            parts[usize::from(split == Split::HeldOut)].push(Problem { split, ..problem });
+/// The problems of a file by their splits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Splits {
+    train: Vec<Problem>,
+    held_out: Vec<Problem>,
+}
+
+impl Splits {
+    /// The splits of problems, when these are set aside.
+    ///
+    /// # Errors
+    /// [`TaskError`] when a split is empty.
+    pub(super) fn cut(
+        task: &'static str,
+        problems: Vec<Problem>,
+        aside: Aside,
+    ) -> Result<Self, TaskError> {
+        let mut splits = Self::default();
+        for problem in problems {
+            let Some(split) = recut(&problem.prompt, problem.split, aside) else {
+                continue;
+            };
+            let part = match split {
+                Split::Train => &mut splits.train,
+                Split::HeldOut => &mut splits.held_out,
+            };
+            part.push(Problem { split, ..problem });
+        }
+        match [Split::Train, Split::HeldOut]
+            .into_iter()
+            .find(|split| splits.of(*split).is_empty())
+        {
+            Some(split) => Err(TaskError::TooFewProblems { task, split }),
+            None => Ok(splits),
         }
     }
-    for (split, part) in [Split::Train, Split::HeldOut].into_iter().zip(&parts) {
-        if part.is_empty() {
-            return Err(TaskError::TooFewProblems { task, split });
+
+    pub(super) fn of(&self, split: Split) -> &[Problem] {
+        match split {
+            Split::Train => &self.train,
+            Split::HeldOut => &self.held_out,
         }
     }
-    Ok(parts)
+
+    pub(super) fn count(&self, split: Split) -> u64 {
+        self.of(split).len() as u64
+    }
 }
 
 /// FNV-1a with a final avalanche, because the low bits are what is used.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    draw,
+    draw::Splits,
     error::{TaskError, check_format_reward},
     number::{Decimal, first_number, last_number},
     problem::{Aside, Goal, Problem, PromptStyle, Split},
@@ -52,8 +52,7 @@ pub struct Gsm8kConfig {
 #[derive(Clone, Debug)]
 pub struct Gsm8k {
     config: Gsm8kConfig,
-    train: Vec<Problem>,
-    held_out: Vec<Problem>,
+    splits: Splits,
     left_out: ProblemsLeftOut,
     lines: Lines,
     /// The order of the pass that was dealt from last.
@@ -113,22 +112,14 @@ impl Gsm8k {
                 });
             }
         }
-        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
+        let splits = Splits::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
-            train,
-            held_out,
+            splits,
             left_out,
             lines,
             order: Arc::default(),
         })
-    }
-
-    fn of(&self, split: Split) -> &[Problem] {
-        match split {
-            Split::Train => &self.train,
-            Split::HeldOut => &self.held_out,
-        }
     }
 }
 
@@ -142,11 +133,11 @@ impl Task for Gsm8k {
     }
 
     fn problem_count(&self, split: Split) -> Option<u64> {
-        Some(self.of(split).len() as u64)
+        Some(self.splits.count(split))
     }
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
-        let problems = self.of(split);
+        let problems = self.splits.of(split);
         let count = problems.len() as u64;
         let pass = (seed, split, index / count);
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);

@@ -89,7 +89,7 @@ pub use self::{
     reference::{ReferenceAnswer, ReferenceError},
 };
 use super::{
-    draw,
+    draw::{self, Splits},
     error::{TaskError, check_format_reward},
     problem::{Aside, Goal, Problem, PromptStyle, Split},
     problem_file::{Lines, OnBad, ProblemsLeftOut, Reading},
@@ -159,8 +159,7 @@ pub struct MathsConfig {
 #[derive(Clone, Debug)]
 pub struct Maths {
     config: MathsConfig,
-    train: Vec<Problem>,
-    held_out: Vec<Problem>,
+    splits: Splits,
     left_out: ProblemsLeftOut,
     lines: Lines,
 }
@@ -195,21 +194,13 @@ impl Maths {
         let (rows, left_out) = reading.problems(rows::parse_row, |problem| &problem.prompt)?;
         let lines = Lines::of(&rows);
         let problems = rows.into_iter().map(|row| row.problem).collect();
-        let [train, held_out] = draw::cut(NAME, problems, config.aside)?;
+        let splits = Splits::cut(NAME, problems, config.aside)?;
         Ok(Self {
             config,
-            train,
-            held_out,
+            splits,
             left_out,
             lines,
         })
-    }
-
-    fn of(&self, split: Split) -> &[Problem] {
-        match split {
-            Split::Train => &self.train,
-            Split::HeldOut => &self.held_out,
-        }
     }
 }
 
@@ -223,11 +214,11 @@ impl Task for Maths {
     }
 
     fn problem_count(&self, split: Split) -> Option<u64> {
-        Some(self.of(split).len() as u64)
+        Some(self.splits.count(split))
     }
 
     fn problem(&self, seed: u64, split: Split, index: u64) -> Problem {
-        draw::deal(self.of(split), seed, index)
+        draw::deal(self.splits.of(split), seed, index)
     }
 
     fn left_out(&self) -> Option<&ProblemsLeftOut> {

@@ -161,6 +161,24 @@ pub struct BufferSpan {
     pub offset: u64,
 }
 
+impl BufferSpan {
+    /// Checks that so many bytes from here on lie in a memory of `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::OutOfRange`].
+    pub fn check(self, bytes: u64, length: u64) -> Result<(), DriverError> {
+        match self.offset.checked_add(bytes) {
+            Some(end) if end <= length => Ok(()),
+            _ => Err(DriverError::OutOfRange {
+                offset: self.offset,
+                bytes,
+                length,
+            }),
+        }
+    }
+}
+
 impl BufferId {
     /// A place in this memory.
     #[must_use]

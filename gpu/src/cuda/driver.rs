@@ -197,14 +197,8 @@ impl CudaDriver {
             .buffers
             .get(&span.buffer)
             .ok_or(DriverError::NoBuffer)?;
-        match span.offset.checked_add(bytes) {
-            Some(end) if end <= buffer.bytes => Ok(buffer),
-            _ => Err(DriverError::OutOfRange {
-                offset: span.offset,
-                bytes,
-                length: buffer.bytes,
-            }),
-        }
+        span.check(bytes, buffer.bytes)?;
+        Ok(buffer)
     }
 
     /// Fails while a copy from or to the buffer is under way. One that failed is not.

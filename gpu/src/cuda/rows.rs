@@ -136,29 +136,47 @@ impl<C: Card> Cuda<C> {
         dx: &(CudaViewMut<'_, C>, Store),
         dweight: Option<&CudaViewMut<'_, C>>,
     ) {
-        let (rows, cols) = (inv_rms.len(), weight.len());
-        let (dx, store) = dx;
+        let kernels = [Kernel::rms_norm_dx, Kernel::rms_norm_dweight];
+        self.rows_backward(
+            kernels,
+            inv_rms.len(),
+            [x, weight, inv_rms, dy],
+            dx,
+            dweight,
+        );
+    }
+
+    /// The way back through a norm of rows: the kernels of `dx` and of `dweight`, the number of rows,
+    /// and `x`, the weight, what the way forth kept of each row, and `dy`.
+    fn rows_backward(
+        &self,
+        [kernel, of_weight]: [Kernel; 2],
+        rows: usize,
+        [x, weight, kept, dy]: [CudaView<'_, C>; 4],
+        (dx, store): &(CudaViewMut<'_, C>, Store),
+        dweight: Option<&CudaViewMut<'_, C>>,
+    ) {
+        let cols = weight.len();
         assert!(
             x.len() == rows * cols && dy.len() == x.len() && dx.len() == x.len(),
             "rows of one width"
         );
         // First, since the other may overwrite what it reads.
         if let Some(dweight) = dweight {
-            let args = vec![x.into(), inv_rms.into(), dy.into()];
-            self.columns(Kernel::rms_norm_dweight, args, rows, cols, dweight);
+            let args = vec![x.into(), kept.into(), dy.into()];
+            self.columns(of_weight, args, rows, cols, dweight);
         }
         let args = vec![
             x.into(),
             weight.into(),
-            inv_rms.into(),
+            kept.into(),
             dy.into(),
             dx.into(),
             Arg::U32(cols as u32),
             (*store == Store::Add).into(),
         ];
         let grid = [rows as u64, 1, 1];
-        self.begun()
-            .launch(Kernel::rms_norm_dx, grid, row_threads(cols), args);
+        self.begun().launch(kernel, grid, row_threads(cols), args);
     }
 
     pub(super) fn centred(
@@ -197,29 +215,14 @@ impl<C: Card> Cuda<C> {
         dx: &(CudaViewMut<'_, C>, Store),
         dweight: Option<&CudaViewMut<'_, C>>,
     ) {
-        let (rows, cols) = (moments.len() / 2, weight.len());
-        let (dx, store) = dx;
-        assert!(
-            x.len() == rows * cols && dy.len() == x.len() && dx.len() == x.len(),
-            "rows of one width"
+        let kernels = [Kernel::layer_norm_dx, Kernel::layer_norm_dweight];
+        self.rows_backward(
+            kernels,
+            moments.len() / 2,
+            [x, weight, moments, dy],
+            dx,
+            dweight,
         );
-        // First, since the other may overwrite what it reads.
-        if let Some(dweight) = dweight {
-            let args = vec![x.into(), moments.into(), dy.into()];
-            self.columns(Kernel::layer_norm_dweight, args, rows, cols, dweight);
-        }
-        let args = vec![
-            x.into(),
-            weight.into(),
-            moments.into(),
-            dy.into(),
-            dx.into(),
-            Arg::U32(cols as u32),
-            (*store == Store::Add).into(),
-        ];
-        let grid = [rows as u64, 1, 1];
-        self.begun()
-            .launch(Kernel::layer_norm_dx, grid, row_threads(cols), args);
     }
 
     pub(super) fn norm_heads(

@@ -29,16 +29,7 @@ impl System {
         mesh: Mesh,
         args: impl FnMut(Rank) -> A::Args,
     ) -> SpawnGroup<A> {
-        let members = mesh
-            .ranks()
-            .map(args)
-            .map(|args| self.spawn(args))
-            .collect();
-        SpawnGroup {
-            mesh,
-            members,
-            together: None,
-        }
+        SpawnGroup::of(mesh, args, |args| self.spawn(args))
     }
 }
 
@@ -50,16 +41,7 @@ impl<P: Actor> Context<P> {
         mesh: Mesh,
         args: impl FnMut(Rank) -> A::Args,
     ) -> SpawnGroup<A> {
-        let members = mesh
-            .ranks()
-            .map(args)
-            .map(|args| self.spawn(args))
-            .collect();
-        SpawnGroup {
-            mesh,
-            members,
-            together: None,
-        }
+        SpawnGroup::of(mesh, args, |args| self.spawn(args))
     }
 }
 
@@ -72,6 +54,21 @@ pub struct SpawnGroup<A: Actor> {
     members: Vec<Spawn<A>>,
     /// The dimension along which members lie on one node.
     together: Option<String>,
+}
+
+impl<A: Actor> SpawnGroup<A> {
+    fn of(
+        mesh: Mesh,
+        args: impl FnMut(Rank) -> A::Args,
+        spawn: impl FnMut(A::Args) -> Spawn<A>,
+    ) -> Self {
+        let members = mesh.ranks().map(args).map(spawn).collect();
+        Self {
+            mesh,
+            members,
+            together: None,
+        }
+    }
 }
 
 impl<A: Actor> fmt::Debug for SpawnGroup<A> {

@@ -4,7 +4,7 @@ use odeon_gpu::{Backend, Store, Tape, Var};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Cutting, Matrix, Products, Rule, StepMemory, Widths};
+use super::{Matrix, Products, Rule, StepMemory, Widths, up_and_down};
 use crate::setting::SettingError;
 
 /// Two products with GELU between them that all tokens pass (Radford et al. 2019):
@@ -33,25 +33,8 @@ impl Rule for Gelu {
 
     fn write(&self, _: &mut Value) {}
 
-    fn matrices(&self, Widths { dim, ffn, .. }: Widths) -> Vec<Matrix> {
-        vec![
-            Matrix {
-                tensors: vec!["mlp.up_proj".to_owned()],
-                rows: ffn,
-                inputs: dim,
-                cutting: Cutting::Outputs,
-                is_expert: false,
-                adapter: Some("mlp.up_proj"),
-            },
-            Matrix {
-                tensors: vec!["mlp.down_proj".to_owned()],
-                rows: dim,
-                inputs: ffn,
-                cutting: Cutting::Inputs,
-                is_expert: false,
-                adapter: Some("mlp.down_proj"),
-            },
-        ]
+    fn matrices(&self, widths: Widths) -> Vec<Matrix> {
+        up_and_down(&["mlp.up_proj"], "mlp.up_proj", widths)
     }
 
     fn met(&self, Widths { dim, ffn, .. }: Widths) -> usize {

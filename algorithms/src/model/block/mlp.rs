@@ -4,7 +4,7 @@ use odeon_gpu::{Backend, Store, Tape, Var};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Cutting, Matrix, Products, Rule, StepMemory, Widths};
+use super::{Matrix, Products, Rule, StepMemory, Widths, up_and_down};
 use crate::setting::SettingError;
 
 /// One SwiGLU that all tokens pass (Shazeer 2020): `W_down (silu(W_gate h) * W_up h)`.
@@ -30,25 +30,12 @@ impl Rule for Mlp {
 
     fn write(&self, _: &mut Value) {}
 
-    fn matrices(&self, Widths { dim, ffn, .. }: Widths) -> Vec<Matrix> {
-        vec![
-            Matrix {
-                tensors: ["mlp.gate_proj", "mlp.up_proj"].map(str::to_owned).into(),
-                rows: ffn,
-                inputs: dim,
-                cutting: Cutting::Outputs,
-                is_expert: false,
-                adapter: Some("mlp.gate_up_proj"),
-            },
-            Matrix {
-                tensors: vec!["mlp.down_proj".to_owned()],
-                rows: dim,
-                inputs: ffn,
-                cutting: Cutting::Inputs,
-                is_expert: false,
-                adapter: Some("mlp.down_proj"),
-            },
-        ]
+    fn matrices(&self, widths: Widths) -> Vec<Matrix> {
+        up_and_down(
+            &["mlp.gate_proj", "mlp.up_proj"],
+            "mlp.gate_up_proj",
+            widths,
+        )
     }
 
     fn met(&self, Widths { dim, ffn, .. }: Widths) -> usize {

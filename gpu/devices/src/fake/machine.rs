@@ -148,14 +148,8 @@ impl Machine {
             .buffers
             .get(&span.buffer)
             .ok_or(DriverError::NoBuffer)?;
-        match span.offset.checked_add(bytes) {
-            Some(end) if end <= buffer.bytes => Ok(buffer),
-            _ => Err(DriverError::OutOfRange {
-                offset: span.offset,
-                bytes,
-                length: buffer.bytes,
-            }),
-        }
+        span.check(bytes, buffer.bytes)?;
+        Ok(buffer)
     }
 
     /// The buffer of a place that the host may touch now.
