@@ -139,6 +139,15 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_priorities_who_holds_less_goes_first() {
+        let cluster = view(&[3], &[named("a", 2, 0), named("b", 1, 0)]);
+        assert_eq!(
+            preempt(&cluster, &named("me", 1, 1)).unwrap().victims,
+            ["b"]
+        );
+    }
+
+    #[test]
     fn who_is_elsewhere_is_spared() {
         let mut cluster = view(&[4, 4], &[named("a", 4, 0)]);
         let b = named("b", 4, -5);
