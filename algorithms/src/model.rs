@@ -13,6 +13,7 @@ pub(crate) mod block;
 mod config;
 mod context;
 mod dropout;
+mod first;
 mod lora;
 mod network;
 mod next_token;
@@ -31,6 +32,8 @@ mod vision;
 mod width;
 
 use std::borrow::Cow;
+use std::convert::Infallible;
+use std::ops::Range;
 
 use odeon_gpu::{Backend, Cpu, Layout};
 use thiserror::Error;
@@ -39,6 +42,7 @@ pub use batch::{Batch, BatchError, Sequence};
 pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use dropout::Dropout;
+pub use first::{RankKeeps, RankModelError, SeededValues};
 pub use lora::LoraConfig;
 pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
 pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StageLayers, StagePlace};
@@ -50,6 +54,7 @@ pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;
 
+pub(crate) use first::box_runs;
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, NormPlaces, Places};
 pub(crate) use next_token::{NextTargets, tensors as next_token_tensors};
@@ -97,18 +102,15 @@ pub enum TensorError {
 }
 
 impl<B: Backend> Model<B> {
-    /// A model with random weights: normal with deviation 0.02, residual projections scaled down by
-    /// the root of twice the number of layers (Radford et al. 2019), norms one, value head zero.
+    /// A model with random weights: [`SeededValues`].
     ///
     /// # Errors
     /// If the configuration contradicts itself.
     pub fn init(backend: B, config: ModelConfig, seed: u64) -> Result<Self, ConfigError> {
         let mut model = Self::zeros(backend, config)?;
-        let flat = network::random_parameters(&model.config, &model.layout, seed);
-        let len = flat.len();
-        model
-            .backend
-            .write(B::view_mut(&mut model.params, 0..len), &flat);
+        let mut values = SeededValues::new(&model.config, seed);
+        let read = |name: &str, part: &[Range<usize>]| Ok::<_, Infallible>(values.read(name, part));
+        let Ok(()) = model.fill(read);
         Ok(model)
     }
 
@@ -123,14 +125,24 @@ impl<B: Backend> Model<B> {
 
     /// The same of settings that are known to be good, or a part of such.
     fn of_parts(backend: B, config: ModelConfig) -> Self {
-        let (layout, places) = network::layout(&config);
-        let params = backend.parameters(layout.len());
+        let described = network::layout(&config);
+        let mut model = Self::without_parameters(backend, config, described);
+        model.params = model.backend.parameters(model.layout.len());
+        model
+    }
+
+    /// The same without memory for parameters.
+    fn without_parameters(
+        backend: B,
+        config: ModelConfig,
+        (layout, places): (Layout, Places),
+    ) -> Self {
         Self {
             backend,
             config,
             layout,
             places,
-            params,
+            params: B::Buffer::default(),
             adapters: None,
             part: None,
             shard: None,

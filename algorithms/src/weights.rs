@@ -30,13 +30,13 @@ pub use self::{
     fields::{Family, ModelFields},
     folder::{ModelFolder, directory_fields, load_directory},
     gguf::{Gguf, GgufTensor, GgufValue},
-    gguf_model::{gguf_fields, load_gguf},
+    gguf_model::{gguf_fields, gguf_tensor, load_gguf},
     loaded::{LoadedModel, LoadedTensor, ModelView, TensorView},
     merge::{MergeError, Merged, PROVENANCE, Part, merge},
     model::{BuildError, FlatModel},
     names::{FileTensor, file_tensors},
     quantised::Encoding,
-    safetensors::{StoredType, save, texts},
+    safetensors::{StoredType, save, texts, verify},
 };
 
 pub(crate) use self::safetensors::sha256;

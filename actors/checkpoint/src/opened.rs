@@ -128,6 +128,27 @@ impl Opened {
             state,
             tensor,
         } = name;
+        match self.manifest.tensor(role, state, tensor) {
+            Some(tensor) => self.region(name, &Region::whole(&tensor.shape)).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Reads a region of a tensor, row by row: the blocks of files that it lies in. `None` where it has none of that name.
+    ///
+    /// # Errors
+    /// [`AssembleError`].
+    #[odeon_macros::boxed]
+    pub async fn region(
+        &self,
+        name: &TensorName,
+        region: &Region,
+    ) -> Result<Option<Vec<u8>>, AssembleError> {
+        let TensorName {
+            role,
+            state,
+            tensor,
+        } = name;
         let Some(tensor) = self.manifest.tensor(role, state, tensor) else {
             return Ok(None);
         };
@@ -136,7 +157,6 @@ impl Opened {
             entry: &self.entry,
             manifest: &self.manifest,
         };
-        let whole = Region::whole(&tensor.shape);
-        Ok(Some(stored.region(name, tensor, &whole).await?))
+        Ok(Some(stored.region(name, tensor, region).await?))
     }
 }

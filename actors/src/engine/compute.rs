@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 mod damaged;
 mod dealing;
 mod description;
+mod first_weights;
 mod legacy_checkpoint;
 mod model_folder;
 pub(crate) mod models;
@@ -183,6 +184,18 @@ pub(crate) struct ComputePlace {
     pub(crate) share: Option<Share>,
 }
 
+#[cfg(test)]
+impl ComputePlace {
+    /// One thread of the processor.
+    pub(crate) const PROCESSOR: Self = Self {
+        device: Device::Cpu,
+        threads: 1,
+        deterministic: false,
+        products: Precision::F32,
+        share: None,
+    };
+}
+
 impl ComputePlace {
     /// The device: the granted one, where there is one.
     fn backend(&self) -> Result<Any, Failure> {
@@ -213,81 +226,26 @@ impl ComputePlace {
     }
 
     /// A model with its first weights, with or without a value head.
-    pub(crate) fn model(
-        &self,
-        source: &ModelSource,
-        seed: u64,
-        value_head: bool,
-    ) -> Result<Model, Failure> {
-        let backend = self.backend()?;
-        match source {
-            ModelSource::Fresh(config) => {
-                let config = ModelConfig {
-                    value_head,
-                    ..ModelConfig::clone(config)
-                };
-                Model::init(backend, config, seed).map_err(Failure::error)
-            }
-            ModelSource::Load(path) => {
-                let mut loaded = read_model(path)?;
-                if value_head {
-                    loaded.add_value_head();
-                }
-                loaded.into_model(backend).map_err(Failure::error)
-            }
-        }
+    fn model(&self, source: &ModelSource, seed: u64, value_head: bool) -> Result<Model, Failure> {
+        self.part((source, seed), value_head, (&RankPlace::ALONE, 1))
     }
 }
 
 impl RankPlace {
-    /// The part of a model that a rank has, where that is not all of it, with so many rows of each matrix together.
-    fn part(&self, model: Model, rows: usize) -> Result<Model, Failure> {
-        let part = model.into_part(self.sharing.place(self.rank));
-        let part = part.map_err(|error| Failure::error(error).fatal())?;
-        match self.sharing.shard_place(self.rank) {
-            Some(place) => part
-                .into_shard_of_rows(place, rows)
-                .map_err(|error| Failure::error(error).fatal()),
-            None => Ok(part),
-        }
-    }
-
-    /// The optimiser of a rank among those that share a model.
-    ///
-    /// # Errors
-    /// The model cannot be shared like this.
-    pub(crate) fn optimizer(&self, model: Model, train: TrainConfig) -> Result<Optimizer, Failure> {
-        let later = train.optimizer;
-        self.optimizer_then(model, train, later)
-    }
-
-    /// The same of one that begins anew with another optimiser later.
-    ///
-    /// # Errors
-    /// The model cannot be shared like this.
-    fn optimizer_then(
-        &self,
-        model: Model,
-        train: TrainConfig,
-        later: train::Optimizer,
-    ) -> Result<Optimizer, Failure> {
-        let rows = train.optimizer.rows_together().max(later.rows_together());
-        let part = self.part(model, rows)?;
-        Ok(match self.sharing.zero {
+    /// The optimiser of a rank among those that share a model, for what it keeps of that.
+    pub(crate) fn optimizer(&self, part: Model, train: TrainConfig) -> Optimizer {
+        match self.sharing.zero {
             ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
             ZeroStage::Optimizer => {
                 Optimizer::sharing(part, train, self.rank, self.sharing.ranks())
             }
             ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
-        })
+        }
     }
 
     /// The same of a model that never learns.
-    ///
-    /// # Errors
-    /// The model cannot be shared like this.
-    fn rating(&self, model: Model) -> Result<Optimizer, Failure> {
-        Ok(Optimizer::rating(self.part(model, 1)?))
+    fn rating(&self, part: Model) -> Optimizer {
+        Optimizer::rating(part)
     }
 }
 
@@ -311,6 +269,17 @@ impl ComputeSpec {
     /// The model with its first weights, with or without a value head.
     fn model(&self, source: &ModelSource, value_head: bool) -> Result<Model, Failure> {
         self.place().model(source, self.seed, value_head)
+    }
+
+    /// What a rank keeps of it, with so many rows of each matrix together.
+    fn part(
+        &self,
+        source: &ModelSource,
+        value_head: bool,
+        (place, rows): (&RankPlace, usize),
+    ) -> Result<Model, Failure> {
+        let first = (source, self.seed);
+        self.place().part(first, value_head, (place, rows))
     }
 
     /// Opens the device: the granted one, where a role has one.

@@ -475,13 +475,14 @@ impl PretrainRank {
 
 /// The optimiser as it is at first.
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
-    let model = place.model(&args.source, args.seed, false);
-    let model = model.map_err(Failure::fatal)?;
-    let place = RankPlace {
+    let of_rank = RankPlace {
         sharing: args.sharing,
         rank: args.rank as usize,
     };
-    place.optimizer(model, args.train.clone())
+    let keeps = (&of_rank, args.train.optimizer.rows_together());
+    let part = place.part((&args.source, args.seed), false, keeps);
+    let part = part.map_err(Failure::fatal)?;
+    Ok(of_rank.optimizer(part, args.train.clone()))
 }
 
 impl PretrainRank {

@@ -1,6 +1,5 @@
 //! Where each tensor lies, and the forward pass as a recording.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use super::context::ContextAttention;
 use super::dropout::{DropoutRows, DropoutSite};
 use super::lora::Adapters;
 use super::next_token::{self, NextTargets};
-use super::normal::Normal;
 use super::outputs::{Outputs, Seen, StageOutput, StageVars, Wanted};
 use super::rank::RankOf;
 use super::recompute::Recompute;
@@ -273,45 +271,6 @@ fn there(is_there: bool, shape: &[usize]) -> Vec<usize> {
         shape[0] = 0;
     }
     shape
-}
-
-/// Initial values in layout order.
-pub(super) fn random_parameters(config: &ModelConfig, layout: &Layout, seed: u64) -> Vec<f32> {
-    let mut normal = Normal::new(seed);
-    let residual = 0.02 / (2.0 * config.layers as f32).sqrt();
-    let tensors = config.block.tensors(config.widths()).into_iter();
-    let ends: HashSet<String> = tensors
-        .filter(|(.., cutting)| *cutting == Cutting::Inputs)
-        .map(|(name, ..)| name)
-        .collect();
-    let ends_block = |name: &str| {
-        let of_layer = name.strip_prefix("model.layers.");
-        let own = of_layer.and_then(|name| name.split_once('.'));
-        own.is_some_and(|(_, own)| ends.contains(own))
-    };
-    let mut flat = Vec::with_capacity(layout.len());
-    for entry in layout.entries() {
-        let len = entry.range.len();
-        let name = entry.name.as_str();
-        let fixed = config
-            .width
-            .and_then(|it| it.first_values(name, config.dim));
-        if let Some(values) = fixed {
-            assert_eq!(values.len(), len, "{name} is whole");
-            flat.extend(values);
-        } else if name.ends_with("norm.weight") {
-            flat.resize(flat.len() + len, 1.0);
-        } else if name.ends_with(".bias") || name == "value_head.weight" {
-            flat.resize(flat.len() + len, 0.0);
-        } else {
-            let residual_end = ends_block(name)
-                || name.ends_with("o_proj.weight")
-                || name.ends_with("down_proj.weight");
-            let deviation = if residual_end { residual } else { 0.02 };
-            flat.extend(std::iter::repeat_with(|| deviation * normal.draw()).take(len));
-        }
-    }
-    flat
 }
 
 /// The parameter set of the model's own weights.

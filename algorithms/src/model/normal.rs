@@ -4,6 +4,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
 
 /// Standard normal numbers by seed (Box and Muller 1958).
+#[derive(Debug)]
 pub(super) struct Normal {
     rng: ChaCha8Rng,
     spare: Option<f32>,
@@ -14,6 +15,15 @@ impl Normal {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
             spare: None,
+        }
+    }
+
+    /// Has the number of this place drawn next, from 0. Two are made of two words of the stream.
+    pub(super) fn seek(&mut self, number: u64) {
+        self.spare = None;
+        self.rng.set_word_pos(u128::from(number / 2 * 2));
+        if number % 2 == 1 {
+            self.draw();
         }
     }
 

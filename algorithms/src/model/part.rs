@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use odeon_gpu::{Backend, Cpu, CpuBuffer, Layout, PassRanks};
+use odeon_gpu::{Backend, Cpu, Layout, PassRanks};
 use thiserror::Error;
 
 use super::rank::{ContextKind, PartPlace, PartRanges, RankKind, RankOf};
@@ -443,17 +443,9 @@ impl Model<Cpu> {
         let (of_whole, _) = Self::describe(config);
         let part = (place != PartPlace::WHOLE)
             .then(|| ModelPart::new(config.clone(), &of_whole, &layout, place));
-        Ok(Self {
-            backend: Cpu::new(1),
-            config: own,
-            layout,
-            places,
-            params: CpuBuffer::default(),
-            adapters: None,
-            part,
-            shard: None,
-            groups: PassGroups::default(),
-        })
+        let mut outline = Self::without_parameters(Cpu::new(1), own, (layout, places));
+        outline.part = part;
+        Ok(outline)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,6 +19,7 @@ use super::{
     safetensors::{CONFIG, INDEX, WEIGHTS, map, read_json, shards, verify},
 };
 use crate::lfs;
+use crate::model::box_runs;
 
 /// A directory with `config.json` and `model.safetensors`, or the shards that
 /// `model.safetensors.index.json` names. Every tensor of the architecture is there, with its shape.
@@ -189,6 +191,34 @@ impl ModelFolder {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Reads a box of a tensor of the architecture, row by row: the interval of each dimension. Where the file has the
+    /// matrix as it is, nothing else of it is looked at.
+    ///
+    /// # Errors
+    /// [`LoadError::Missing`] when the architecture has no such tensor; [`LoadError::NotFinite`] when a number of the box is
+    /// none, with its place there.
+    pub fn read(&self, name: &str, own: &[Range<usize>]) -> Result<Vec<f32>, LoadError> {
+        let missing = || LoadError::Missing {
+            path: self.directory.clone(),
+            name: name.to_owned(),
+        };
+        let PartPlace { place, file, part } = self.places.get(name).ok_or_else(missing)?;
+        let (path, bytes) = &self.shards[place.shard];
+        let files = parsed(path, bytes)?;
+        let view = files.tensor(&place.name);
+        let view = view.map_err(|error| damaged(path, &error))?;
+        let width = element_bytes(place.dtype).unwrap_or(4);
+        let bytes = file.part(*part, view.data(), width);
+        let cols = file.parts[*part].1[1..].iter().product();
+        let mut values = vec![];
+        for run in box_runs(cols, own) {
+            let bytes = &bytes[run.start * width..run.end * width];
+            values.extend(numbers(place.dtype, bytes));
+        }
+        super::loaded::finite(path, &place.name, &values)?;
+        Ok(values)
     }
 
     /// Reads all numbers.

@@ -19,40 +19,53 @@ use crate::model::{AttentionWindow, LayerBlock, RopeScaling, Yarn};
 /// [`LoadError`] when the architecture is another, the file is incomplete, or it has something that this
 /// does not honour, which it names.
 pub fn load_gguf(gguf: &Gguf) -> Result<LoadedModel, LoadError> {
-    let path = gguf.path();
     let fields = gguf_fields(gguf)?;
-    let interleaved = fields.family == Family::Llama;
     let mut tensors = BTreeMap::new();
     for (name, shape) in fields.tensor_shapes() {
-        let missing = || LoadError::Missing {
-            path: path.into(),
-            name: name.clone(),
-        };
-        let own = gguf_name(&name).ok_or_else(missing)?;
-        let mut tensor = gguf.tensor(&own).ok_or_else(missing)?;
-        // Before the rows are put in order, because that relies on the shape.
-        if tensor.shape != shape {
-            let (path, found) = (path.into(), tensor.shape);
-            return Err(LoadError::Shape {
-                path,
-                name,
-                found,
-                expected: shape,
-            });
-        }
-        finite(path, &own, &tensor.values)?;
-        let turned = [
-            "q_proj.weight",
-            "k_proj.weight",
-            "q_proj.bias",
-            "k_proj.bias",
-        ];
-        if interleaved && turned.iter().any(|end| name.ends_with(end)) {
-            tensor = half_split(&tensor, fields.head_width);
-        }
+        let tensor = gguf_tensor(gguf, &fields, &name, shape)?;
         tensors.insert(name, tensor);
     }
     Ok(LoadedModel { fields, tensors })
+}
+
+/// Reads a tensor of a model of these fields, by its name and shape in the network.
+///
+/// # Errors
+/// [`LoadError`] when it is not there, of another shape, or has a number that is none.
+pub fn gguf_tensor(
+    gguf: &Gguf,
+    fields: &ModelFields,
+    name: &str,
+    shape: Vec<usize>,
+) -> Result<LoadedTensor, LoadError> {
+    let path = gguf.path();
+    let missing = || LoadError::Missing {
+        path: path.into(),
+        name: name.to_owned(),
+    };
+    let own = gguf_name(name).ok_or_else(missing)?;
+    let tensor = gguf.tensor(&own).ok_or_else(missing)?;
+    // Before the rows are put in order, because that relies on the shape.
+    if tensor.shape != shape {
+        return Err(LoadError::Shape {
+            path: path.into(),
+            name: name.to_owned(),
+            found: tensor.shape,
+            expected: shape,
+        });
+    }
+    finite(path, &own, &tensor.values)?;
+    let turned = [
+        "q_proj.weight",
+        "k_proj.weight",
+        "q_proj.bias",
+        "k_proj.bias",
+    ];
+    let interleaved = fields.family == Family::Llama;
+    Ok(match turned.iter().any(|end| name.ends_with(end)) {
+        true if interleaved => half_split(&tensor, fields.head_width),
+        _ => tensor,
+    })
 }
 
 /// Reads the architecture alone, and checks that every tensor of it is in the file, and no other.

@@ -1,10 +1,11 @@
 //! Parameters of a model by name: as read from files, and where they lie to be written.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, ops::Range, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{error::LoadError, fields::ModelFields};
+use crate::model::box_runs;
 
 /// A model as read from files, before any engine has seen it.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,19 @@ pub struct TensorView<'a> {
     pub shape: &'a [usize],
     /// The elements, innermost extent contiguous.
     pub values: &'a [f32],
+}
+
+impl LoadedTensor {
+    /// The elements of a box, row by row: the interval of each dimension.
+    ///
+    /// # Panics
+    /// If it is of other dimensions, or not within the tensor.
+    #[must_use]
+    pub fn part(&self, part: &[Range<usize>]) -> Vec<f32> {
+        let cols = self.shape[1..].iter().product();
+        let runs = box_runs(cols, part).map(|run| &self.values[run]);
+        runs.flatten().copied().collect()
+    }
 }
 
 impl LoadedModel {

@@ -318,7 +318,7 @@ fn numbered(directory: &Path) -> BTreeSet<String> {
 }
 
 /// Compares every file that `SHA256SUMS` names with its checksum, if there is such a file.
-pub(super) fn verify(directory: &Path) -> Result<(), LoadError> {
+pub fn verify(directory: &Path) -> Result<(), LoadError> {
     let path = directory.join(SUMS);
     let sums = match fs::read_to_string(&path) {
         Ok(sums) => sums,

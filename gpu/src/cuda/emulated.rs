@@ -48,6 +48,8 @@ pub struct Emulated {
     cpu: Cpu,
     order: ThreadOrder,
     held_bytes: AtomicU64,
+    /// The most of these so far.
+    peak_bytes: AtomicU64,
     blocks: AtomicU64,
     fault: Mutex<Option<Strike>>,
     stream: Box<Stream>,
@@ -92,6 +94,7 @@ impl Emulated {
             cpu: Cpu::new(1),
             order,
             held_bytes: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             fault: Mutex::new(None),
             stream: Box::default(),
@@ -102,6 +105,12 @@ impl Emulated {
     /// Lets this many calls succeed and every later one fail.
     pub fn break_after(&self, calls: u64, kind: FaultKind) {
         *self.fault.lock() = Some(Strike { left: calls, kind });
+    }
+
+    /// The most memory that was held at once, in bytes.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes.load(Ordering::Relaxed)
     }
 
     /// Blocks of memory that are held.
@@ -262,6 +271,7 @@ impl Card for Emulated {
                 owners: Shares::default(),
             });
         }
+        self.peak_bytes.fetch_max(held + bytes, Ordering::Relaxed);
         self.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(self.library.take(bytes))
     }

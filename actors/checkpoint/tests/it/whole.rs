@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future;
+use odeon_algorithms::parallel::{Region, Span};
 use odeon_algorithms::weights::load_directory;
 use odeon_checkpoint::export::{Export, ExportError, export};
 use odeon_checkpoint::loader_state::{ReaderState, Sample, Stream};
@@ -250,6 +251,14 @@ async fn an_open_checkpoint_gives_blobs_and_tensors_by_their_names() {
             let mut name = name(known);
             let bytes = opened.tensor(&name).await.unwrap();
             assert_eq!(bytes.as_ref(), Some(&known.bytes));
+            if let [rows, others @ ..] = known.shape.as_slice() {
+                let spans = [rows / 3..*rows].into_iter();
+                let spans = spans.chain(others.iter().map(|length| 0..*length));
+                let region = Region::new(spans.map(Span::from).collect());
+                let bytes = opened.region(&name, &region).await.unwrap();
+                let begin = known.bytes.len() / rows.max(&1) * (rows / 3);
+                assert_eq!(bytes.as_deref(), Some(&known.bytes[begin..]));
+            }
             name.role = "nobody".into();
             assert_eq!(opened.tensor(&name).await.unwrap(), None);
         }

@@ -222,11 +222,9 @@ pub(crate) fn write_parcel(
 mod tests {
     use odeon_algorithms::model::{LayerBlock, ModelConfig, Moe};
     use odeon_algorithms::train::{Sharing, TrainConfig, ZeroStage};
-    use odeon_gpu::{Any, Cpu};
 
     use super::*;
-    use crate::engine::compute::RankPlace;
-    use crate::engine::compute::models::Model;
+    use crate::engine::compute::{ComputePlace, ModelSource, RankPlace};
 
     fn config(experts: bool) -> ModelConfig {
         let mut config = ModelConfig {
@@ -322,17 +320,18 @@ mod tests {
                 true => &of_experts[..],
                 false => &plans[..],
             };
-            let model = || Model::init(Any::Cpu(Cpu::new(1)), config.clone(), 3).expect("a model");
-            let flat = model().to_flat();
+            let source = ModelSource::Fresh(Box::new(config.clone()));
+            let part = |place: &RankPlace| {
+                let part = ComputePlace::PROCESSOR.part((&source, 3), false, (place, 1));
+                part.expect("a part")
+            };
+            let flat = part(&RankPlace::ALONE).to_flat();
             let mut expected = vec![0; flat.len() * stored.bytes()];
             stored.write(&flat, &mut expected);
             for &sharing in plans {
                 let ranks: Vec<Optimizer> = (0..sharing.ranks())
                     .map(|rank| RankPlace { sharing, rank })
-                    .map(|it| {
-                        it.optimizer(model(), TrainConfig::default())
-                            .expect("a part")
-                    })
+                    .map(|it| it.optimizer(part(&it), TrainConfig::default()))
                     .collect();
                 let have: Vec<HeldModel> = ranks.iter().map(held).collect();
                 let parcels = Parcels::of(&have, stored).expect("a plan");

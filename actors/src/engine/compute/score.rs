@@ -52,7 +52,7 @@ impl Reference {
         gangs: Gangs,
     ) -> Result<Self, Failure> {
         Ok(Self {
-            model: place.rating(spec.model(&spec.before(), false)?)?,
+            model: place.rating(spec.part(&spec.before(), false, (&place, 1))?),
             place,
             gangs,
             temperature: training_temperature(spec.sampling),
@@ -305,8 +305,9 @@ fn made<'a>(
                 ..TrainConfig::default()
             };
             // Another life would find the same.
-            let model = spec.model(&spec.before(), true).map_err(Failure::fatal)?;
-            place.optimizer(model, config)?
+            let keeps = (&place, config.optimizer.rows_together());
+            let part = spec.part(&spec.before(), true, keeps);
+            place.optimizer(part.map_err(Failure::fatal)?, config)
         }
     };
     Ok(optimizer.insert(ready))

@@ -1,8 +1,11 @@
 //! Models out of checkpoints, as out of model folders.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use odeon::Failure;
+use odeon_algorithms::parallel::{Region, Span};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::weights::{
     LoadedModel, LoadedTensor, ModelFields, StoredType, directory_fields,
@@ -92,27 +95,39 @@ impl StoredModel {
         Failure::error(format!("{path} has no {what} that can be read: {error}"))
     }
 
+    /// The tensors of the model, with its adapters merged.
+    fn tensors(&self) -> Result<&BTreeMap<String, Tensor>, Failure> {
+        let roles = &self.opened.manifest().roles;
+        let model = roles.get(ACTOR).and_then(|states| states.get(MODEL));
+        model.ok_or_else(|| {
+            let path = self.path.display();
+            Failure::error(format!("{path} holds no model of the role `{ACTOR}`"))
+        })
+    }
+
     /// The model, with its adapters merged.
     pub(super) fn model(&self) -> Result<LoadedModel, Failure> {
         let fields = self.fields()?;
-        let roles = &self.opened.manifest().roles;
-        let model = roles.get(ACTOR).and_then(|states| states.get(MODEL));
-        let model = model.ok_or_else(|| {
-            let path = self.path.display();
-            Failure::error(format!("{path} holds no model of the role `{ACTOR}`"))
-        })?;
-        let tensors = apart(async {
-            let mut tensors = vec![];
-            for (name, tensor) in model {
-                tensors.push((name.clone(), self.tensor(name, tensor).await?));
-            }
-            Ok(tensors)
-        })?;
-        let tensors = tensors.into_iter().collect();
+        let mut tensors = BTreeMap::new();
+        for (name, tensor) in self.tensors()? {
+            let shape = tensor.shape.clone();
+            let values = self.read(name, tensor, &Region::whole(&shape))?;
+            tensors.insert(name.clone(), LoadedTensor { shape, values });
+        }
         Ok(LoadedModel { fields, tensors })
     }
 
-    async fn tensor(&self, name: &str, tensor: &Tensor) -> Result<LoadedTensor, Failure> {
+    /// A box of a tensor of it, row by row. Nothing else is read of its files but what lies in the same blocks.
+    pub(super) fn part(&self, name: &str, part: &[Range<usize>]) -> Result<Vec<f32>, Failure> {
+        let tensor = self.tensors()?.get(name).ok_or_else(|| {
+            let path = self.path.display();
+            Failure::error(format!("{path} has no tensor `{name}`"))
+        })?;
+        let spans = part.iter().cloned().map(Span::from);
+        self.read(name, tensor, &Region::new(spans.collect()))
+    }
+
+    fn read(&self, name: &str, tensor: &Tensor, region: &Region) -> Result<Vec<f32>, Failure> {
         let stored = match tensor.dtype {
             Dtype::F32 => StoredType::F32,
             Dtype::BF16 => StoredType::Bf16,
@@ -127,12 +142,12 @@ impl StoredModel {
             state: MODEL.into(),
             tensor: name.to_owned(),
         };
-        let bytes = self.opened.tensor(&of).await.map_err(Failure::error)?;
+        let bytes = apart(async {
+            let bytes = self.opened.region(&of, region).await;
+            bytes.map_err(Failure::error)
+        })?;
         let mut values = vec![];
         stored.read(&bytes.unwrap_or_default(), &mut values);
-        Ok(LoadedTensor {
-            shape: tensor.shape.clone(),
-            values,
-        })
+        Ok(values)
     }
 }

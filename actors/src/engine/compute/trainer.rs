@@ -79,12 +79,20 @@ impl Trainer {
     /// # Errors
     /// The model cannot be made or loaded, or shared like this.
     pub fn of_rank(spec: &ComputeSpec, place: RankPlace) -> Result<Self, Failure> {
-        let mut model = spec.model(&spec.source, false)?;
+        let warmup = warmup_config(spec);
+        // It begins anew with another optimiser later.
+        let optimizers = [warmup.optimizer, spec.optimizer];
+        let rows = optimizers.map(|it| it.rows_together());
+        let rows = rows.into_iter().max().unwrap_or(1);
+        let mut model = spec.part(&spec.source, false, (&place, rows))?;
         if let Some(adapters) = spec.adapters() {
+            place.check_adapters()?;
             model.add_lora(adapters, spec.seed);
         }
-        let fields = spec.source.fields(model.config(), spec.context)?;
-        let optimizer = place.optimizer_then(model, warmup_config(spec), spec.optimizer)?;
+        let whole = model.part().map(|part| part.whole());
+        let fields = whole.unwrap_or_else(|| model.config());
+        let fields = spec.source.fields(fields, spec.context)?;
+        let optimizer = place.optimizer(model, warmup);
         Ok(Self {
             task: spec.task()?,
             fields,

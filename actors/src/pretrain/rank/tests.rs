@@ -4,10 +4,8 @@ use futures::future::join_all;
 use odeon_algorithms::model::{LayerBlock, ModelConfig, Moe};
 use odeon_algorithms::train::{Adam8bit, Lion, StatePart};
 use odeon_checkpoint::{Storage, within};
-use odeon_gpu::{Any, Cpu};
 
 use super::*;
-use crate::engine::compute::models::Model;
 use crate::recipe::ParallelSection;
 
 /// Twelve ways in which eight ranks share a model, context ranks in both of theirs, as a recipe says them.
@@ -42,14 +40,16 @@ impl Ranks {
         sharing: Sharing,
     ) -> Self {
         let trainee = |rank| {
-            let model = Model::init(Any::Cpu(Cpu::new(1)), config.clone(), 1).expect("a model");
+            let source = ModelSource::Fresh(Box::new(config.clone()));
             let train = TrainConfig {
                 optimizer,
                 ..TrainConfig::default()
             };
             let place = RankPlace { sharing, rank };
-            let part = place.optimizer(model, train).expect("a part");
-            Arc::new(Trainee(Mutex::new(part)))
+            let keeps = (&place, train.optimizer.rows_together());
+            let part = ComputePlace::PROCESSOR.part((&source, 1), false, keeps);
+            let optimizer = place.optimizer(part.expect("a part"), train);
+            Arc::new(Trainee(Mutex::new(optimizer)))
         };
         Self((0..sharing.ranks()).map(trainee).collect())
     }
