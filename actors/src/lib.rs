@@ -35,6 +35,7 @@
 //! | `engine/compute`, `engine/compute/*` | real models: the policy in training (`trainer`), and while it generates (`rollout`); reference and critic (`score`); the model of rewards (`reward`); the steps of all that train (`step`), and their ranks (`peers`); a batch in rows (`rows`), of which ranks have a part each (`dealing`), and what each gives of the weights (`parcels`); how fast a device can be (`peak`) |
 //! | `engine/compute/state`, `engine/compute/checkpoint`, `engine/compute/damaged`, `engine/compute/legacy_checkpoint` | an optimiser as tensors of a checkpoint; checkpoints of trainers and critics; which of them cannot be gone on from; those of the layout before |
 //! | `engine/compute/stored`, `engine/compute/model_folder`, `engine/compute/description` | models out of checkpoints; models into folders that others read; what a model's files say, and what is odd in them |
+//! | `engine/compute/first_weights` | what a rank keeps of a model, out of files or drawn |
 //! | `engine/scripted` | a clockwork in their place: fixed costs, and weights that are a counter |
 //! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |
 //! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |

@@ -4,7 +4,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `model`, `model/*` | decoder-only transformers over the fused operations; `model/block` is the feed-forward part of a layer, dense or of experts, each in a file (`block/*`); `model/vision` encodes pictures as a pass of its own, `model/arithmetic` counts what a batch costs; shards come to a pass (`model/sharded`) by moves in one order (`model/shard_moves`) |
+//! | `model`, `model/*` | decoder-only transformers over the fused operations; `model/block` is the feed-forward part of a layer, dense or of experts, each in a file (`block/*`); `model/vision` encodes pictures as a pass of its own, `model/arithmetic` counts what a batch costs; shards come to a pass (`model/sharded`) by moves in one order (`model/shard_moves`), and parts are made tensor by tensor (`model/first`) |
 //! | `train`, `train/*` | gradients over packed batches, applied with an optimiser, each in a file (`optimizer/*`); learning rates over time (`schedule`); a step as a list of operations, and what carries them out (`step`); a trainer as bytes, for checkpoints (`state`) |
 //! | `generate`, `generate/*` | sampling with continuous batching; `blocks` of keys and values that sequences share, and `slots`: who gets rows and who waits for blocks, both pure |
 //! | `objective`, `objective/*` | losses with their gradients: of the `policy`, by one of the surrogates (`surrogate/*`, each in a file), of the critic (`value`), over pairs of replies (`preference`), and their sum over a step (`reduction`); advantages (`advantage`), rewards as training sees them (`shaping`), the distance from a reference (`divergence`). Pure |

@@ -49,7 +49,7 @@ mod step;
 
 use std::ops::Range;
 
-use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Resident, Tape, Var};
+use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Precision, Resident, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
@@ -321,6 +321,20 @@ impl<B: Backend> Trainer<B> {
     #[must_use]
     pub fn with_parameters_that_stay(mut self) -> Self {
         self.scorer.gathering().1.let_stay(true);
+        self
+    }
+
+    /// Has passes read the parameters of a [shard](Model::into_shard) rounded: bf16 is how they are gathered, and how
+    /// those that [stay](Self::with_parameters_that_stay) are kept. What the optimiser changes is f32 as ever.
+    ///
+    /// # Panics
+    /// If the model is no shard.
+    #[must_use]
+    pub fn with_parameters_in(mut self, format: Precision) -> Self {
+        let rounds = format == Precision::Bf16;
+        let is_shard = self.model().shard().is_some();
+        assert!(is_shard || !rounds, "shards are gathered in bf16");
+        self.scorer.gathering().1.round(rounds);
         self
     }
 

@@ -307,6 +307,14 @@ impl Backend for Any {
         on!(self, b => b.axpy(scale, src.pick(), dst.pick()));
     }
 
+    fn narrow(&self, src: AnyView<'_>, dst: AnyViewMut<'_>) {
+        on!(self, b => b.narrow(src.pick(), dst.pick()));
+    }
+
+    fn widen(&self, src: AnyView<'_>, dst: AnyViewMut<'_>) {
+        on!(self, b => b.widen(src.pick(), dst.pick()));
+    }
+
     fn add_bias(&self, bias: AnyView<'_>, rows: AnyViewMut<'_>) {
         on!(self, b => b.add_bias(bias.pick(), rows.pick()));
     }

@@ -316,7 +316,8 @@ pub struct VocabGrad<V, M> {
     pub dw: Option<M>,
 }
 
-/// To what the operands of products are rounded before they are multiplied; sums are f32.
+/// To what numbers are rounded: the operands of products before they are multiplied, whose sums are f32, and parameters
+/// before passes read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -448,6 +449,11 @@ pub trait Backend: Clone + Debug + Send + Sync + 'static {
     fn scale(&self, scale: f32, dst: Self::ViewMut<'_>);
     /// `dst += scale * src`.
     fn axpy(&self, scale: f32, src: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// Rounds numbers to bf16, to the nearest and of two that are as near to the even one. Two lie in each number of
+    /// `dst`, which has half as many: the first in its low half.
+    fn narrow(&self, src: Self::View<'_>, dst: Self::ViewMut<'_>);
+    /// Numbers that were [rounded](Self::narrow) to bf16, one by one.
+    fn widen(&self, src: Self::View<'_>, dst: Self::ViewMut<'_>);
     /// Adds `bias[cols]` to each row.
     fn add_bias(&self, bias: Self::View<'_>, rows: Self::ViewMut<'_>);
     /// `dst[cols] += sum over rows`: the gradient of [`add_bias`](Self::add_bias).

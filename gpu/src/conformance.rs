@@ -27,8 +27,8 @@ use crate::backend::Backend;
 
 pub use blocks::block_attention;
 pub use checks::{
-    attention, combine, decode, elementwise, gather, head_norm, matmul, mixture, packed_linear,
-    reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
+    attention, combine, decode, elementwise, gather, halves, head_norm, matmul, mixture,
+    packed_linear, reductions, rms_norm, rope, softmax, swiglu, tape, transformer, vocab,
 };
 pub use dropouts::dropout;
 pub use experts::{experts, route};
@@ -48,7 +48,7 @@ pub const BACKWARD: f64 = 1e-4;
 #[macro_export]
 macro_rules! conformance_tests {
     ($backend:expr) => {
-        $crate::conformance_tests!($backend; matmul elementwise reductions rms_norm head_norm
+        $crate::conformance_tests!($backend; matmul elementwise halves reductions rms_norm head_norm
             layer_norm rope attention block_attention swiglu gelu dropout gather combine mixture route experts vocab
             softmax update packed_linear decode tape transformer);
     };

@@ -15,6 +15,7 @@ mod buffer;
 mod decode;
 mod dropout;
 mod gemm;
+mod halves;
 mod head_norm;
 mod in_order;
 mod layer_norm;
@@ -254,6 +255,20 @@ impl Backend for Cpu {
 
     fn axpy(&self, scale: f32, src: &[f32], dst: &mut [f32]) {
         self.pool.zip(dst, src, |d, s| update::axpy(scale, s, d));
+    }
+
+    fn narrow(&self, src: &[f32], dst: &mut [f32]) {
+        assert_eq!(src.len(), 2 * dst.len(), "two numbers in each");
+        self.pool.blocks(dst, pool::BLOCK, |i, d| {
+            halves::narrow(&src[2 * i * pool::BLOCK..][..2 * d.len()], d);
+        });
+    }
+
+    fn widen(&self, src: &[f32], dst: &mut [f32]) {
+        assert_eq!(2 * src.len(), dst.len(), "two numbers in each");
+        self.pool.blocks(dst, 2 * pool::BLOCK, |i, d| {
+            halves::widen(&src[i * pool::BLOCK..][..d.len() / 2], d);
+        });
     }
 
     fn add_bias(&self, bias: &[f32], rows: &mut [f32]) {

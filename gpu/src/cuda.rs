@@ -171,6 +171,14 @@ impl<C: Card> Backend for Cuda<C> {
         self.add_scaled(scale, src, &dst);
     }
 
+    fn narrow(&self, src: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        self.narrowed(src, &dst);
+    }
+
+    fn widen(&self, src: CudaView<'_, C>, dst: CudaViewMut<'_, C>) {
+        self.widened(src, &dst);
+    }
+
     fn add_bias(&self, bias: CudaView<'_, C>, rows: CudaViewMut<'_, C>) {
         self.bias_added(bias, &rows);
     }

@@ -234,18 +234,19 @@ impl ComputePlace {
 impl RankPlace {
     /// The optimiser of a rank among those that share a model, for what it keeps of that.
     pub(crate) fn optimizer(&self, part: Model, train: TrainConfig) -> Optimizer {
-        match self.sharing.zero {
+        let optimizer = match self.sharing.zero {
             ZeroStage::Off | ZeroStage::Parameters => Optimizer::new(part, train),
             ZeroStage::Optimizer => {
                 Optimizer::sharing(part, train, self.rank, self.sharing.ranks())
             }
             ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
-        }
+        };
+        optimizer.with_parameters_in(self.sharing.params)
     }
 
     /// The same of a model that never learns.
     fn rating(&self, part: Model) -> Optimizer {
-        Optimizer::rating(part)
+        Optimizer::rating(part).with_parameters_in(self.sharing.params)
     }
 }
 

@@ -338,7 +338,14 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
             false => {
                 let what = "[parallel] says how several ranks share a model, and processes.ranks = 1 makes none: let \
                             that be 2 or more";
-                let fields = ["zero", "fsdp", "cp_kind", "pp_chunks", "pp_schedule"];
+                let fields = [
+                    "zero",
+                    "fsdp",
+                    "params",
+                    "cp_kind",
+                    "pp_chunks",
+                    "pp_schedule",
+                ];
                 blame("parallel", fields, what.to_owned())
             }
         };

@@ -17,7 +17,7 @@ use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_diagnosis::run::Watch;
-use odeon_gpu::Device;
+use odeon_gpu::{Device, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RankPlacement, RunSection};
@@ -598,7 +598,15 @@ impl PretrainRecipe {
     pub fn of_one_rank(&self) -> Self {
         let mut one = self.clone();
         one.pretrain.parallel = None;
-        one.parallel = ParallelSection::default();
+        // What passes read of parameters is no matter of ranks.
+        one.parallel = match self.parallel.params {
+            Precision::F32 => ParallelSection::default(),
+            params => ParallelSection {
+                zero: 3,
+                params,
+                ..ParallelSection::default()
+            },
+        };
         one.processes.ranks = 1;
         one
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 use odeon_algorithms::objective::{
     Baseline, Cispo, Clipped, GroupBaseline, Gspo, KlEstimator, Lambda, Reduction, Scale, Surrogate,
 };
-use odeon_algorithms::train::{AdamW, Lion, Muon};
+use odeon_algorithms::train::{AdamW, Lion, Muon, Sharing, ZeroStage};
+use odeon_gpu::Precision;
 
 use super::*;
 use crate::engine::served::Dialect;
@@ -384,7 +385,7 @@ fn ranks_share_models_of_reinforcement_or_are_refused_by_line() {
     let recipe = Recipe::parse(Path::new("r.toml"), &recipe).unwrap();
     let sharing = recipe.sharing();
     assert_eq!((sharing.copies, sharing.tensor), (2, 2));
-    assert_eq!(sharing.zero, odeon_algorithms::train::ZeroStage::Parameters);
+    assert_eq!(sharing.zero, ZeroStage::Parameters);
     for (tables, line, words) in [
         ("[parallel]\nzero = 3", 7, "processes.ranks = 1 makes none"),
         (
@@ -834,6 +835,25 @@ fn a_share_of_dropped_numbers_is_at_least_0_and_below_1() {
     }
 }
 
+/// SEMANTICS 146, 161. One rank against which others are held reads parameters as these do.
+#[test]
+fn a_recipe_of_one_rank_reads_parameters_as_it_did() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+    let of = |parallel: &str| {
+        let text = format!("{text}\n[parallel]\n{parallel}\n");
+        let recipe = Source::new(Path::new("p.toml"), &text).pretrain_recipe();
+        recipe.unwrap().of_one_rank().sharing()
+    };
+    assert_eq!(of("zero = 2"), Sharing::ALONE);
+    let rounded = Sharing {
+        zero: ZeroStage::Parameters,
+        params: Precision::Bf16,
+        ..Sharing::ALONE
+    };
+    assert_eq!(of("zero = 2\nparams = \"bf16\""), rounded);
+}
+
 /// A plan that ranks cannot share is refused with the numbers, at its line.
 #[test]
 fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
@@ -865,6 +885,12 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             "fsdp = 2",
             "fsdp = 2",
             "2 copies keep no shards together, since parallel.zero = 0 makes none",
+        ),
+        (
+            &[],
+            "zero = 1\nparams = \"bf16\"",
+            "params = \"bf16\"",
+            "parameters are gathered in bf16 by ranks that keep shards of them in f32, and parallel.zero = 1 makes none",
         ),
         (
             &[four],

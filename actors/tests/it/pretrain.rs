@@ -34,6 +34,7 @@ use odeon_data::client;
 use odeon_data::plane::DataPlane;
 use odeon_devices::fake::{Fake, Spec};
 use odeon_diagnosis::run::Watch;
+use odeon_gpu::Precision;
 use odeon_tests::again;
 use odeon_topology::DeviceModel;
 use rustix::process::{Pid, Signal, kill_process};

@@ -354,10 +354,21 @@ impl ModelShard {
     /// The elements of the longest unit when it is gathered.
     #[must_use]
     pub fn longest_unit(&self) -> usize {
+        self.longest(GroupBuffer::buffer_len)
+    }
+
+    /// The elements that this rank keeps of the unit of which it keeps most.
+    #[must_use]
+    pub fn longest_own(&self) -> usize {
+        self.longest(GroupBuffer::shard_len)
+    }
+
+    /// The most that a unit has in its buffers.
+    fn longest(&self, len: impl Fn(&GroupBuffer) -> usize) -> usize {
         let units = self.sets.iter().map(|set| set.unit);
         let of = |unit| {
             let own = self.sets.iter().filter(|set| set.unit == unit);
-            own.map(|set| set.buffer.buffer_len()).sum::<usize>()
+            own.map(|set| len(&set.buffer)).sum::<usize>()
         };
         units.map(of).max().unwrap_or_default()
     }

@@ -11,9 +11,20 @@ use super::shard::{ModelShard, ShardCopies};
 /// A set that is to be moved, with the memory for all of it.
 pub(super) enum ShardMove<B: Backend> {
     /// Its shards come together.
-    Gather(usize, B::Buffer),
+    Gather(usize, B::Buffer, Option<Halves<B>>),
     /// Its gradients are added up, and go to their shards.
     Sum(usize, B::Buffer),
+}
+
+/// Memory for a set in bf16, two numbers in each.
+#[derive(Debug)]
+pub(super) struct Halves<B: Backend> {
+    /// Of all of it.
+    pub(super) all: B::Buffer,
+    /// Of this rank's shard.
+    pub(super) own: B::Buffer,
+    /// Set where all of it is here.
+    pub(super) is_here: bool,
 }
 
 /// A set that has been moved.
@@ -38,7 +49,10 @@ impl<B: Backend> Mover<'_, B> {
     pub(super) fn carry_out(&mut self, mut to_move: ShardMove<B>) -> Moved<B> {
         let mut copies = ShardCopies::default();
         match &mut to_move {
-            ShardMove::Gather(set, all) => copies.gathers = self.gather(*set, all),
+            ShardMove::Gather(set, all, None) => copies.gathers = self.gather(*set, all),
+            ShardMove::Gather(set, all, Some(halves)) => {
+                copies.gathers = self.gather_halves(*set, halves, all);
+            }
             ShardMove::Sum(set, all) => copies.sums = self.sum(*set, all),
         }
         Moved {
@@ -58,6 +72,34 @@ impl<B: Backend> Mover<'_, B> {
                 size_of::<f32>() * len
             }
         }
+    }
+
+    /// Gathers a set in bf16, unless it is here, and makes f32 of it, which operations read. Counts what is written in
+    /// either format.
+    fn gather_halves(&self, set: usize, halves: &mut Halves<B>, all: &mut B::Buffer) -> usize {
+        let (backend, of) = (self.backend, &self.shard.sets[set]);
+        let (len, words) = (of.buffer.shard_len(), of.buffer.shard_len() / 2);
+        let whole = of.buffer.buffer_len();
+        let mut copied = size_of::<f32>() * whole;
+        if !halves.is_here {
+            let kept = B::view(self.params, of.at..of.at + len);
+            backend.narrow(kept, B::view_mut(&mut halves.own, 0..words));
+            copied += size_of::<f32>() * words;
+            let shard = B::view(&halves.own, 0..words);
+            match self.keepers[set] {
+                Some(ranks) => {
+                    copied += ranks.gather_shards(backend, shard, words, &mut halves.all);
+                }
+                None => {
+                    backend.copy(shard, B::view_mut(&mut halves.all, 0..words));
+                    copied += size_of::<f32>() * words;
+                }
+            }
+            halves.is_here = true;
+        }
+        let here = B::view(&halves.all, 0..whole / 2);
+        backend.widen(here, B::view_mut(all, 0..whole));
+        copied
     }
 
     fn sum(&mut self, set: usize, all: &mut B::Buffer) -> usize {

@@ -12,8 +12,8 @@ use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
 use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
 use super::rank::{PartRanges, RankKind};
-use super::shard::{ModelShard, SetKind, ShardCopies, ShardPlace};
-use super::shard_moves::{Moved, Mover, Moves, ShardMove};
+use super::shard::{ModelShard, SetKind, ShardCopies, ShardPlace, ShardSet};
+use super::shard_moves::{Halves, Moved, Mover, Moves, ShardMove};
 use super::{Model, ModelConfig};
 
 /// The sets that are gathered, and the memory of those that are not any more.
@@ -25,6 +25,12 @@ pub(crate) struct Gathered<B: Backend> {
     unit: Option<usize>,
     /// Set where sets stay until the parameters change.
     stay: bool,
+    /// Set where parameters are rounded to bf16: they travel so, and stay so.
+    rounds: bool,
+    /// Sets that stay in bf16, two numbers in each.
+    halves: Vec<Option<B::Buffer>>,
+    /// The memory of those that do not any more, and for this rank's own.
+    spare_halves: [Vec<B::Buffer>; 2],
     /// Set where passes wait for each gather and sum.
     waits: bool,
     /// Since that was asked for.
@@ -38,6 +44,9 @@ impl<B: Backend> Default for Gathered<B> {
             spare: vec![],
             unit: None,
             stay: false,
+            rounds: false,
+            halves: vec![],
+            spare_halves: [vec![], vec![]],
             waits: false,
             copies: ShardCopies::default(),
         }
@@ -50,10 +59,17 @@ impl<B: Backend> Gathered<B> {
         self.stay = stay;
     }
 
+    /// Has parameters rounded to bf16 before operations read them, and sent like that.
+    pub(crate) fn round(&mut self, rounds: bool) {
+        self.rounds = rounds;
+    }
+
     /// Forgets what is gathered: the parameters have changed.
     pub(crate) fn forget(&mut self) {
         let gathered = self.sets.iter_mut().filter_map(Option::take);
         self.spare.extend(gathered);
+        let halves = self.halves.iter_mut().filter_map(Option::take);
+        self.spare_halves[0].extend(halves);
         self.unit = None;
     }
 
@@ -71,20 +87,64 @@ impl<B: Backend> Gathered<B> {
     /// Numbers that it has memory for.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        let all = self.sets.iter().flatten().chain(&self.spare);
-        all.map(B::len).sum()
+        let sets = self.sets.iter().chain(&self.halves).flatten();
+        let spare = self.spare.iter().chain(self.spare_halves.iter().flatten());
+        sets.chain(spare).map(B::len).sum()
     }
 
-    /// A buffer of so many numbers at least: the shortest that is there.
+    /// Numbers of the memory of sets that stay in bf16, two in each.
+    #[cfg(test)]
+    pub(crate) fn staying(&self) -> usize {
+        self.halves.iter().flatten().map(B::len).sum()
+    }
+
+    /// Memory in which a set comes in bf16, or has come; `None` where it comes as it is kept.
+    fn take_halves(&mut self, backend: &B, set: &ShardSet, number: usize) -> Option<Halves<B>> {
+        if !self.rounds {
+            return None;
+        }
+        if let Some(all) = self.halves[number].take() {
+            return Some(Halves {
+                all,
+                own: B::Buffer::default(),
+                is_here: true,
+            });
+        }
+        let [all, own] = &mut self.spare_halves;
+        Some(Halves {
+            all: taken(all, backend, set.buffer.buffer_len() / 2),
+            own: taken(own, backend, set.buffer.shard_len() / 2),
+            is_here: false,
+        })
+    }
+
+    /// Keeps a set that has come in bf16, where it stays; else its memory is for others.
+    fn put_halves(&mut self, number: usize, halves: Halves<B>) {
+        let Halves { all, own, .. } = halves;
+        match self.stay {
+            true => self.halves[number] = Some(all),
+            false => self.spare_halves[0].push(all),
+        }
+        if B::len(&own) > 0 {
+            self.spare_halves[1].push(own);
+        }
+    }
+
+    /// A buffer of so many numbers at least.
     fn take(&mut self, backend: &B, len: usize) -> B::Buffer {
-        let fit = (0..self.spare.len()).filter(|at| B::len(&self.spare[*at]) >= len);
-        match fit.min_by_key(|at| B::len(&self.spare[*at])) {
-            Some(at) => self.spare.swap_remove(at),
-            None => {
-                // A longer one comes in place of a short one, or each length would stay.
-                self.spare.pop();
-                backend.alloc(len)
-            }
+        taken(&mut self.spare, backend, len)
+    }
+}
+
+/// A buffer of so many numbers at least: the shortest that is there.
+fn taken<B: Backend>(spare: &mut Vec<B::Buffer>, backend: &B, len: usize) -> B::Buffer {
+    let fit = (0..spare.len()).filter(|at| B::len(&spare[*at]) >= len);
+    match fit.min_by_key(|at| B::len(&spare[*at])) {
+        Some(at) => spare.swap_remove(at),
+        None => {
+            // A longer one comes in place of a short one, or each length would stay.
+            spare.pop();
+            backend.alloc(len)
         }
     }
 }
@@ -116,6 +176,7 @@ pub(crate) fn over_shard<B: Backend, R>(
         return pass(None);
     };
     gathered.sets.resize_with(shard.sets.len(), || None);
+    gathered.halves.resize_with(shard.sets.len(), || None);
     // What lies on a card is moved in the order of its queue.
     let waits = gathered.waits || B::host(&model.params).is_none();
     let keepers = shard.sets.iter().map(|set| model.groups.keepers(set.kind));
@@ -170,9 +231,10 @@ impl<B: Backend> ShardPass<'_, B> {
             if self.gathered.sets[set].is_some() || self.coming[set] {
                 continue;
             }
-            let len = self.shard.sets[set].buffer.buffer_len();
-            let all = self.gathered.take(backend, len);
-            self.moves.begin(ShardMove::Gather(set, all));
+            let of = &self.shard.sets[set];
+            let all = self.gathered.take(backend, of.buffer.buffer_len());
+            let halves = self.gathered.take_halves(backend, of, set);
+            self.moves.begin(ShardMove::Gather(set, all, halves));
             self.coming[set] = true;
         }
     }
@@ -200,9 +262,12 @@ impl<B: Backend> ShardPass<'_, B> {
         self.gathered.copies.gathers += copies.gathers;
         self.gathered.copies.sums += copies.sums;
         match moved {
-            ShardMove::Gather(set, all) => {
+            ShardMove::Gather(set, all, halves) => {
                 self.gathered.sets[set] = Some(all);
                 self.coming[set] = false;
+                if let Some(halves) = halves {
+                    self.gathered.put_halves(set, halves);
+                }
             }
             ShardMove::Sum(_, all) => {
                 self.gathered.spare.push(all);
@@ -211,9 +276,9 @@ impl<B: Backend> ShardPass<'_, B> {
         }
     }
 
-    /// Gives the memory of a unit back, if it is not to stay.
+    /// Gives the memory of a unit back, if it is not to stay; in bf16 it does.
     fn release(&mut self, unit: usize) {
-        if !self.gathered.stay {
+        if !self.gathered.stay || self.gathered.rounds {
             for set in self.sets_of(unit) {
                 let gathered = self.gathered.sets[set].take();
                 self.gathered.spare.extend(gathered);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use odeon_gpu::Precision;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,9 @@ pub struct Sharing {
     /// Neighbouring copies that keep one set of shards together (hybrid sharding), where the stage has shards; `None`:
     /// all of them.
     pub shards: Option<usize>,
+    /// To what parameters are rounded before passes read them. Shards are gathered so; what is changed is f32.
+    #[serde(default)]
+    pub params: Precision,
 }
 
 impl Sharing {
@@ -91,6 +95,7 @@ impl Sharing {
         schedule: PipelineKind::OneForwardOneBackward,
         zero: ZeroStage::Off,
         shards: None,
+        params: Precision::F32,
     };
 
     /// Copies that keep one set of shards together; 1 where there are no shards.
@@ -217,7 +222,8 @@ impl Sharing {
     }
 }
 
-/// The memory of a rank, and what it adds up and sends. Bytes are of numbers of four bytes.
+/// The memory of a rank, and what it adds up and sends. Bytes are of numbers of four bytes, and of two where parameters
+/// are gathered in bf16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Names of the tensors, and the rank's part of each, in their order.
@@ -312,9 +318,7 @@ impl Footprint {
             Some(_) => 0,
         };
         let of_replicas = among(sharing.replicas(), held);
-        let (unit, all) = shard
-            .as_ref()
-            .map_or((0, 0), |it| (it.longest_unit(), it.gathered()));
+        let all = shard.as_ref().map_or(0, ModelShard::gathered);
         let sent = sharing.context_kind.sent(own.attention(), sharing.context);
         let layers = own
             .own_layers()
@@ -330,14 +334,9 @@ impl Footprint {
             parameters: bytes(held),
             gradients: bytes(held),
             optimizer: train.optimizer.bytes(&holding),
-            gathered: match sharing.zero {
-                // Of a layer gradients, and those that are added up.
-                ZeroStage::Gradients => bytes(all + 2 * unit),
-                // Its parameters, too, and those that come.
-                _ => bytes(4 * unit),
-            },
+            gathered: shard.as_ref().map_or(0, |it| gathered(it, sharing)),
             activations: None,
-            gathered_of_others: bytes(all.saturating_sub(held)),
+            gathered_of_others: formatted(sharing, all.saturating_sub(held)),
             summed_over_data: summed(sharing.data(), len(&ranges.data)) + of_replicas,
             summed_over_all: summed(sharing.tensor, len(&ranges.everywhere)),
             summed_over_experts: summed(sharing.copies * sharing.context, len(&ranges.experts)),
@@ -357,5 +356,31 @@ impl Footprint {
     pub fn bytes(&self) -> usize {
         let kept = self.parameters + self.gradients + self.optimizer;
         kept + self.gathered + self.activations.unwrap_or(0)
+    }
+}
+
+/// Bytes of so many parameters as they are gathered.
+const fn formatted(sharing: Sharing, numbers: usize) -> usize {
+    match sharing.params {
+        Precision::Bf16 => 2 * numbers,
+        _ => 4 * numbers,
+    }
+}
+
+/// Bytes of a shard's units that are gathered for operations, and of their gradients.
+fn gathered(shard: &ModelShard, sharing: Sharing) -> usize {
+    let (unit, all) = (shard.longest_unit(), shard.gathered());
+    let stay = sharing.zero == ZeroStage::Gradients;
+    // Gradients of a layer, and those that are added up.
+    let gradients = 2 * unit;
+    // Its parameters, and those that come.
+    let parameters = 2 * unit;
+    match sharing.params {
+        Precision::F32 => 4 * (gradients + if stay { all } else { parameters }),
+        // In this format is what comes or stays, with this rank's own.
+        _ => {
+            let coming = if stay { all } else { unit };
+            4 * (gradients + parameters) + formatted(sharing, coming + shard.longest_own())
+        }
     }
 }

@@ -83,6 +83,36 @@ pub fn elementwise<B: Backend>(b: &B) {
     assert!(b.to_vec(&dy).iter().all(|&v| v == 1.5), "fill");
 }
 
+/// Rounding to bf16, two numbers in each, and back: to the bit, also of ties, of what is rounded to infinity, and of what
+/// is no number.
+pub fn halves<B: Backend>(b: &B) {
+    let mut x = Noise(31).vec(40_000);
+    let ties = [
+        0x3f80_8000u32,
+        0x3f81_8000,
+        0xbf80_8001,
+        0x7f7f_ffff,
+        0x8000_0001,
+    ];
+    let special = ties.map(f32::from_bits).into_iter();
+    x.splice(7..7, special.chain([f32::INFINITY, -0.0, 0.0]));
+    let mut pairs = b.alloc(x.len() / 2);
+    let mut back = b.buffer(&vec![7.0; x.len()]);
+    b.narrow(view::<B>(&b.buffer(&x)), view_mut::<B>(&mut pairs));
+    b.widen(view::<B>(&pairs), view_mut::<B>(&mut back));
+    for (got, given) in b.to_vec(&back).iter().zip(&x) {
+        let want = half::bf16::from_f32(*given).to_f32();
+        assert_eq!(got.to_bits(), want.to_bits(), "{given} in bf16");
+    }
+    b.narrow(
+        B::view(&b.buffer(&[f32::NAN, 1.5]), 0..2),
+        B::view_mut(&mut pairs, 3..4),
+    );
+    b.widen(B::view(&pairs, 3..4), B::view_mut(&mut back, 0..2));
+    let got = b.to_vec(&back);
+    assert!(got[0].is_nan() && got[1] == 1.5, "{:?}", &got[..2]);
+}
+
 /// Sum of squares and column sums.
 pub fn reductions<B: Backend>(b: &B) {
     let x = Noise(3).vec(50_003);

@@ -66,7 +66,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    Flat "flat": fill scale axpy add_bias column_sums add_parts square_parts add_squares round_flat
+    Flat "flat": fill scale axpy narrow widen add_bias column_sums add_parts square_parts add_squares round_flat
         round_rows gather_rows;
     Rows "rows": rms_norm rms_norm_dx rms_norm_dweight head_norm head_norm_dx
         head_norm_dweight layer_norm layer_norm_dx layer_norm_dweight rope swiglu swiglu_backward

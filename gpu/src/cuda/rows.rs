@@ -43,6 +43,21 @@ impl<C: Card> Cuda<C> {
         self.begun().launch(Kernel::axpy, chunks(count), 256, args);
     }
 
+    pub(super) fn narrowed(&self, src: CudaView<'_, C>, dst: &CudaViewMut<'_, C>) {
+        assert_eq!(src.len(), 2 * dst.len(), "two numbers in each");
+        let count = dst.len() as u64;
+        let args = vec![src.into(), dst.into(), Arg::U64(count)];
+        self.begun()
+            .launch(Kernel::narrow, chunks(count), 256, args);
+    }
+
+    pub(super) fn widened(&self, src: CudaView<'_, C>, dst: &CudaViewMut<'_, C>) {
+        assert_eq!(2 * src.len(), dst.len(), "two numbers in each");
+        let count = src.len() as u64;
+        let args = vec![src.into(), dst.into(), Arg::U64(count)];
+        self.begun().launch(Kernel::widen, chunks(count), 256, args);
+    }
+
     pub(super) fn bias_added(&self, bias: CudaView<'_, C>, rows: &CudaViewMut<'_, C>) {
         let cols = bias.len();
         let args = vec![bias.into(), rows.into(), Arg::U32(cols as u32)];

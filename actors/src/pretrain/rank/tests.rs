@@ -161,7 +161,7 @@ async fn moments_in_tiles_are_loaded_by_ranks_with_other_tiles() {
         "",
         "zero = 1",
         "zero = 3",
-        "zero = 2\nfsdp = 4",
+        "zero = 2\nfsdp = 4\nparams = \"bf16\"",
         "pp = 2\nzero = 3",
         "ep = 4\nzero = 3",
         "ep = 2",

@@ -6,6 +6,7 @@ use odeon_algorithms::train::{
     Footprint, MicroBatches, Optimizer, PipelineKind, Sharing, ZeroStage,
 };
 use odeon_data::plan::{Axis, Budget, PlanSpec};
+use odeon_gpu::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::place::{PlaceFault, PlaceSection, parameters, place_table, stages_of};
@@ -21,6 +22,9 @@ pub struct ParallelSection {
     pub zero: u8,
     /// Copies of the model that keep one set of shards together (hybrid sharding), with stages 2 and 3; 0: all.
     pub fsdp: u32,
+    /// To what parameters are rounded before passes read them, of ranks that keep shards: bf16 is how they are gathered
+    /// then. The optimiser changes numbers of 32 bits.
+    pub params: Precision,
     /// Ranks that each have some heads, inner columns and entries of the vocabulary (tensor parallelism).
     pub tp: u32,
     /// Ranks that each have some of the rows of a batch (context parallelism).
@@ -48,6 +52,7 @@ impl Default for ParallelSection {
         Self {
             zero: 0,
             fsdp: 0,
+            params: Precision::F32,
             tp: 1,
             cp: 1,
             cp_kind: ContextKind::Ulysses,
@@ -73,6 +78,7 @@ impl ParallelSection {
         let &Self {
             zero,
             fsdp,
+            params,
             tp,
             cp,
             cp_kind,
@@ -96,6 +102,7 @@ impl ParallelSection {
             tensor: tp as usize,
             zero: ZeroStage::numbered(zero).unwrap_or_default(),
             shards: Some(fsdp as usize).filter(|copies| *copies > 0),
+            params,
             ..Sharing::ALONE
         };
         Sharing {
@@ -123,6 +130,9 @@ impl ParallelSection {
             .collect();
         if self.cp_kind != usual.cp_kind {
             told.push(format!("cp_kind = \"{}\"", self.cp_kind));
+        }
+        if self.params == Precision::Bf16 {
+            told.push("params = \"bf16\"".to_owned());
         }
         if self.pp_schedule != usual.pp_schedule {
             told.push(format!("pp_schedule = \"{}\"", self.pp_schedule.word()));
@@ -302,7 +312,9 @@ impl ParallelSection {
 
     /// Checks that copies of the model can keep shards.
     fn check_shards(&self, ranks: u32) -> Result<(), Fault> {
-        let &Self { zero, fsdp, .. } = self;
+        let &Self {
+            zero, fsdp, params, ..
+        } = self;
         let fault = |field, what: String| {
             Err(Fault {
                 table: "parallel",
@@ -318,6 +330,13 @@ impl ParallelSection {
             return fault("zero", what);
         };
         if !stage.has_shards() {
+            if params == Precision::Bf16 {
+                let what = format!(
+                    "parameters are gathered in bf16 by ranks that keep shards of them in f32, and parallel.zero = {zero} \
+                     makes none: let that be 2 or 3"
+                );
+                return fault("params", what);
+            }
             return match fsdp {
                 0 => Ok(()),
                 _ => {

@@ -126,7 +126,7 @@ const fn sharded(sharing: Sharing, zero: ZeroStage, shards: Option<usize>) -> Sh
     }
 }
 
-/// SEMANTICS 137, 140, 149, 150.
+/// SEMANTICS 137, 140, 149, 150, 161.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     let dense = LayerBlock::default();
@@ -135,6 +135,11 @@ async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     are_as_one(all, dense, victims()).await;
     let hybrid = sharded(tensor(4, 1), ZeroStage::Gradients, Some(2));
     are_as_one(hybrid, dense, victims()).await;
+    let rounded = Sharing {
+        params: Precision::Bf16,
+        ..hybrid
+    };
+    are_as_one(rounded, dense, victims()).await;
     let parts = sharded(tensor(2, 2), ZeroStage::Parameters, None);
     are_as_one(parts, dense, victims()).await;
     let of_experts = sharded(sparse(2, 2, 1), ZeroStage::Parameters, None);
@@ -201,7 +206,14 @@ async fn ranks_whose_gradients_of_weights_come_later_make_the_steps_of_one_whoev
 /// Trains as one rank does, and so, and so again while ranks are killed at some steps.
 async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
     let folder = tempfile::tempdir().unwrap();
-    let one = told(&of(folder.path(), Sharing::ALONE, block), |_, _, _, _| {}).await;
+    let alone = match sharing.params {
+        Precision::F32 => Sharing::ALONE,
+        params => Sharing {
+            params,
+            ..sharded(Sharing::ALONE, ZeroStage::Parameters, None)
+        },
+    };
+    let one = told(&of(folder.path(), alone, block), |_, _, _, _| {}).await;
     let folder = tempfile::tempdir().unwrap();
     let parts = told(&of(folder.path(), sharing, block), |_, _, _, _| {}).await;
     same(&parts, &one);
@@ -219,10 +231,12 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     let killed = killed.await;
     assert!(victims.is_empty());
     assert_eq!(losses(&killed), losses(&parts));
-    // Shards of several ranks go from where they lie to where they are read; experts that a rank has alone are copied.
+    // Shards of several ranks go from where they lie to where they are read; experts that a rank has alone are copied, and
+    // what is gathered in bf16 is written once more.
     let alone = sharing.zero.has_shards() && sharing.experts > 1 && sharing.copies == 1;
+    let copies = alone || sharing.params != Precision::F32;
     for step in killed.steps().values().chain(parts.steps().values()) {
-        assert_eq!((step.gather_copies > 0, step.sum_copies), (alone, 0));
+        assert_eq!((step.gather_copies > 0, step.sum_copies), (copies, 0));
     }
 }
 

@@ -4,6 +4,7 @@
 //! computed while ranks add up or exchange, as the step engine has it, so all of it is added: but for pipelines, whose
 //! schedule is replayed.
 
+use odeon_gpu::Precision;
 use odeon_replay::{PipelineCosts, ScheduleError, StageCosts};
 use serde::Serialize;
 
@@ -349,9 +350,14 @@ impl SharedStep<'_> {
             return [0.0; 2];
         }
         let all = self.shard(stage.footprint, stage.share, stage.layers);
+        // Gradients have 32 bits.
+        let sums = match self.sharing.params {
+            Precision::F32 => all,
+            _ => self.shard(stage.footprint, 2.0 * stage.share, stage.layers),
+        };
         match self.sharing.zero {
-            ZeroStage::Parameters => [all, 2.0 * all],
-            _ => [0.0, all],
+            ZeroStage::Parameters => [all, all + sums],
+            _ => [0.0, sums],
         }
     }
 

@@ -7,6 +7,7 @@ use odeon::{Failure, Job};
 use odeon_actors::recipe::{Arranged, PretrainRecipe, Source};
 use odeon_algorithms::model::PartTensor;
 use odeon_algorithms::train::{Footprint, Sharing, ZeroStage};
+use odeon_gpu::Precision;
 use odeon_placement::{Arrange, Demand, View, solve};
 use serde::Serialize;
 
@@ -290,9 +291,13 @@ fn shards_of(of_rank: &Footprint, sharing: Sharing) -> Vec<String> {
         ZeroStage::Gradients => "Each step gathers them once",
         _ => "Each pass gathers them layer by layer, forward and again backward",
     };
+    let (format, sums) = match sharing.params {
+        Precision::F32 => ("", "as many"),
+        _ => (" in bf16", "twice as many"),
+    };
     let mut told = vec![format!(
-        "{keepers} ranks keep one set of shards. {gathers}: {} of others each time. Each backward pass adds up as many \
-         bytes of gradients, of which a rank gets its own.",
+        "{keepers} ranks keep one set of shards. {gathers}{format}: {} of others each time. Each backward pass adds up \
+         {sums} bytes of gradients, of which a rank gets its own.",
         bytes(of_rank.gathered_of_others),
     )];
     if sharing.replicas() > 1 {

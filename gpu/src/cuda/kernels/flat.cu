@@ -38,6 +38,20 @@ KERNEL axpy(float factor, const float* src, float* dst, u64 count) {
     }
 }
 
+// Two numbers in each word of dst, as bf16.
+KERNEL narrow(const float* src, u32* dst, u64 count) {
+    FOR_EACH(i, count) dst[i] = pack_bf16(src[2 * i], src[2 * i + 1]);
+}
+
+// The other way round.
+KERNEL widen(const u32* src, float* dst, u64 count) {
+    FOR_EACH(i, count) {
+        u32 pair = src[i];
+        dst[2 * i] = low_bf16(pair);
+        dst[2 * i + 1] = high_bf16(pair);
+    }
+}
+
 // One block a row and 1024 columns.
 KERNEL add_bias(const float* bias, float* rows, u32 cols) {
     float* row = rows + (u64)blockIdx.x * cols;

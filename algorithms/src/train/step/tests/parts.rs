@@ -1,6 +1,7 @@
 //! Tests of ranks that have parts of one model.
 
 mod dropouts;
+mod halves;
 mod next_tokens;
 mod optimizers;
 mod pipelines;
@@ -13,7 +14,7 @@ mod widths;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use odeon_gpu::{Layout, PassRanks};
+use odeon_gpu::{Layout, PassRanks, Precision};
 use proptest::test_runner::TestCaseError;
 
 use super::*;
@@ -294,9 +295,9 @@ fn at(sharing: Sharing, rank: usize) -> [usize; 6] {
     let place = sharing.place(rank);
     let copy = rank / sharing.of_copy();
     let context = sharing.context_of(rank).rank;
-    let copies = match sharing.copies_of_shards() {
-        1 => sharing.copies,
-        copies => copies,
+    let copies = match sharing.zero.has_shards() {
+        false => sharing.copies,
+        true => sharing.copies_of_shards(),
     };
     let copy = [copy / copies, copy % copies];
     [
@@ -438,6 +439,9 @@ fn in_parts(
             if sharing.zero == ZeroStage::Gradients {
                 trainer = trainer.with_parameters_that_stay();
             }
+            if shard.is_some() {
+                trainer = trainer.with_parameters_in(sharing.params);
+            }
             if work.waits {
                 trainer.scorer.gathering().1.wait_for_each();
             }
@@ -479,7 +483,10 @@ fn are_as_one_device(
     dealt: &[usize],
     sharing: Sharing,
 ) -> Result<Differences, TestCaseError> {
-    let one = on_one_device(config, settings, work);
+    let one = match sharing.params {
+        Precision::F32 => on_one_device(config, settings, work),
+        _ => halves::on_one_device(config, settings, work),
+    };
     let all = in_parts(config, settings, work, dealt, sharing);
     // Of shards each replica is one copy.
     let of_copy = sharing.of_copy() * sharing.copies_of_shards();

@@ -6,12 +6,13 @@ use crate::train::PipelineKind;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 137, 140. Ranks that keep shards, alone and in every mixture, also in several replicas.
+    /// SEMANTICS 137, 140, 161. Ranks that keep shards, alone and in every mixture, also in several replicas.
     #[test]
     fn ranks_with_shards_train_a_model_as_one_device_does(
         config in prop::sample::select(models_of_mixtures()),
         ([copies, experts, context, tensor], shards) in prop::sample::select(sharded_mixtures()),
         zero in prop::sample::select(vec![ZeroStage::Gradients, ZeroStage::Parameters]),
+        params in prop::sample::select(vec![Precision::F32, Precision::Bf16]),
         context_kind in prop::sample::select(vec![ContextKind::Ulysses, ContextKind::Ring]),
         lengths in prop::collection::vec(2usize..10, 6),
         clip in prop::option::of(Just(0.05f32)),
@@ -30,6 +31,7 @@ proptest! {
             tensor,
             zero,
             shards,
+            params,
             ..Sharing::ALONE
         };
         let mut work = Texts::of(&lengths, 0..6);
@@ -62,14 +64,19 @@ fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
     ]
 }
 
-/// SEMANTICS 134, 149, 150. Of shards a rank says what it keeps, gathers and copies.
+/// SEMANTICS 134, 149, 150, 161. Of shards a rank says what it keeps, gathers and copies.
 #[test]
 fn a_footprint_knows_shards_and_what_is_gathered() {
     let config = &models()[0];
-    for zero in [ZeroStage::Gradients, ZeroStage::Parameters] {
+    let stages = [ZeroStage::Gradients, ZeroStage::Parameters];
+    for (zero, params) in stages
+        .into_iter()
+        .flat_map(|zero| [(zero, Precision::F32), (zero, Precision::Bf16)])
+    {
         let sharing = Sharing {
             copies: 4,
             zero,
+            params,
             ..Sharing::ALONE
         };
         let train = TrainConfig::default();
@@ -83,7 +90,11 @@ fn a_footprint_knows_shards_and_what_is_gathered() {
             assert!(kept * 3 < 4 * trainer.model().parameters());
             let (model, gathered) = trainer.scorer.gathering();
             let of_all = 4 * model.shard().unwrap().gathered();
-            assert_eq!(told.gathered_of_others, of_all - kept);
+            let of_others = match params {
+                Precision::F32 => of_all - kept,
+                _ => (of_all - kept) / 2,
+            };
+            assert_eq!(told.gathered_of_others, of_others);
             // Buffers of another unit may be longer than what they are used for.
             let held = 4 * gathered.len();
             assert!(
@@ -93,9 +104,12 @@ fn a_footprint_knows_shards_and_what_is_gathered() {
             );
             assert_eq!(told.summed_over_data, 0);
             // These ranks copy a shard to its place before each gather: one a pass, or one a step.
-            let gathers = match zero {
-                ZeroStage::Gradients => kept,
-                _ => 2 * kept,
+            // In bf16 a shard is written twice before it, and all of it behind it in 32 bits, in each pass.
+            let gathers = match (params, zero) {
+                (Precision::F32, ZeroStage::Gradients) => kept,
+                (Precision::F32, _) => 2 * kept,
+                (_, ZeroStage::Gradients) => kept + 2 * of_all,
+                (_, _) => 2 * (kept + of_all),
             };
             assert_eq!(made.copies, ShardCopies { gathers, sums: 0 });
         }
