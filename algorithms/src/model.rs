@@ -32,6 +32,7 @@ mod vision;
 mod width;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::ops::Range;
 
@@ -42,7 +43,7 @@ pub use batch::{Batch, BatchError, Sequence};
 pub use block::{ExpertRange, Gelu, LayerBlock, Mlp, Moe};
 pub use config::{AttentionWindow, ConfigError, ModelConfig};
 pub use dropout::Dropout;
-pub use first::{RankKeeps, RankModelError, SeededValues};
+pub use first::SeededValues;
 pub use lora::LoraConfig;
 pub use part::{ModelPart, PartError, PartTensor, PassGroups, ShardGroups};
 pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StageLayers, StagePlace};
@@ -50,11 +51,14 @@ pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};
 pub use shard::{ModelShard, ShardCopies, ShardPlace};
+pub use sharded::{RankKeeps, RankModelError};
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};
 pub use width::VirtualWidth;
 
+use block::Cutting;
 pub(crate) use first::box_runs;
+use first::{ValueKind, Values};
 pub(crate) use lora::Adapters;
 pub(crate) use network::{LayerPlaces, NormPlaces, Places};
 pub(crate) use next_token::{NextTargets, tensors as next_token_tensors};
@@ -99,6 +103,53 @@ pub enum TensorError {
         /// Elements the model has.
         want: usize,
     },
+}
+
+impl SeededValues {
+    /// Those of a whole model.
+    #[must_use]
+    pub fn new(config: &ModelConfig, seed: u64) -> Self {
+        let residual = 0.02 / (2.0 * config.layers as f32).sqrt();
+        let tensors = config.block.tensors(config.widths()).into_iter();
+        let ends: HashSet<String> = tensors
+            .filter(|(.., cutting)| *cutting == Cutting::Inputs)
+            .map(|(name, ..)| name)
+            .collect();
+        let ends_block = |name: &str| {
+            let of_layer = name.strip_prefix("model.layers.");
+            let own = of_layer.and_then(|name| name.split_once('.'));
+            own.is_some_and(|(_, own)| ends.contains(own))
+        };
+        let (layout, _) = network::layout(config);
+        let mut drawn = 0;
+        let tensors = layout.entries().iter().map(|entry| {
+            let (name, len) = (entry.name.as_str(), entry.range.len());
+            let told = config
+                .width
+                .and_then(|it| it.first_values(name, config.dim));
+            let kind = if let Some(values) = told {
+                assert_eq!(values.len(), len, "{name} is whole");
+                ValueKind::Told(values)
+            } else if name.ends_with("norm.weight") {
+                ValueKind::Same(1.0)
+            } else if name.ends_with(".bias") || name == "value_head.weight" {
+                ValueKind::Same(0.0)
+            } else {
+                let is_residual_end = ends_block(name)
+                    || name.ends_with("o_proj.weight")
+                    || name.ends_with("down_proj.weight");
+                let first = drawn;
+                drawn += len as u64;
+                ValueKind::Drawn {
+                    first,
+                    deviation: if is_residual_end { residual } else { 0.02 },
+                }
+            };
+            let cols = entry.shape[1..].iter().product();
+            (entry.name.clone(), Values { cols, kind })
+        });
+        Self::of(tensors.collect(), seed)
+    }
 }
 
 impl<B: Backend> Model<B> {

@@ -8,13 +8,14 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
+use thiserror::Error;
 
 use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
-use super::rank::{PartRanges, RankKind};
+use super::rank::{PartPlace, PartRanges, RankKind};
 use super::shard::{ModelShard, SetKind, ShardCopies, ShardPlace, ShardSet};
 use super::shard_moves::{Halves, Moved, Mover, Moves, ShardMove};
-use super::{Model, ModelConfig};
+use super::{ConfigError, Model, ModelConfig};
 
 /// The sets that are gathered, and the memory of those that are not any more.
 #[derive(Debug)]
@@ -385,6 +386,107 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
     fn end_back(&mut self, _: &B, gradients: &mut [Option<B::Buffer>]) {
         self.leave_back(gradients);
         self.end_moves();
+    }
+}
+
+/// Why a rank cannot have its part of a model.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum RankModelError {
+    /// The configuration contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It cannot be shared out.
+    #[error(transparent)]
+    Part(#[from] PartError),
+}
+
+/// The part of a model that a rank keeps: of a part the shard, where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankKeeps {
+    /// Its part of the model.
+    pub part: PartPlace,
+    /// The place of its shard of that, and the rows of each matrix that stay together there.
+    pub shard: Option<(ShardPlace, usize)>,
+}
+
+impl RankKeeps {
+    /// All of it.
+    pub const ALL: Self = Self {
+        part: PartPlace::WHOLE,
+        shard: None,
+    };
+}
+
+impl<B: Backend> Model<B> {
+    /// The part of a model that a rank keeps, all zero, to be [filled](Self::fill). Its device never has more of it.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself, or cannot be shared out like this.
+    ///
+    /// # Panics
+    /// If blocks of a shard have no rows.
+    pub fn of_rank(
+        backend: B,
+        config: ModelConfig,
+        keeps: RankKeeps,
+    ) -> Result<Self, RankModelError> {
+        config.check()?;
+        let own = config.part(keeps.part)?;
+        let (layout, places) = Self::describe(&own);
+        let (of_whole, _) = Self::describe(&config);
+        let mut model = Self::without_parameters(backend, own, (layout, places));
+        model.part = (keeps.part != PartPlace::WHOLE)
+            .then(|| ModelPart::new(config, &of_whole, &model.layout, keeps.part));
+        if let Some((place, rows)) = keeps.shard {
+            assert!(rows > 0, "blocks have rows");
+            let ranks = place.data.ranks;
+            model.config.check_shards(ranks)?;
+            model.outline_shard(Some(place), rows);
+        }
+        let kept = model.shard.as_ref().map_or(&model.layout, |it| it.layout());
+        model.params = model.backend.parameters(kept.len());
+        Ok(model)
+    }
+
+    /// Replaces all parameters that it keeps, tensor by tensor; adapters stay. `read` gives the values of a box of a whole
+    /// tensor, row by row, by the tensor's name and the interval of each dimension. It is asked for what is kept alone.
+    ///
+    /// # Errors
+    /// Those of `read`; tensors before that are replaced then.
+    ///
+    /// # Panics
+    /// If it gives another number of values.
+    pub fn fill<E>(
+        &mut self,
+        mut read: impl FnMut(&str, &[Range<usize>]) -> Result<Vec<f32>, E>,
+    ) -> Result<(), E> {
+        for (number, entry) in self.layout.entries().iter().enumerate() {
+            let shard = self.shard.as_ref();
+            let held = shard.map_or_else(|| entry.range.clone(), |shard| shard.held(number));
+            if held.is_empty() {
+                continue;
+            }
+            let row: usize = entry.shape[1..].iter().product();
+            let row_of = |flat: usize| (flat - entry.range.start) / row;
+            let mut own: Vec<Range<usize>> = match &self.part {
+                Some(part) => part.tensors()[number].part.clone(),
+                None => entry.shape.iter().map(|length| 0..*length).collect(),
+            };
+            let first = own[0].start;
+            own[0] = first + row_of(held.start)..first + row_of(held.end);
+            let values = read(&entry.name, &own)?;
+            assert_eq!(
+                values.len(),
+                held.len(),
+                "{}: values of {own:?}",
+                entry.name
+            );
+            let at = shard.map_or(held.start, |shard| shard.kept_at(held.start));
+            let place = B::view_mut(&mut self.params, at..at + held.len());
+            self.backend.write(place, &values);
+        }
+        Ok(())
     }
 }
 

@@ -5,8 +5,13 @@ use odeon_gpu::cuda::{Cuda, Emulated};
 use odeon_gpu::{Cpu, Precision};
 use odeon_skip::{Need, skip};
 
+use odeon_gpu::Backend;
+
 use super::*;
-use crate::model::{LayerBlock, Moe, RankOf, StagePlace, VirtualWidth};
+use crate::model::{
+    LayerBlock, Model, ModelConfig, Moe, PartPlace, RankKeeps, RankOf, ShardPlace, StagePlace,
+    VirtualWidth,
+};
 
 fn config() -> ModelConfig {
     ModelConfig {
