@@ -318,6 +318,9 @@ fn numbered(directory: &Path) -> BTreeSet<String> {
 }
 
 /// Compares every file that `SHA256SUMS` names with its checksum, if there is such a file.
+///
+/// # Errors
+/// [`LoadError::Checksum`] names a file that differs; or the list or a file cannot be read.
 pub fn verify(directory: &Path) -> Result<(), LoadError> {
     let path = directory.join(SUMS);
     let sums = match fs::read_to_string(&path) {
