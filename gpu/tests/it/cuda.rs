@@ -17,7 +17,7 @@ fn card(precision: Precision) -> Option<Cuda> {
 
 macro_rules! suite {
     ($name:ident, $precision:expr) => {
-        suite!($name, $precision; matmul elementwise reductions rms_norm head_norm rope attention
+        suite!($name, $precision; matmul elementwise halves reductions rms_norm head_norm rope attention
             block_attention swiglu dropout gather combine mixture route experts vocab softmax update
             packed_linear decode tape transformer);
     };

@@ -21,7 +21,7 @@ fn emulated(order: ThreadOrder, precision: Precision) -> Option<Cuda<Emulated>> 
 
 macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
-        suite!($name, $order, $precision; matmul elementwise reductions rms_norm head_norm rope attention
+        suite!($name, $order, $precision; matmul elementwise halves reductions rms_norm head_norm rope attention
             block_attention swiglu dropout gather combine mixture route experts vocab softmax update
             packed_linear decode tape transformer);
     };
