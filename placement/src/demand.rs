@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::resources::{bytes, thousandths};
-use crate::{Level, Resources};
+use crate::{Level, Resources, Talk, TalkEnd};
 
 /// A gang of equal bundles that is placed whole or not at all; most often a gang of one.
 ///
@@ -34,6 +34,13 @@ pub struct Demand {
     pub arrange: Arrange,
     /// All bundles lie inside one group of this level.
     pub within: Option<Level>,
+    /// Bundles that follow each other and lie on one node: the gang is so many of them, again and again.
+    #[serde(default = "one")]
+    pub unit: u32,
+    /// Bundles that talk to each other. They are placed near each other, and ranks follow the order of the
+    /// topology on each node alone then.
+    #[serde(default)]
+    pub talks: Vec<Talk>,
     /// A set of devices of the job that several roles share in turn: a later demand of the same set
     /// gets the devices of the earlier one, rank by rank.
     pub device_set: Option<String>,
@@ -144,6 +151,24 @@ pub enum DemandError {
          needs on each"
     )]
     DeviceSet(String),
+    /// The bundles cannot be cut into runs that lie on one node.
+    #[error("{gang} bundles are no runs of {unit}, each of which lies on one node")]
+    Unit {
+        /// Number of bundles.
+        gang: u32,
+        /// Bundles of a run.
+        unit: u32,
+    },
+    /// A bundle that the gang has not talks to others.
+    #[error(
+        "bundle {bundle} of a gang of {gang} is said to talk to others: they are numbered from 0"
+    )]
+    NoBundle {
+        /// The bundle.
+        bundle: u32,
+        /// Number of bundles that there are.
+        gang: u32,
+    },
     /// Two demands of one call have the same holder.
     #[error("{0} stands twice among the demands: give each a name of its own")]
     Twice(String),
@@ -164,6 +189,8 @@ impl Demand {
             preferences: Vec::new(),
             arrange: Arrange::default(),
             within: None,
+            unit: 1,
+            talks: Vec::new(),
             device_set: None,
             priority: 0,
         }
@@ -282,6 +309,20 @@ impl Demand {
         self
     }
 
+    /// Requires that each run of so many bundles lies on one node.
+    #[must_use]
+    pub fn unit(mut self, bundles: u32) -> Self {
+        self.unit = bundles;
+        self
+    }
+
+    /// Says which bundles talk to each other, so that they are placed near each other.
+    #[must_use]
+    pub fn talks(mut self, talks: impl IntoIterator<Item = Talk>) -> Self {
+        self.talks.extend(talks);
+        self
+    }
+
     /// Sets the priority; others have zero.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
@@ -291,10 +332,14 @@ impl Demand {
 
     /// The needs of one bundle, as people read them: `2 gpu with 40 GiB each + 1 cpu`.
     pub(crate) fn asked(&self) -> String {
-        match &self.devices {
+        let each = match &self.devices {
             None => self.bundle.to_string(),
             Some(devices) if self.bundle.is_empty() => devices.to_string(),
             Some(devices) => format!("{devices} + {}", self.bundle),
+        };
+        match self.unit {
+            1 => each,
+            unit => format!("{each}, each {unit} on one node"),
         }
     }
 
@@ -306,6 +351,7 @@ impl Demand {
         if self.gang > GANG_MAX {
             return Err(DemandError::GangTooLarge(self.gang));
         }
+        self.check_units()?;
         let levels = [self.within, self.devices.as_ref().and_then(|d| d.within)];
         let holders = self.affinity.iter().filter_map(|affinity| match affinity {
             Affinity::Near(_, level) | Affinity::Apart(_, level) => Some(*level),
@@ -339,6 +385,34 @@ impl Demand {
             return Err(DemandError::DeviceSet(set.clone()));
         }
         self.check_affinity()
+    }
+
+    fn check_units(&self) -> Result<(), DemandError> {
+        let Self { gang, unit, .. } = *self;
+        if unit == 0 || !gang.is_multiple_of(unit) {
+            return Err(DemandError::Unit { gang, unit });
+        }
+        let run = || format!("{unit} bundles on one node");
+        let contradiction = |other: String| Err(DemandError::Contradiction(run(), other));
+        match (self.arrange, &self.device_set) {
+            _ if unit == 1 => {}
+            (Arrange::Spread | Arrange::StrictSpread, _) => {
+                return contradiction("bundles that are spread over nodes".to_owned());
+            }
+            (_, Some(set)) => return contradiction(format!("sharing the device set {set}")),
+            _ => {}
+        }
+        let ends = self.talks.iter().flat_map(|talk| {
+            let other = match talk.with {
+                TalkEnd::Bundle(other) => other,
+                TalkEnd::Node(_) => talk.bundle,
+            };
+            [talk.bundle, other]
+        });
+        match ends.into_iter().find(|bundle| *bundle >= gang) {
+            Some(bundle) => Err(DemandError::NoBundle { bundle, gang }),
+            None => Ok(()),
+        }
     }
 
     fn check_affinity(&self) -> Result<(), DemandError> {
@@ -449,6 +523,10 @@ impl fmt::Display for Affinity {
             Self::Apart(holder, level) => write!(f, "in a {level} without {holder}"),
         }
     }
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// Most bundles of a gang, so that a slip of the pen does not fill the memory with leases.

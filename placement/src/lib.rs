@@ -43,8 +43,9 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `resources`, `device`, `demand` | quantities; devices as individuals; what is asked for, and what cannot be meant |
+//! | `talk` | which bundles of a gang talk to each other, and how much |
 //! | `view`, `view/node` | the cluster at one moment, with what is free kept beside what is held |
-//! | `solve`, `solve/*` | a demand's places: `room` counts what fits on each node and says what stops the next bundle, `arrange` chooses nodes, `lay` devices and processes, `device_set` roles that take turns |
+//! | `solve`, `solve/*` | a demand's places: `room` counts what fits on each node and says what stops the next bundle, `arrange` chooses nodes, `near` which bundle goes where, `lay` devices and processes, `device_set` roles that take turns |
 //! | `refusal` | why not, in types and in words |
 //! | `preempt`, `what_if`, `fragmentation` | whom to move, the effect of a change, how much room is lost |
 //! | `standby` | how many spares are enough |
@@ -63,6 +64,7 @@ mod refusal;
 mod resources;
 mod solve;
 mod standby;
+mod talk;
 mod view;
 mod what_if;
 
@@ -75,5 +77,6 @@ pub use refusal::{Cause, NodeRefusal, Reason, Refusal};
 pub use resources::{Resource, Resources};
 pub use solve::{DeviceGrant, Lease, Plan, Process, solve};
 pub use standby::{SparesError, spares};
+pub use talk::{Talk, TalkEnd, TalkOrder};
 pub use view::{Liveness, Node, Quota, View, Worker};
 pub use what_if::{Change, Outlook, UnknownTarget, WaitingDemand, WhatIf, what_if};

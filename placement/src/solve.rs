@@ -11,6 +11,7 @@ use crate::{Demand, DemandError, Isolation, Level, Quota, Refusal, Resources, Vi
 mod arrange;
 mod device_set;
 mod lay;
+mod near;
 mod room;
 
 use room::Spot;
@@ -23,7 +24,8 @@ pub struct Plan {
     ///
     /// Ranks follow the order of the topology: zone, rack, node by name (numbers by value), and on a
     /// node its devices by NUMA node, switch, NVLink domain and number. So ranks that follow each
-    /// other are as near as the places of their gang allow.
+    /// other are as near as the places of their gang allow. Of a gang that says who
+    /// [talks](Demand::talks) with whom that holds on each node, and ranks that talk much are near.
     pub leases: Vec<Lease>,
 }
 
@@ -174,7 +176,8 @@ fn solve_one(view: &View, demand: &Demand) -> Result<Plan, Refusal> {
             let (_, mut spots) = groups.swap_remove(best);
             // A node may have no room in the group, though it has some elsewhere.
             spots.retain(|spot| spot.liking >= liking && spot.count > 0);
-            Ok(lay::plan(&rules, &arrange::arrange(&rules, spots)))
+            let packed = arrange::arrange(&rules, spots.clone());
+            Ok(lay::plan(&rules, &near::bundles(&rules, &spots, &packed)))
         }
         None => Err(refuse(&rules, &groups)),
     }

@@ -164,14 +164,14 @@ fn spread(rules: &Rules<'_>, spots: &[Spot]) -> Vec<(Spot, u32)> {
 
 /// The rank of a node, whatever its load; less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Class {
+pub(super) struct Class {
     liking: Reverse<u64>,
     wastes_devices: bool,
     starts_worker: bool,
 }
 
 impl Class {
-    fn of(rules: &Rules<'_>, spot: &Spot) -> Self {
+    pub(super) fn of(rules: &Rules<'_>, spot: &Spot) -> Self {
         let Rules { demand, .. } = *rules;
         let light = demand.devices.is_none();
         // A worker more is no cost beside an even load.

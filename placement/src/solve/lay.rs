@@ -7,22 +7,23 @@ use super::{DeviceGrant, Lease, Plan, Process, Rules, Spot};
 use crate::view::{Group, bits};
 use crate::{Arrange, Demand, DeviceAsk, Isolation, Level, Node, Share, View};
 
-/// The plan of a gang whose bundles lie on these spots, in the order of the topology.
-pub(super) fn plan(rules: &Rules<'_>, placed: &[(Spot, u32)]) -> Plan {
+/// The plan of a gang whose bundles lie on these spots, which are in the order of the topology.
+pub(super) fn plan(rules: &Rules<'_>, placed: &[(Spot, Vec<u32>)]) -> Plan {
     let (view, demand) = (rules.view, rules.demand);
     let mut leases = Vec::with_capacity(demand.gang as usize);
-    for (spot, count) in placed {
+    for (spot, bundles) in placed {
         let node = view.at(spot.at);
         let grants = match &demand.devices {
-            Some(ask) => grants(rules, ask, spot, *count),
-            None => vec![Vec::new(); *count as usize],
+            Some(ask) => grants(rules, ask, spot, bundles.len() as u32),
+            None => vec![Vec::new(); bundles.len()],
         };
         let mut processes = Processes::new(view, demand, spot.at);
-        for devices in grants {
+        for (rank, devices) in bundles.iter().zip(grants) {
             let process = processes.of(node, &devices);
-            leases.push(lease(demand, leases.len(), node, process, devices));
+            leases.push(lease(demand, *rank as usize, node, process, devices));
         }
     }
+    leases.sort_by_key(|lease| lease.rank);
     Plan { leases }
 }
 

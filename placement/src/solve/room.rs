@@ -271,8 +271,14 @@ impl<'a> Rules<'a> {
         Ok(mask)
     }
 
-    /// Number of bundles that fit on a node with these devices.
+    /// Number of bundles that fit on a node with these devices, where those that belong together do.
     pub(crate) fn count(&self, at: usize, mask: Mask) -> u32 {
+        let count = self.single(at, mask);
+        count - count % self.demand.unit.max(1)
+    }
+
+    /// Number of bundles that fit on a node with these devices, each for itself.
+    fn single(&self, at: usize, mask: Mask) -> u32 {
         let node = self.view.at(at);
         let by_resources = self.free(node).times(&self.demand.bundle, self.most);
         match &self.demand.devices {
@@ -359,7 +365,7 @@ pub(crate) fn why_not(rules: &Rules<'_>) -> Vec<NodeRefusal> {
             let (room_for, reason) = match rules.suits(at) {
                 Err(reason) => (0, reason),
                 Ok(mask) => {
-                    let count = rules.count(at, mask);
+                    let count = rules.single(at, mask);
                     (count, shortage(rules, at, mask, count))
                 }
             };

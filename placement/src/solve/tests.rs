@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{Affinity, Arrange, Device, Liveness, Node, Quota, Reason};
 
+mod near;
 mod oracle;
 
 const GIB: u64 = 1 << 30;
