@@ -1,5 +1,5 @@
-//! Ranks that share one model, whatever they train it on: the groups in which they meet, and what they say to each
-//! other about checkpoints.
+//! Ranks that share one model, whatever they train it on: where they are, the groups in which they meet, and what they
+//! say to each other about checkpoints.
 //!
 //! Pretraining and the learning roles of reinforcement stand on it.
 
@@ -8,6 +8,7 @@ pub mod courier;
 mod formed;
 pub(crate) mod gangs;
 mod mark;
+pub mod places;
 mod seats;
 
 pub(crate) use courier::Mail;

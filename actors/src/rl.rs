@@ -7,6 +7,7 @@ pub mod critic;
 mod handing;
 pub mod judge;
 pub mod ledger;
+pub mod memory;
 pub mod packer;
 pub mod ranks;
 pub mod referee;

@@ -33,6 +33,7 @@ pub(crate) mod run;
 pub(crate) mod signals;
 pub(crate) mod simulate;
 pub(crate) mod stack;
+mod stages;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod ui;

@@ -126,6 +126,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
             "odeon-diagnosis",
             "odeon-gpu",
             "odeon-mesh",
+            "odeon-placement",
             "odeon-topology",
         ],
     ),

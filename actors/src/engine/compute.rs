@@ -44,6 +44,7 @@ pub use parcels::{HeldModel, NamedTensor, TensorBox};
 pub use peers::{Cards, Joined};
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
+pub(crate) use rows::largest_micro_batches;
 pub use score::{Critic, Reference};
 pub use stored::{is_checkpoint, latest_model};
 pub use trainer::{Trainer, policy_optimizer};
@@ -130,6 +131,17 @@ pub enum ModelSource {
 }
 
 impl ModelSource {
+    /// The sizes of the model.
+    ///
+    /// # Errors
+    /// Its files cannot be read.
+    pub fn config(&self) -> Result<ModelConfig, Failure> {
+        match self {
+            Self::Fresh(config) => Ok(ModelConfig::clone(config)),
+            Self::Load(path) => Ok(read_fields(path)?.model_config()),
+        }
+    }
+
     /// What the files of a model say that was made from this. `context` is the longest sequence of a new
     /// one, in tokens.
     pub(crate) fn fields(

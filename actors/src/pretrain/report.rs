@@ -106,6 +106,13 @@ pub enum Report {
         /// The difference between the files.
         what: String,
     },
+    /// Ranks that were lost wait for room, which no node has.
+    Waiting {
+        /// Steps of the newest checkpoint of the storage; 0 where this try has made none.
+        steps: u64,
+        /// The obstacle on each node.
+        why: String,
+    },
     /// A source has other loaders.
     Rescaled {
         /// Steps that were done then.

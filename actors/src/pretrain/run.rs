@@ -23,7 +23,7 @@ use super::rank::{
     SourcePart, Train, Trained,
 };
 use super::report::{Report, StepReport};
-use super::seats::seated;
+use super::seats::Seating;
 use crate::engine::compute::ModelSource;
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::{Formed, Mark, mesh};
@@ -158,6 +158,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     };
     let mut tries = Tries::default();
     let mut before = Before::default();
+    let mut durable = None;
     let mut watch = plan.watch.clone();
     let ended = loop {
         tries.life += 1;
@@ -171,18 +172,27 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         };
         let last = Before {
             lives: tries.life - 1,
+            placed: tries.placed,
             ..std::mem::take(&mut before)
         };
         let life = Life::start(run, sharing, last);
         let mut life = match life.await {
             Ok(life) => life,
+            // Nothing is done beyond the last checkpoint.
+            Err(_) if *desk.halt.borrow() => {
+                let steps = durable.unwrap_or(goes_on);
+                let _ = desk.reports.send(Report::Halted { steps });
+                break Ok(steps);
+            }
             Err(failure) => match tries.again(&failure, None) {
                 true => continue,
                 false => break Err(failure),
             },
         };
+        tries.placed = true;
         let ended = life.drive(&mut desk.ranks.clone()).await;
         let (steps, saved) = (life.steps, life.saved);
+        durable = saved.or(durable);
         match ended {
             Ok(End::Done) => {
                 life.stop().await;
@@ -224,6 +234,8 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
 struct Before {
     /// Number of lives.
     lives: u32,
+    /// Set where there was room for the ranks of one.
+    placed: bool,
     /// Those of the last that are still there.
     members: BTreeMap<usize, Ref<PretrainRank>>,
     /// Steps of the last checkpoint that is durable.
@@ -244,6 +256,8 @@ enum End {
 #[derive(Debug, Default)]
 struct Tries {
     life: u32,
+    /// Set once there was room for all ranks.
+    placed: bool,
     losses: u32,
     /// Steps of the checkpoint that was saved when they were lost last.
     saved: Option<u64>,
@@ -317,7 +331,26 @@ impl<'a> Life<'a> {
             ..args.clone()
         };
         let shape = mesh(sharing)?;
-        let group = seated(system, plan, shape, of, &before.members).await?;
+        let seating = Seating {
+            system,
+            plan,
+            sharing,
+            left: &before.members,
+            waits: before.placed,
+        };
+        let waiting = |why: &str| {
+            // A run goes on when nobody listens.
+            let _ = run.desk.reports.send(Report::Waiting {
+                steps: before.saved.unwrap_or_default(),
+                why: why.to_owned(),
+            });
+        };
+        let mut halt = run.desk.halt.clone();
+        let halted = async { halt.wait_for(|halt| *halt).await.is_ok() };
+        let group = tokio::select! {
+            group = seating.seated(shape, of, waiting) => group?,
+            true = halted => return Err(Failure::error("the run is to stop while ranks wait for room")),
+        };
         let new = |rank: &usize| !before.members.contains_key(rank);
         let named = group.members().iter().enumerate();
         for (rank, member) in named.filter(|(rank, _)| new(rank)) {
@@ -650,6 +683,7 @@ impl<'a> Life<'a> {
         });
         Before {
             lives: 0,
+            placed: true,
             members: join_all(asked).await.into_iter().flatten().collect(),
             saved: self.saved,
             since,

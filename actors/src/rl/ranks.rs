@@ -9,7 +9,8 @@
 //!
 //! The role's actor asks all of its ranks at once, and each takes its run of the batch, its part of the model. Batches,
 //! signals and weights lie in blobs. When a rank is lost the role fails, and its next life makes all ranks anew, which
-//! load the checkpoint: a role with ranks is lost and comes back as one without.
+//! load the checkpoint: a role with ranks is lost and comes back as one without. Where no node has room for them it
+//! waits.
 
 pub mod rank;
 
@@ -18,11 +19,8 @@ use std::path::Path;
 use futures::future::try_join_all;
 use odeon::HandledBy;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{
-    Actor, Blob, Blobs, Context, Failure, FailureKind, Group, Needs, Ref, Restart, SpawnError,
-};
+use odeon::{Actor, Blob, Blobs, Context, Failure, Group, Needs, Ref, Restart};
 use odeon_algorithms::train::Sharing;
-use odeon_mesh::TP;
 
 use self::rank::{
     Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankLearn, RankRate,
@@ -37,6 +35,7 @@ use crate::engine::{
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::places::{near, refused, talks, wait_for};
 use crate::ranks::{Formed, Mark, mesh};
 use crate::trajectory::{Batch, Version};
 
@@ -55,6 +54,16 @@ impl RanksPlan {
     #[must_use]
     pub fn name_of(role: &str, rank: usize) -> String {
         format!("{role}-rank-{rank}")
+    }
+
+    /// The role and the number of a rank of that name; a rank of pretraining has no role.
+    #[must_use]
+    pub fn rank_of(name: &str) -> Option<(&str, usize)> {
+        let (role, rank) = match name.strip_prefix("rank-") {
+            Some(rank) => ("", rank),
+            None => name.rsplit_once("-rank-")?,
+        };
+        Some((role, rank.parse().ok()?))
     }
 }
 
@@ -84,22 +93,22 @@ impl Ranks {
             place: RankPlace { sharing, rank },
             checkpoint: checkpoint.to_owned(),
         };
-        let group = cx.spawn_group::<ModelRank>(mesh(sharing)?, |rank| args(rank.index()));
-        // One that came back by itself would be asked as if it had the others' weights.
-        let group = group.restart(Restart::Temporary).isolated();
-        let group = group.needs(|_| plan.needs.clone());
-        let group = match sharing.tensor {
-            1 => group.await,
-            _ => group.together(TP).await,
+        let (shape, talks) = (mesh(sharing)?, talks(sharing));
+        let spawn = |needs: Needs| {
+            let group = cx.spawn_group::<ModelRank>(shape.clone(), |rank| args(rank.index()));
+            // One that came back by itself would be asked as if it had the others' weights.
+            let group = group.restart(Restart::Temporary).isolated();
+            near(group.needs(|_| needs.clone()), sharing, talks.clone())
         };
-        let group = group.map_err(|error| {
-            let failure = Failure::error(&error);
-            match &error.error {
-                // Another life would end the same way.
-                SpawnError::Failed(why) if why.kind == FailureKind::Fatal => failure.fatal(),
-                _ => failure,
+        let group = match cx.incarnation() > 1 && !plan.needs.is_empty() {
+            true => {
+                let tell = |why: &str| tracing::warn!(role = name, why, "its ranks wait for room");
+                let spawn = |needs| spawn(needs).returning().into_future();
+                wait_for(&plan.needs, spawn, tell).await
             }
-        })?;
+            false => spawn(plan.needs.clone()).await,
+        };
+        let group = group.map_err(|error| refused(&error))?;
         let formed = Formed::of(&group, sharing).await?;
         let greeted = group.gather(Greet).timeout(LONG).await;
         let greeted = greeted.map_err(Failure::error)?;

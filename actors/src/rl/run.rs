@@ -173,11 +173,15 @@ impl RunPlan {
         let one = |role: String, needs| RoleReservation {
             role,
             needs,
-            together: 1,
+            sharing: None,
         };
         let of_role = move |role: &str, needs| match self.sharing.ranks() {
-            1 => vec![one(role.to_owned(), needs)],
-            ranks => self.reservations_of_ranks(role, ranks, needs),
+            1 => one(role.to_owned(), needs),
+            _ => RoleReservation {
+                role: format!("{role}-rank"),
+                needs,
+                sharing: Some(self.sharing),
+            },
         };
         let scorers = [
             ("critic", self.train.baseline.has_critic()),
@@ -186,51 +190,27 @@ impl RunPlan {
             ("reward-model", self.learned.is_some()),
         ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
-        let scorers = scorers.flat_map(move |(role, _)| match role {
+        let scorers = scorers.map(move |(role, _)| match role {
             // It learns by itself.
-            "reward-model" => vec![one(role.to_owned(), &self.needs.scorer)],
+            "reward-model" => one(role.to_owned(), &self.needs.scorer),
             _ => of_role(role, &self.needs.scorer),
         });
         let rollout = move |nth| one(format!("rollout-{nth}"), &self.needs.rollout);
         scorers
-            .chain(of_role("trainer", &self.needs.trainer))
+            .chain([of_role("trainer", &self.needs.trainer)])
             .chain((0..self.rollouts).map(rollout))
-    }
-
-    /// Those that share matrices are on one node.
-    fn reservations_of_ranks<'a>(
-        &self,
-        role: &str,
-        ranks: usize,
-        needs: &'a Needs,
-    ) -> Vec<RoleReservation<'a>> {
-        let together = self.sharing.tensor;
-        let firsts = (0..ranks).step_by(together);
-        let reservations = firsts.map(|first| RoleReservation {
-            role: match together {
-                1 => RanksPlan::name_of(role, first),
-                _ => format!(
-                    "{} to {}",
-                    RanksPlan::name_of(role, first),
-                    first + together - 1
-                ),
-            },
-            needs,
-            together: together as u32,
-        });
-        reservations.collect()
     }
 }
 
 /// Resources that processes of a run reserve.
 #[derive(Clone, Debug)]
 pub struct RoleReservation<'a> {
-    /// The role, with the numbers of its ranks where it has several.
+    /// The role; where several ranks share its model, what comes before their numbers.
     pub role: String,
     /// Resources of each process.
     pub needs: &'a Needs,
-    /// Processes, which are on one node.
-    pub together: u32,
+    /// The way in which ranks share its model, where it has several.
+    pub sharing: Option<Sharing>,
 }
 
 /// A run that has started.

@@ -18,6 +18,9 @@ pub(crate) const FILE: &str = "placement.json";
 pub(crate) struct Places {
     /// The actors by role; those that wait to be started have none yet.
     pub(crate) roles: BTreeMap<String, ActorId>,
+    /// The mesh of ranks that share a model, where there are several.
+    #[serde(default)]
+    pub(crate) mesh: Option<String>,
     pub(crate) nodes: Vec<NodeView>,
 }
 

@@ -7,15 +7,21 @@ mod ranks;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Job, System};
+use odeon_actors::ranks::places::demand;
+use odeon_actors::rl::memory::RoleMemory;
+use odeon_actors::rl::ranks::RanksPlan;
 use odeon_actors::rl::run::{RoleReservation, relay_role};
-use odeon_placement::{Arrange, Demand, Plan, Refusal, View, solve};
+use odeon_algorithms::train::Sharing;
+use odeon_placement::{Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
 use serde::Serialize;
 
 use super::model;
+use super::stages;
 use crate::args::PlanArgs;
+use crate::figures;
 use crate::print;
 pub(super) use prediction::chosen;
 pub(super) use ranks::outline;
@@ -27,6 +33,38 @@ struct Told {
     unplaced: Vec<String>,
     plan: Option<Plan>,
     refusal: Option<Refusal>,
+    /// Memory of ranks that share models of roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory: Vec<RoleRank>,
+}
+
+/// The memory of a rank of a role. Bytes are of numbers of four bytes.
+#[derive(Serialize)]
+struct RoleRank {
+    role: &'static str,
+    rank: usize,
+    parameter_bytes: usize,
+    gradient_bytes: usize,
+    optimizer_bytes: usize,
+    gathered_bytes: usize,
+    /// None where they are not told: of models that read pictures.
+    activation_bytes: Option<usize>,
+}
+
+impl RoleRank {
+    fn of(memory: &RoleMemory) -> Vec<Self> {
+        let ranks = memory.ranks.iter().enumerate();
+        let told = ranks.map(|(rank, it)| Self {
+            role: memory.role,
+            rank,
+            parameter_bytes: it.parameters,
+            gradient_bytes: it.gradients,
+            optimizer_bytes: it.optimizer,
+            gathered_bytes: it.gathered,
+            activation_bytes: it.activations,
+        });
+        told.collect()
+    }
 }
 
 pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
@@ -36,6 +74,8 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     }
     let recipe = source.recipe()?;
     let plan = model::plan(&source, &recipe)?;
+    let sharing = plan.sharing;
+    let memory = plan.memory().map_err(|failure| anyhow!("{failure}"))?;
     let view = match &args.cluster {
         Some(path) => described(path)?,
         None => this_machine(job)?,
@@ -48,16 +88,16 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         let RoleReservation {
             role,
             needs,
-            together,
+            sharing,
         } = reservation;
         if needs.is_empty() {
-            unplaced.push(role);
+            let ranks = sharing.map_or(1, |it| it.ranks());
+            unplaced.extend((0..ranks).map(|rank| name_of(&role, rank, ranks)));
         } else {
             // As they are spawned: each has a process of its own.
-            let demand = needs.demand(&recipe.run.name, &role).isolated();
-            demands.push(match together {
-                1 => demand,
-                ranks => demand.gang(ranks).arrange(Arrange::StrictPack),
+            demands.push(match sharing {
+                None => needs.demand(&recipe.run.name, &role).isolated(),
+                Some(sharing) => demand(needs, &recipe.run.name, &role, sharing),
             });
         }
     }
@@ -65,20 +105,75 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         Ok(plan) => (Some(plan), None),
         Err(refusal) => (None, Some(refusal)),
     };
+    let lacking = plan.as_ref().and_then(|it| lacking(it, &memory));
     let told = Told {
         unplaced,
         plan,
         refusal,
+        memory: memory.iter().flat_map(RoleRank::of).collect(),
     };
     if args.json {
         print::line(serde_json::to_string(&told)?)?;
     } else {
+        show_memory(&memory, sharing)?;
         show(&told)?;
+        for role in ["trainer", "critic", "cost-critic", "reference"] {
+            show_stages(&format!("{role}-"), &told, sharing)?;
+        }
     }
-    match told.refusal {
-        Some(_) => bail!("the recipe has no place here"),
-        None => Ok(()),
+    match (told.refusal, lacking) {
+        (Some(_), _) => bail!("the recipe has no place here"),
+        (None, Some(lacking)) => bail!("{lacking}"),
+        (None, None) => Ok(()),
     }
+}
+
+/// The memory of ranks, by their names.
+fn show_memory(memory: &[RoleMemory], sharing: Sharing) -> Result<()> {
+    if memory.is_empty() {
+        return Ok(());
+    }
+    let all = memory.iter().flat_map(|role| {
+        let ranks = role.ranks.iter().enumerate();
+        ranks.map(|(rank, it)| (RanksPlan::name_of(role.role, rank), it))
+    });
+    ranks::memory(all, sharing)?;
+    print::line("")?;
+    print::line(
+        "Activations are those of the longest sequences, and of a reference, which learns nothing, at most.",
+    )?;
+    Ok(print::line("")?)
+}
+
+/// The first rank that needs more memory than the devices have that it would get.
+fn lacking(plan: &Plan, memory: &[RoleMemory]) -> Option<String> {
+    let mut all = memory.iter().flat_map(|role| {
+        let ranks = role.ranks.iter().enumerate();
+        ranks.map(move |(rank, it)| (role.role, rank, it))
+    });
+    all.find_map(|(role, rank, needed)| {
+        let holder = format!("{role}-rank");
+        let mut leases = plan.leases.iter();
+        let lease = leases.find(|it| it.holder == holder && it.rank as usize == rank)?;
+        let has: u64 = lease.devices.iter().map(|device| device.memory).sum();
+        let needs = needed.bytes() as u64;
+        let bytes = |number: u64| figures::bytes(number as f64);
+        (!lease.devices.is_empty() && needs > has).then(|| {
+            format!(
+                "{} needs {} ({} of parameters, {} of gradients, {} of the optimiser, {} gathered, {} of activations), \
+                 and its device on {} has {}: share the model over more ranks, or make sequences shorter",
+                RanksPlan::name_of(role, rank),
+                bytes(needs),
+                bytes(needed.parameters as u64),
+                bytes(needed.gradients as u64),
+                bytes(needed.optimizer as u64),
+                bytes(needed.gathered as u64),
+                bytes(needed.activations.unwrap_or(0) as u64),
+                lease.node,
+                bytes(has)
+            )
+        })
+    })
 }
 
 fn show(told: &Told) -> Result<()> {
@@ -86,12 +181,13 @@ fn show(told: &Told) -> Result<()> {
         print::line(refusal)?;
         return Ok(());
     }
-    let leases = told.plan.iter().flat_map(|plan| &plan.leases);
-    let mut rows: Vec<Vec<String>> = leases
+    let leases = || told.plan.iter().flat_map(|plan| &plan.leases);
+    let ranks = |holder: &str| leases().filter(|lease| lease.holder == holder).count();
+    let mut rows: Vec<Vec<String>> = leases()
         .map(|lease| {
             let devices: Vec<String> = lease.devices.iter().map(|d| d.index.to_string()).collect();
             vec![
-                lease.holder.clone(),
+                name_of(&lease.holder, lease.rank as usize, ranks(&lease.holder)),
                 lease.node.clone(),
                 if devices.is_empty() {
                     "-".to_owned()
@@ -116,12 +212,37 @@ fn show(told: &Told) -> Result<()> {
     )?)
 }
 
+/// The name of a process: its role, with its number where there are several.
+fn name_of(holder: &str, rank: usize, of: usize) -> String {
+    match of {
+        1 => holder.to_owned(),
+        _ => format!("{holder}-{rank}"),
+    }
+}
+
+/// What lies on each node of the ranks of a role, and what crosses nodes; `role` is before the name of its ranks.
+fn show_stages(role: &str, told: &Told, sharing: Sharing) -> Result<()> {
+    let holder = format!("{role}rank");
+    let leases = told.plan.iter().flat_map(|plan| &plan.leases);
+    let mut leases: Vec<_> = leases.filter(|lease| lease.holder == holder).collect();
+    leases.sort_by_key(|lease| lease.rank);
+    let nodes: Vec<String> = leases.iter().map(|lease| lease.node.clone()).collect();
+    let Ok(mesh) = sharing.mesh() else {
+        return Ok(());
+    };
+    let sentences = stages::told(&mesh, &nodes).into_iter();
+    for sentence in sentences.filter(|_| mesh.len() > 1) {
+        print::line(format!("{holder}s: {sentence}."))?;
+    }
+    Ok(())
+}
+
 /// A cluster that a file describes.
 fn described(path: &Path) -> Result<View> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let place = |error: ClusterError| match error.line {
-        Some(line) => anyhow::anyhow!("{}:{line}: {}", path.display(), error.error),
-        None => anyhow::anyhow!("{}: {}", path.display(), error.error),
+        Some(line) => anyhow!("{}:{line}: {}", path.display(), error.error),
+        None => anyhow!("{}: {}", path.display(), error.error),
     };
     let spec = ClusterSpec::from_toml(&text).map_err(place)?;
     View::described(&spec).map_err(|error| place(error.at_its_line(&text)))

@@ -237,7 +237,7 @@ async fn follow(
 ) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|it| !it.needs.is_empty());
-    let mut notes = Notes::new(&folder.path, reserves);
+    let mut notes = Notes::new(&folder.path, reserves, plan.sharing);
     let mut starting = Box::pin(async {
         let span = telemetry::first_span("start run").with("recipe", recipe.run.name.clone());
         let run = telemetry::below(span.context(), Run::start(system, plan)).await;

@@ -1,18 +1,23 @@
 //! `odeon why`: where the processes of a run or the actors of a job are and why, or what they wait for.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::Why;
+use odeon_actors::rl::ranks::RanksPlan;
+use odeon_client::inspect::RunMesh;
 use odeon_client::types::Node;
-use odeon_client::{Asked, Page, View};
+use odeon_client::{Asked, Inspector, Page, View};
+use odeon_mesh::Mesh;
 use serde::Serialize;
 
 use super::job::array::Named;
 use super::places::{FILE, Places};
 use super::processes;
+use super::stages;
 use super::watched::Watched;
 use super::{cluster, job};
 use crate::args::WhyArgs;
@@ -29,6 +34,22 @@ struct Told {
     why: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     facts: Option<Why>,
+    /// Set for a rank whose place is in a sentence about all: it is shown where it is asked for.
+    #[serde(skip)]
+    in_short: bool,
+}
+
+impl Told {
+    /// A sentence about ranks that share a model.
+    const fn of_ranks(role: String, why: String) -> Self {
+        Self {
+            role,
+            actor: None,
+            why,
+            facts: None,
+            in_short: false,
+        }
+    }
 }
 
 pub(crate) fn run(args: &WhyArgs) -> Result<()> {
@@ -37,7 +58,8 @@ pub(crate) fn run(args: &WhyArgs) -> Result<()> {
         None => of_run(&args.run)?,
     };
     let wanted: Vec<Told> = match &args.actor {
-        None => told,
+        None if args.json => told,
+        None => told.into_iter().filter(|one| !one.in_short).collect(),
         Some(name) => {
             let known: Vec<String> = told.iter().map(|one| one.role.clone()).collect();
             let fits = |one: &Told| one.role == *name || one.actor.as_ref() == Some(name);
@@ -71,7 +93,49 @@ fn of_run(run: &Path) -> Result<Vec<Told>> {
     let places: Places = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     let mut told = told(&places);
     explain(run, &mut told);
+    let told = with_stages(told, &places);
     Ok(told)
+}
+
+/// Puts the sentences about ranks that share a model before those about each process.
+fn with_stages(mut told: Vec<Told>, places: &Places) -> Vec<Told> {
+    let Some(mesh) = places.mesh.as_ref().and_then(|it| it.parse::<Mesh>().ok()) else {
+        return told;
+    };
+    // By role, the nodes of its ranks.
+    let mut roles: BTreeMap<&str, BTreeMap<usize, String>> = BTreeMap::new();
+    for (name, actor) in &places.roles {
+        let Some((role, rank)) = RanksPlan::rank_of(name) else {
+            continue;
+        };
+        if let Some(Why::Placed { node, .. }) = places.why(*actor) {
+            roles.entry(role).or_default().insert(rank, node);
+        }
+    }
+    let mut all = vec![];
+    for (role, nodes) in roles {
+        let nodes: Vec<String> = (0..mesh.len())
+            .map(|rank| nodes.get(&rank).cloned().unwrap_or_default())
+            .collect();
+        let sentences = stages::told(&mesh, &nodes);
+        if sentences.is_empty() {
+            continue;
+        }
+        let name = match role {
+            "" => "ranks".to_owned(),
+            role => format!("ranks of {role}"),
+        };
+        all.extend(
+            sentences
+                .into_iter()
+                .map(|why| Told::of_ranks(name.clone(), why)),
+        );
+        for one in &mut told {
+            one.in_short |= RanksPlan::rank_of(&one.role).is_some_and(|(of, _)| of == role);
+        }
+    }
+    all.extend(told);
+    all
 }
 
 /// Asks the pages of a run, if it has any, why those are where they are that hold no lease.
@@ -121,6 +185,7 @@ fn of_named(word: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         actor: None,
         why: job::array::in_words(&jobs),
         facts: None,
+        in_short: false,
     }];
     // Those that wait for the same are one.
     let mut reasons: Vec<(String, Vec<String>)> = vec![];
@@ -143,6 +208,7 @@ fn of_named(word: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         actor: None,
         why,
         facts: None,
+        in_short: false,
     }));
     Ok(told)
 }
@@ -170,6 +236,15 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
                 told[0].why += &format!("; {sentence}");
             }
         }
+        let mesh = mesh_of(job, &inspector).await?;
+        let ranks: Vec<String> = mesh
+            .iter()
+            .flat_map(|mesh| &mesh.ranks)
+            .filter_map(|rank| rank.actor.as_ref().map(|actor| actor.id.clone()))
+            .collect();
+        let sentences = mesh.as_ref().map_or_else(Vec::new, of_mesh);
+        let is_short = !sentences.is_empty();
+        told.extend(sentences);
         let asked = Asked {
             filter: format!("job:{job} -state:stopped -state:failed"),
             limit: Some(ACTORS_MAX),
@@ -178,11 +253,10 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         let Page::Actors(page) = inspector.page(&asked).await?.data else {
             return Ok(told);
         };
-        // A part of the number of a job is in that of another.
-        let own = page.rows.into_iter().filter(|row| {
-            let of = row.job.as_deref().unwrap_or_default();
-            of.split(['/', '.']).any(|part| part == job)
-        });
+        let own = page
+            .rows
+            .into_iter()
+            .filter(|row| is_of(row.job.as_deref().unwrap_or_default(), job));
         for row in own {
             // It may have ended meanwhile.
             let Ok(detail) = inspector.actor(&row.id).await else {
@@ -191,6 +265,7 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             let why = detail.data.placement.map(|placement| placement.sentence);
             told.push(Told {
                 role: row.name.unwrap_or(row.r#type),
+                in_short: is_short && ranks.contains(&row.id),
                 actor: Some(row.id),
                 why: why.unwrap_or_else(|| format!("on node {}", row.node)),
                 facts: None,
@@ -198,6 +273,40 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         }
         Ok(told)
     })
+}
+
+/// Returns true of what belongs to a job by the word that it is tagged with: a part of the number of a job is in that
+/// of another.
+fn is_of(tag: &str, job: &str) -> bool {
+    tag.split(['/', '.']).any(|part| part == job)
+}
+
+/// The ranks of a job's model, where it has some.
+async fn mesh_of(job: &str, inspector: &Inspector) -> Result<Option<RunMesh>> {
+    let Page::Runs(page) = inspector.page(&Asked::all(View::Runs)).await?.data else {
+        return Ok(None);
+    };
+    let own = page.runs.into_iter().filter(|run| is_of(&run.id, job));
+    Ok(own.filter_map(|run| run.mesh).next_back())
+}
+
+/// The sentences about the places of ranks.
+fn of_mesh(seen: &RunMesh) -> Vec<Told> {
+    let dims = seen
+        .dims
+        .iter()
+        .map(|dim| (dim.name.as_str(), dim.size as usize));
+    let Ok(mesh) = Mesh::new(dims) else {
+        return vec![];
+    };
+    let is_there = |state: &str| state == "running" || state == "starting";
+    let nodes = seen.ranks.iter().map(|rank| match is_there(&rank.state) {
+        true => rank.node.clone(),
+        false => String::new(),
+    });
+    let told = stages::told(&mesh, &nodes.collect::<Vec<_>>()).into_iter();
+    told.map(|why| Told::of_ranks("ranks".to_owned(), why))
+        .collect()
 }
 
 fn of_whole(job: odeon_client::inspect::Job) -> Told {
@@ -213,7 +322,10 @@ fn of_whole(job: odeon_client::inspect::Job) -> Told {
         (None, None, None) => job.state.clone(),
     };
     let rows = job.refusal.into_iter().flat_map(|it| it.rows);
-    for row in rows.filter(|row| !row.fits) {
+    let rows: Vec<_> = rows.filter(|row| !row.fits).collect();
+    // The sentence may have said the same of each node.
+    let is_told = rows.iter().any(|row| names(&why, &row.node));
+    for row in rows.iter().filter(|_| !is_told) {
         why += &format!("; {}: {}", row.node, row.why);
     }
     Told {
@@ -221,7 +333,16 @@ fn of_whole(job: odeon_client::inspect::Job) -> Told {
         actor: None,
         why,
         facts: None,
+        in_short: false,
     }
+}
+
+/// Returns true where a sentence has this word.
+fn names(sentence: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    sentence
+        .split(|c| !is_part(c))
+        .any(|it| it.trim_end_matches('.') == word)
 }
 
 fn told(places: &Places) -> Vec<Told> {
@@ -235,6 +356,7 @@ fn told(places: &Places) -> Vec<Told> {
                 None => "it has reserved nothing".to_owned(),
             },
             facts,
+            in_short: false,
         }
     });
     let known: Vec<ActorId> = places.roles.values().copied().collect();
@@ -246,6 +368,56 @@ fn told(places: &Places) -> Vec<Told> {
             actor: waiting.actors.first().map(ToString::to_string),
             why: waiting.to_string(),
             facts: Some(Why::Waits(waiting.clone())),
+            in_short: false,
         });
     roles.chain(starting).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon_client::inspect::{Job, NodeRefusal, Refusal};
+
+    use super::*;
+
+    /// A job that waits, with a word about each of its nodes.
+    fn queued(sentence: &str) -> Job {
+        let row = |node: &str| NodeRefusal {
+            node: node.to_owned(),
+            asked: "2 cpu".to_owned(),
+            free: "room for none".to_owned(),
+            why: "it has 0 of 2 cpu free".to_owned(),
+            fits: false,
+        };
+        let job = serde_json::json!({
+            "id": "j1", "name": "it", "namespace": "", "state": "queued", "since": 0.0, "submitted": 0.0,
+            "by": "", "priority": 0, "program": "", "arguments": [], "attempt": 1, "attempts": 1,
+            "node": null, "actors": 0, "needs": "", "phases": [], "refusal": null, "exit": null,
+        });
+        let mut job: Job = serde_json::from_value(job).unwrap();
+        job.refusal = Some(Refusal {
+            sentence: sentence.to_owned(),
+            rows: vec![row("n1"), row("n-2")],
+        });
+        job
+    }
+
+    #[test]
+    fn a_job_that_waits_names_each_node_once() {
+        for (sentence, expected) in [
+            (
+                "it waits for room",
+                "queued: it waits for room; n1: it has 0 of 2 cpu free; n-2: it has 0 of 2 cpu free",
+            ),
+            (
+                "no place: n1 has 0 of 2 cpu free; n-2 has 0 of 2 cpu free",
+                "queued: no place: n1 has 0 of 2 cpu free; n-2 has 0 of 2 cpu free",
+            ),
+            (
+                "no place: n12 is down",
+                "queued: no place: n12 is down; n1: it has 0 of 2 cpu free; n-2: it has 0 of 2 cpu free",
+            ),
+        ] {
+            assert_eq!(of_whole(queued(sentence)).why, expected);
+        }
+    }
 }

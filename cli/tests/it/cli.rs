@@ -1405,6 +1405,48 @@ fn a_plan_shows_where_a_recipe_would_go_or_what_is_in_the_way() {
     assert!(why.contains("ring.toml"), "{why}");
 }
 
+/// SEMANTICS 134, 151.
+#[test]
+fn a_plan_of_ranks_tells_the_memory_of_each_and_what_crosses_nodes() {
+    let place = Place::new();
+    let more = "[parallel]\npp = 2\n[placement]\ntrainer_gpus = 1\n";
+    place.write("ranks.toml", &format!("{}\n{more}", tiny(1)));
+    let cluster = |gib: &str| {
+        format!(
+            "[devices.H200]\nmemory_gib = {gib}\n[[nodes]]\nname = 'node'\ncount = 2\ncpus = 96\n\
+             memory_gib = 2048\ngpus = {{ model = 'H200', count = 2, nvlink = 'node' }}\n"
+        )
+    };
+    place.write("cluster.toml", &cluster("141"));
+    let args = |more: &[&'static str]| {
+        let set = ["--set", "processes.ranks=4", "--set", "model.layers=2"];
+        let plan = ["plan", "ranks.toml", "--cluster", "cluster.toml"];
+        [&plan[..], &set, more].concat()
+    };
+    let told = place.out(&args(&[]));
+    for said in [
+        "trainer-ranks: node-0 has copy 0; node-1 has copy 1.",
+        "trainer-ranks: sums of gradients (dp) cross nodes.",
+    ] {
+        assert!(told.contains(said), "{told}");
+    }
+    let told: Value = serde_json::from_str(&place.out(&args(&["--json"]))).unwrap();
+    let memory = told["memory"].as_array().unwrap();
+    let ranks = memory.iter().filter(|it| it["role"] == "trainer");
+    let bytes = |it: &Value, of: &str| it[of].as_u64().unwrap();
+    assert_eq!(ranks.clone().count(), 4, "{told}");
+    for rank in ranks {
+        let parameters = bytes(rank, "parameter_bytes");
+        assert_eq!(bytes(rank, "gradient_bytes"), parameters);
+        assert_eq!(bytes(rank, "optimizer_bytes"), 2 * parameters);
+        assert!(parameters > 0 && bytes(rank, "activation_bytes") > 0);
+    }
+    place.write("cluster.toml", &cluster("0.001"));
+    let why = place.error(&args(&[]));
+    assert!(why.contains("trainer-rank-0 needs"), "{why}");
+    assert!(why.contains("its device on node-0 has 1.0"), "{why}");
+}
+
 /// SEMANTICS 46.
 #[test]
 fn a_run_that_waits_for_room_says_who_holds_it() {

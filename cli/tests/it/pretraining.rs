@@ -95,6 +95,15 @@ block_bytes = 100
     write("work/r.toml", recipe);
 }
 
+/// The same with two stages.
+fn staged(place: &Path, steps: u32) {
+    recipe(place, steps);
+    let path = place.join("work/r.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let text = text.replace("layers = 1", "layers = 2");
+    fs::write(path, text + "[parallel]\npp = 2\n").unwrap();
+}
+
 /// The losses of all steps as the run has them at its end, by their bits.
 fn losses(place: &Path) -> Vec<(u64, u64)> {
     let told = fs::read_to_string(place.join("work/results/sent/metrics.jsonl")).unwrap();
@@ -119,8 +128,8 @@ fn alone(place: &Path) -> Output {
     command.current_dir(place.join("work")).output().unwrap()
 }
 
-/// The losses of the recipe when it runs here and by itself.
-fn expected(steps: u32) -> Vec<(u64, u64)> {
+/// The losses of a recipe when it runs here and by itself.
+fn expected(recipe: fn(&Path, u32), steps: u32) -> Vec<(u64, u64)> {
     let folder = tempfile::tempdir().unwrap();
     recipe(folder.path(), steps);
     let output = alone(folder.path());
@@ -147,7 +156,7 @@ fn a_pretraining_recipe_has_the_losses_on_a_cluster_that_it_has_alone() {
     let output = run(&["run", "r.toml", "--cluster", "--set", &apart]);
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert_eq!(losses(place), expected(20), "{said}");
+    assert_eq!(losses(place), expected(recipe, 20), "{said}");
     // Here it is known as the same run: nothing is left to do.
     let output = alone(place);
     let said = text(&output.stderr);
@@ -187,5 +196,63 @@ fn a_pretraining_run_whose_node_is_killed_goes_on_with_the_same_losses() {
     let other = nodes.others(node).remove(0);
     nodes.ok(&other, &["wait", "sent"]);
     assert_eq!(nodes.job(&other, "sent")["tries"], 2);
-    assert_eq!(losses(place), expected(400));
+    assert_eq!(losses(place), expected(recipe, 400));
+}
+
+/// SEMANTICS 151, 152.
+#[test]
+fn a_node_of_ranks_alone_that_is_killed_costs_no_number_and_no_try() {
+    let nodes = up();
+    let place = nodes.folder.path();
+    staged(place, 1000);
+    let work = place.join("work");
+    let submit = |args: &[&str]| {
+        let all = [&["submit"], args].concat();
+        let output = nodes
+            .command("head", &all)
+            .current_dir(&work)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    // A rank takes all processors of a node, and those of one are taken: the two ranks are on the others.
+    let cores = std::thread::available_parallelism().unwrap();
+    let all = format!("--cpus={cores}");
+    submit(&[
+        "--name=full",
+        "--node=node-3",
+        &all,
+        "/bin/sleep",
+        "--",
+        "600",
+    ]);
+    eventually("a full node", || {
+        nodes.job("head", "full")["state"] == "running"
+    });
+    let apart = format!("placement.rank_cpus={cores}.0");
+    submit(&[
+        "--node=head",
+        "--name=sent",
+        "r.toml",
+        "--",
+        "--set",
+        &apart,
+    ]);
+    let told = || {
+        let metrics = work.join("results/sent/metrics.jsonl");
+        fs::read_to_string(metrics).unwrap_or_default()
+    };
+    eventually("a checkpoint", || told().contains("\"Saved\""));
+    let why = || nodes.ok("head", &["why", "sent"]);
+    eventually("stages that are seen", || why().contains(" has stage"));
+    let said = why();
+    assert_eq!(said.matches("node-2 has stage").count(), 1, "{said}");
+    assert!(said.contains("of copy 0 crosses"), "{said}");
+    nodes.kill("node-2");
+    eventually("ranks that wait", || told().contains("\"Waiting\""));
+    eventually("what is in the way", || why().contains("node-3 has 0 of"));
+    nodes.ok("head", &["stop", "full"]);
+    nodes.ok("head", &["wait", "sent"]);
+    assert_eq!(nodes.job("head", "sent")["tries"], 1);
+    assert_eq!(losses(place), expected(staged, 1000));
 }

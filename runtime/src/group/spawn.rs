@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::FuturesUnordered;
-use odeon_placement::Arrange;
+use odeon_placement::{Arrange, Talk, TalkEnd};
 use thiserror::Error;
 
 use super::{Group, Mesh, Rank};
@@ -54,6 +54,10 @@ pub struct SpawnGroup<A: Actor> {
     members: Vec<Spawn<A>>,
     /// The dimension along which members lie on one node.
     together: Option<String>,
+    /// Those that talk to each other, by their ranks.
+    talks: Vec<Talk>,
+    /// Set where there was room for such members before.
+    again: bool,
 }
 
 impl<A: Actor> SpawnGroup<A> {
@@ -67,6 +71,8 @@ impl<A: Actor> SpawnGroup<A> {
             mesh,
             members,
             together: None,
+            talks: vec![],
+            again: false,
         }
     }
 }
@@ -127,6 +133,20 @@ impl<A: Actor> SpawnGroup<A> {
         self
     }
 
+    /// Members that talk to each other, by their ranks: those with the same needs are given room near each
+    /// other, and near the nodes that they talk to. See [`Talk::along`].
+    pub fn talks(mut self, talks: impl IntoIterator<Item = Talk>) -> Self {
+        self.talks.extend(talks);
+        self
+    }
+
+    /// Members in the place of others that were lost: they wait for room, as one that starts again, also
+    /// where no node that is there could ever have it.
+    pub const fn returning(mut self) -> Self {
+        self.again = true;
+        self
+    }
+
     /// So many devices for each member, alone: see [`Needs::gpus`].
     pub fn gpus(self, count: u32) -> Self {
         self.needs(|needs| needs.gpus(count))
@@ -145,7 +165,7 @@ impl<A: Registered> SpawnGroup<A> {
     async fn orders(
         mesh: &Mesh,
         members: &mut [Spawn<A>],
-        together: Option<&str>,
+        (together, talks, again): (Option<&str>, &[Talk], bool),
     ) -> Result<Vec<(ActorId, Option<LaunchOrder>)>, GroupSpawnError> {
         let Some(engine) = members.first().map(|spawn| Arc::clone(spawn.engine())) else {
             return Ok(vec![]);
@@ -158,43 +178,18 @@ impl<A: Registered> SpawnGroup<A> {
         }
         let ids: Vec<ActorId> = orders.iter().map(|(id, _)| *id).collect();
         let near = Neighbours::of(mesh, together)?;
-        let mut asks: Vec<Ask> = vec![];
-        // Which bundle of which ask each member is.
-        let mut places = vec![];
-        for (rank, (id, order)) in orders.iter_mut().enumerate() {
-            let Some(ask) = order.as_mut().and_then(|order| order.ask.as_mut()) else {
-                continue;
-            };
-            if together.is_some() {
-                ask.needs.demand.arrange = Arrange::StrictPack;
-            }
-            let alike = asks.iter().position(|known| {
-                let first = known.actors[0].1 as usize;
-                known.needs == ask.needs && near.are(rank, first)
-            });
-            let kind = alike.unwrap_or_else(|| {
-                let mut holder = format!("{}[{}] {}", A::NAME, mesh.len(), ids[0]);
-                if !asks.is_empty() {
-                    holder += &format!(" from rank {rank}");
-                }
-                asks.push(Ask {
-                    job: engine.job.clone(),
-                    holder,
-                    actors: vec![],
-                    needs: ask.needs.clone(),
-                    again: false,
-                });
-                asks.len() - 1
-            });
-            places.push((rank, kind, asks[kind].actors.len()));
-            asks[kind].actors.push((*id, rank as u32));
-        }
-        if asks.is_empty() {
+        let needs = orders.iter().enumerate().filter_map(|(rank, (_, order))| {
+            let ask = order.as_ref()?.ask.as_ref()?;
+            Some((rank, &ask.needs))
+        });
+        let (mut asks, places) = asks(&engine.job, A::NAME, &ids, needs, &near, talks);
+        let Some((first, ..)) = places.first() else {
             return Ok(orders);
-        }
+        };
+        asks.iter_mut().for_each(|ask| ask.again = again);
         let granted = engine.reserve(asks.clone()).await;
         let granted = granted.map_err(|failure| GroupSpawnError {
-            rank: mesh.rank(places[0].0).expect("the rank of a member"),
+            rank: mesh.rank(*first).expect("the rank of a member"),
             error: SpawnError::NotPlaced(failure.message),
         })?;
         for (rank, kind, nth) in places {
@@ -211,6 +206,9 @@ impl<A: Registered> SpawnGroup<A> {
             // When it is placed again, it is alone.
             ask.holder.clone_from(&asks[kind].holder);
             ask.actors = vec![(*id, rank as u32)];
+            if together.is_some() {
+                ask.needs.demand.arrange = Arrange::StrictPack;
+            }
             let siblings = near.ranks(rank).iter().map(|sibling| ids[*sibling]);
             let siblings = siblings.filter(|sibling| sibling != id);
             ask.needs.among(siblings, A::NAME);
@@ -224,8 +222,11 @@ impl<A: Registered> SpawnGroup<A> {
             mesh,
             mut members,
             together,
+            talks,
+            again,
         } = self;
-        let orders = Self::orders(&mesh, &mut members, together.as_deref()).await?;
+        let wishes = (together.as_deref(), &*talks, again);
+        let orders = Self::orders(&mesh, &mut members, wishes).await?;
         let mut started: Vec<Ref<A>> = Vec::with_capacity(members.len());
         let mut starts = FuturesUnordered::new();
         let mut trouble = None;
@@ -259,8 +260,80 @@ impl<A: Registered> SpawnGroup<A> {
     }
 }
 
+/// The asks of members, those with equal needs in one, and for each member its rank, its ask and its bundle there.
+/// Members that lie on one node follow each other.
+fn asks<'a>(
+    job: &str,
+    name: &str,
+    ids: &[ActorId],
+    needs: impl Iterator<Item = (usize, &'a Needs)>,
+    near: &Neighbours,
+    talks: &[Talk],
+) -> (Vec<Ask>, Vec<(usize, usize, usize)>) {
+    let mut units: Vec<(&Needs, Vec<usize>)> = vec![];
+    for (rank, needs) in needs {
+        let alike = |(known, ranks): &&mut (&Needs, Vec<usize>)| {
+            near.lie_together && near.are(ranks[0], rank) && *known == needs
+        };
+        match units.iter_mut().rev().find(alike) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => units.push((needs, vec![rank])),
+        }
+    }
+    let mut asks: Vec<Ask> = vec![];
+    let mut places = vec![];
+    for (needs, ranks) in units {
+        let mut needs = needs.clone();
+        needs.demand.unit = ranks.len() as u32;
+        let alike = asks.iter().position(|known| known.needs == needs);
+        let kind = alike.unwrap_or_else(|| {
+            let mut holder = format!("{name}[{}] {}", ids.len(), ids[0]);
+            if !asks.is_empty() {
+                holder += &format!(" from rank {}", ranks[0]);
+            }
+            asks.push(Ask {
+                job: job.to_owned(),
+                holder,
+                actors: vec![],
+                needs,
+                again: false,
+            });
+            asks.len() - 1
+        });
+        for rank in ranks {
+            places.push((rank, kind, asks[kind].actors.len()));
+            asks[kind].actors.push((ids[rank], rank as u32));
+        }
+    }
+    let mut bundles = vec![None; ids.len()];
+    for (rank, kind, nth) in &places {
+        bundles[*rank] = Some((*kind, *nth as u32));
+    }
+    let bundle = |rank: u32| bundles.get(rank as usize).copied().flatten();
+    for talk in talks {
+        let Some((kind, own)) = bundle(talk.bundle) else {
+            continue;
+        };
+        let with = match &talk.with {
+            TalkEnd::Bundle(other) => match bundle(*other) {
+                Some((of, other)) if of == kind => TalkEnd::Bundle(other),
+                _ => continue,
+            },
+            TalkEnd::Node(node) => TalkEnd::Node(node.clone()),
+        };
+        asks[kind].needs.demand.talks.push(Talk {
+            bundle: own,
+            with,
+            weight: talk.weight,
+        });
+    }
+    (asks, places)
+}
+
 /// The ranks that are placed with each other: those along a dimension, or all.
 struct Neighbours {
+    /// Set where those of a group lie on one node.
+    lie_together: bool,
     groups: Vec<Vec<usize>>,
     /// The group of each rank.
     of: Vec<usize>,
@@ -282,7 +355,11 @@ impl Neighbours {
         for (number, ranks) in groups.iter().enumerate() {
             ranks.iter().for_each(|rank| of[*rank] = number);
         }
-        Ok(Self { groups, of })
+        Ok(Self {
+            lie_together: together.is_some(),
+            groups,
+            of,
+        })
     }
 
     /// Those that a rank is placed with, itself too.

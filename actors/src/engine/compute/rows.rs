@@ -246,4 +246,11 @@ pub(super) fn micro_batches(
     batches
 }
 
+/// Tokens of the largest micro-batch, and number of them, of so many sequences that are all this long.
+pub(crate) fn largest_micro_batches(sequences: usize, tokens: usize) -> (usize, usize) {
+    let all = micro_batches(sequences, |_, _| tokens);
+    let longest = all.iter().map(ExactSizeIterator::len).max();
+    (longest.unwrap_or(1) * tokens, all.len().max(1))
+}
+
 const MICRO_BATCH_TOKENS: usize = 4096;

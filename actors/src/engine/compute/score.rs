@@ -289,6 +289,18 @@ impl Critic {
     }
 }
 
+impl ComputeSpec {
+    /// The way in which a critic learns.
+    pub(crate) fn critic_train(&self) -> TrainConfig {
+        TrainConfig {
+            lr: self.critic_lr,
+            weight_decay: 0.0,
+            recompute: self.recompute,
+            ..TrainConfig::default()
+        }
+    }
+}
+
 /// The critic's optimiser, made where it is not there yet.
 fn made<'a>(
     optimizer: &'a mut Option<Optimizer>,
@@ -298,12 +310,7 @@ fn made<'a>(
     let ready = match optimizer.take() {
         Some(ready) => ready,
         None => {
-            let config = TrainConfig {
-                lr: spec.critic_lr,
-                weight_decay: 0.0,
-                recompute: spec.recompute,
-                ..TrainConfig::default()
-            };
+            let config = spec.critic_train();
             // Another life would find the same.
             let keeps = (&place, config.optimizer.rows_together());
             let part = spec.part(&spec.before(), true, keeps);

@@ -155,7 +155,7 @@ impl Trainer {
     fn begin_reinforcement(&mut self) {
         if !self.reinforcing {
             self.reinforcing = true;
-            self.optimizer.restart(reinforcement_config(&self.spec));
+            self.optimizer.restart(self.spec.policy_train());
         }
     }
 
@@ -600,17 +600,20 @@ pub fn policy_optimizer() -> train::Optimizer {
     })
 }
 
-fn reinforcement_config(spec: &ComputeSpec) -> TrainConfig {
-    // Adam's first steps, with moments of hardly any samples, move as far as later ones with good
-    // ones: the rate grows over them, or they undo what the supervised steps have learnt.
-    TrainConfig {
-        lr: spec.lr,
-        warmup: 10,
-        schedule: spec.schedule,
-        optimizer: spec.optimizer,
-        weight_decay: 0.0,
-        recompute: spec.recompute,
-        ..TrainConfig::default()
+impl ComputeSpec {
+    /// The way in which the policy learns from its replies.
+    pub(crate) fn policy_train(&self) -> TrainConfig {
+        // Adam's first steps, with moments of hardly any samples, move as far as later ones with good
+        // ones: the rate grows over them, or they undo what the supervised steps have learnt.
+        TrainConfig {
+            lr: self.lr,
+            warmup: 10,
+            schedule: self.schedule,
+            optimizer: self.optimizer,
+            weight_decay: 0.0,
+            recompute: self.recompute,
+            ..TrainConfig::default()
+        }
     }
 }
 

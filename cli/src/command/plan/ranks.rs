@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
 use odeon::{Failure, Job};
+use odeon_actors::ranks::places::demand;
 use odeon_actors::recipe::{Arranged, PretrainRecipe, Source};
 use odeon_algorithms::model::PartTensor;
 use odeon_algorithms::train::{Footprint, Sharing, ZeroStage};
 use odeon_gpu::Precision;
-use odeon_placement::{Arrange, Demand, View, solve};
+use odeon_placement::{View, solve};
 use serde::Serialize;
 
 use super::parameters;
@@ -158,9 +159,7 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
         if let Some(placed) = &placed {
             print::line("")?;
             super::show(placed)?;
-            if sharing.tensor > 1 && !refused {
-                print::line("The ranks of a copy of the model are on one node.")?;
-            }
+            super::show_stages("", placed, sharing)?;
         }
     }
     match refused {
@@ -169,23 +168,11 @@ pub(super) fn run(job: Job, source: &Source, args: &PlanArgs) -> Result<()> {
     }
 }
 
-/// Where the ranks would be: those of a copy together, and all at once.
+/// Where the ranks would be: those of a tensor group on one node, and all at once.
 fn placed(recipe: &PretrainRecipe, view: &View) -> super::Told {
-    let (needs, ranks) = (recipe.placement.needs(), recipe.processes.ranks);
-    let of = |holder: String, count: u32| {
-        let demand = needs.demand(&recipe.run.name, &holder);
-        demand.isolated().gang(count)
-    };
-    let demands: Vec<Demand> = match recipe.parallel.tp {
-        1 => vec![of("ranks".to_owned(), ranks)],
-        tensor => {
-            let firsts = (0..ranks).step_by(tensor as usize);
-            let copy = |first| of(format!("ranks {first} to {}", first + tensor - 1), tensor);
-            let together = |demand: Demand| demand.arrange(Arrange::StrictPack);
-            firsts.map(copy).map(together).collect()
-        }
-    };
-    let (plan, refusal) = match solve(view, &demands) {
+    let needs = recipe.placement.needs();
+    let demand = demand(&needs, &recipe.run.name, "rank", recipe.sharing());
+    let (plan, refusal) = match solve(view, &[demand]) {
         Ok(plan) => (Some(plan), None),
         Err(refusal) => (None, Some(refusal)),
     };
@@ -193,6 +180,7 @@ fn placed(recipe: &PretrainRecipe, view: &View) -> super::Told {
         unplaced: vec![],
         plan,
         refusal,
+        memory: vec![],
     }
 }
 
@@ -202,26 +190,14 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
         &tensors(&all[0]),
     )?;
     print::line("")?;
-    let bytes = |number: usize| figures::bytes(number as f64);
-    let has_shards = sharing.zero.has_shards();
-    let rows = all.iter().enumerate().map(|(rank, it)| {
-        let kept = [it.parameters, it.gradients, it.optimizer];
-        let gathered = has_shards.then_some(it.gathered);
-        let beside = gathered.into_iter().chain(it.activations);
-        let numbers = kept.into_iter().chain(beside).chain([it.bytes()]);
-        std::iter::once(rank.to_string())
-            .chain(numbers.map(bytes))
-            .collect()
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let kept = ["rank", "parameters", "gradients", "optimiser"];
-    let gathered = has_shards.then_some("gathered");
-    let activations = all[0].activations.map(|_| "activations");
-    let beside = gathered.into_iter().chain(activations);
-    let titles: Vec<&str> = kept.into_iter().chain(beside).chain(["in all"]).collect();
-    print::table(&titles, &rows)?;
+    memory(
+        all.iter()
+            .enumerate()
+            .map(|(rank, it)| (rank.to_string(), it)),
+        sharing,
+    )?;
     print::line("")?;
-    print::line(match activations {
+    print::line(match all[0].activations {
         Some(_) => {
             "Activations are those of the largest micro-batch, and of as many as are under way."
         }
@@ -230,6 +206,31 @@ fn show(all: &[Footprint], sharing: Sharing) -> Result<()> {
     sums(&all[0], sharing)
         .into_iter()
         .try_for_each(print::line)?;
+    Ok(())
+}
+
+/// A table of the memory of ranks, by their names.
+pub(super) fn memory<'a>(
+    ranks: impl Iterator<Item = (String, &'a Footprint)>,
+    sharing: Sharing,
+) -> Result<()> {
+    let bytes = |number: usize| figures::bytes(number as f64);
+    let has_shards = sharing.zero.has_shards();
+    let (mut rows, mut has_activations) = (vec![], false);
+    for (name, it) in ranks {
+        let kept = [it.parameters, it.gradients, it.optimizer];
+        let gathered = has_shards.then_some(it.gathered);
+        let beside = gathered.into_iter().chain(it.activations);
+        let numbers = kept.into_iter().chain(beside).chain([it.bytes()]);
+        has_activations |= it.activations.is_some();
+        rows.push(std::iter::once(name).chain(numbers.map(bytes)).collect());
+    }
+    let kept = ["rank", "parameters", "gradients", "optimiser"];
+    let gathered = has_shards.then_some("gathered");
+    let activations = has_activations.then_some("activations");
+    let beside = gathered.into_iter().chain(activations);
+    let titles: Vec<&str> = kept.into_iter().chain(beside).chain(["in all"]).collect();
+    print::table(&titles, &rows)?;
     Ok(())
 }
 

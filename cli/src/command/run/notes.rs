@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use odeon::System;
 use odeon_actors::hybrid::Member;
+use odeon_algorithms::train::Sharing;
 
 use crate::command::places::{self, Places};
 use crate::command::processes::{DRIVER, Listing, Process};
@@ -19,15 +20,19 @@ pub(super) struct Notes {
     places: Option<Places>,
     /// Set if anything is reserved, so that nodes are asked at all.
     reserves: bool,
+    /// Of ranks that share a model.
+    mesh: Option<String>,
 }
 
 impl Notes {
-    pub(super) fn new(path: &Path, reserves: bool) -> Self {
+    pub(super) fn new(path: &Path, reserves: bool, sharing: Sharing) -> Self {
+        let mesh = sharing.mesh().ok().filter(|mesh| mesh.len() > 1);
         Self {
             path: path.to_owned(),
             listing: Listing::new(path),
             places: None,
             reserves,
+            mesh: mesh.map(|mesh| mesh.to_string()),
         }
     }
 
@@ -40,7 +45,10 @@ impl Notes {
         let pids = system.admin().workers();
         let driver = Process::running(DRIVER, "-".to_owned(), std::process::id());
         let mut processes: Vec<_> = driver.into_iter().collect();
-        let mut places = Places::default();
+        let mut places = Places {
+            mesh: self.mesh.clone(),
+            ..Places::default()
+        };
         for (role, actor, process) in roles {
             let pid = pids.iter().find(|(id, _)| Some(*id) == process);
             let running = pid.and_then(|(_, pid)| Process::running(&role, actor.to_string(), *pid));

@@ -9,6 +9,7 @@ use odeon_actors::hybrid::{self, Desk, HybridPlan, Member};
 use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::store::Counts;
+use odeon_algorithms::train::Sharing;
 use tokio::sync::{mpsc, watch};
 
 use super::folder::RunFolder;
@@ -38,7 +39,7 @@ pub(super) async fn follow(
         halt: halted,
     };
     let mut book = Book {
-        notes: Notes::new(&folder.path, reserves),
+        notes: Notes::new(&folder.path, reserves, Sharing::ALONE),
         metrics: Metrics::open(&folder.path)?,
         display: Display::new(recipe, &told),
         counts: Counts::default(),

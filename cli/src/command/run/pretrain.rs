@@ -166,7 +166,7 @@ async fn follow(
         halt: halted,
         ranks,
     };
-    let mut notes = Notes::new(&folder.path, !plan.needs.is_empty());
+    let mut notes = Notes::new(&folder.path, !plan.needs.is_empty(), plan.sharing);
     let mut book = Book {
         metrics: Metrics::open(&folder.path)?,
         display: Display::new(plan.steps),
@@ -495,6 +495,7 @@ impl Display {
                 print::say(format!("step {steps}: {source} has {loaders} from now on"));
             }
             Report::Finding { step, why, .. } => print::say(format!("step {step}: {why}")),
+            Report::Waiting { why, .. } => print::say(format!("lost ranks wait for room: {why}")),
             Report::LeftOut {
                 source,
                 files,

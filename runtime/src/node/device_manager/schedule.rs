@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use odeon_placement::{
-    Affinity, Cause, Demand, Health, Lease, Plan, Refusal, View, preempt, solve,
+    Affinity, Cause, Demand, Health, Lease, Level, Plan, Refusal, View, preempt, solve,
 };
 
 use super::protocol::{ClaimRequest, Claiming, Evicting, Eviction, NodeSnapshot, Surveying};
@@ -189,19 +189,23 @@ impl Engine {
     }
 
     /// The demand of an ask, whose company is known by the names of its leases.
-    fn demand(
+    fn demand<'a>(
         &self,
         ask: &Ask,
-        snapshots: &[(ProcessId, NodeSnapshot)],
+        snapshots: &'a [(ProcessId, NodeSnapshot)],
     ) -> Result<Demand, Failure> {
         let mut demand = ask.needs.demand.clone();
         demand.job.clone_from(&ask.job);
         demand.holder.clone_from(&ask.holder);
         demand.gang = ask.actors.len() as u32;
         for company in &ask.needs.company {
-            let mut actors = snapshots.iter().flat_map(|(_, snapshot)| &snapshot.actors);
-            let known = actors.find(|(actor, ..)| *actor == company.actor);
-            let Some((_, holder, _)) = known else {
+            let of_node = |(_, snapshot): &'a (ProcessId, NodeSnapshot)| {
+                let node = &snapshot.node.name;
+                snapshot.actors.iter().map(move |it| (node, it))
+            };
+            let mut actors = snapshots.iter().flat_map(of_node);
+            let known = actors.find(|(_, (actor, ..))| *actor == company.actor);
+            let Some((node, (_, holder, _))) = known else {
                 // It may be between two places.
                 if company.wish || ask.again {
                     continue;
@@ -214,10 +218,11 @@ impl Engine {
                 return Err(Failure::new(FailureKind::NotPlaced, why));
             };
             let (holder, level) = (holder.clone(), company.level);
-            demand = demand.require(if company.apart {
-                Affinity::Apart(holder, level)
-            } else {
-                Affinity::Near(holder, level)
+            demand = demand.require(match company.apart {
+                true => Affinity::Apart(holder, level),
+                // Its gang may lie on others, too.
+                false if company.wish && level == Level::Node => Affinity::Node(node.clone()),
+                false => Affinity::Near(holder, level),
             });
         }
         Ok(demand)
