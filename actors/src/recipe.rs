@@ -13,13 +13,14 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
+use odeon::Failure;
 use odeon_algorithms::environment::Tool;
 use odeon_algorithms::model::{LayerBlock, ModelConfig, Recompute, VirtualWidth};
 use odeon_algorithms::objective::{Blend, KlEstimator, Surrogate};
 use odeon_algorithms::setting::{Chosen, spelled};
 use odeon_algorithms::task::TaskSpec;
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Optimizer, Sharing};
+use odeon_algorithms::train::{Optimizer, Sharing, TrainConfig};
 use odeon_algorithms::weights::StoredType;
 use odeon_gpu::Precision;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -639,6 +640,19 @@ impl Recipe {
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.run.out.join(&self.run.name)
+    }
+
+    /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`, for a model like this.
+    ///
+    /// # Errors
+    /// A parameter cannot be where it is to be.
+    pub fn placed(&self, config: &ModelConfig) -> Result<Self, Failure> {
+        let ranks = self.processes.ranks;
+        let placed = self.parallel.placed(ranks, config, &TrainConfig::default());
+        Ok(Self {
+            parallel: placed.map_err(|fault| Failure::error(fault.to_string()).fatal())?,
+            ..self.clone()
+        })
     }
 
     /// The way in which ranks share each model that learns or rates.

@@ -7,10 +7,12 @@ use odeon_algorithms::objective::KlEstimator;
 use odeon_algorithms::setting::Chosen;
 use odeon_algorithms::task::{Goal, PromptStyle, Split, SumsForm, Task, TaskError, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::TrainConfig;
 use odeon_algorithms::weights::StoredType;
 
 use super::pretrain::Fault;
-use super::pretrain::parallel::field_of;
+use super::pretrain::parallel::field_of_fault;
+use super::pretrain::place::place_table;
 use super::{Algorithm, CostRule, ParallelSection, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
@@ -345,6 +347,8 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
                     "cp_kind",
                     "pp_chunks",
                     "pp_schedule",
+                    "stages",
+                    "place",
                 ];
                 blame("parallel", fields, what.to_owned())
             }
@@ -397,10 +401,18 @@ fn check_cards(recipe: &Recipe) -> Result<(), Blame> {
 
 /// Checks that ranks can share this model.
 pub(super) fn shared_out(recipe: &Recipe, config: &ModelConfig) -> Result<(), Blame> {
-    let shared = recipe.parallel.shared_out(recipe.processes.ranks, config);
-    shared.map_err(|error| Blame {
+    let ranks = recipe.processes.ranks;
+    let placed = recipe
+        .parallel
+        .placed(ranks, config, &TrainConfig::default());
+    let placed = placed.map_err(|fault| Blame {
+        table: place_table(fault.entry),
+        fields: vec![fault.field],
+        what: fault.what,
+    })?;
+    placed.shared_out(ranks, config).map_err(|error| Blame {
         table: "parallel",
-        fields: vec![field_of(error.kind())],
+        fields: vec![field_of_fault(&error)],
         what: error.to_string(),
     })
 }

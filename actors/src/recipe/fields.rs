@@ -31,6 +31,10 @@ enum Range {
     Text,
     /// At least one address of a server.
     Addresses,
+    /// Whole numbers that are at least 1.
+    Counts,
+    /// Tables in a row, which are read by what they belong to.
+    Tables,
     /// `true` or `false`.
     Flag,
     /// A table of settings, which its reader checks.
@@ -263,6 +267,8 @@ pub(super) const FIELDS: &[Field] = &[
     field("parallel", "pp", Range::Whole(1, 4096)),
     field("parallel", "pp_chunks", Range::Whole(1, 256)),
     field("parallel", "pp_schedule", Range::Word(&PipelineKind::WORDS)),
+    field("parallel", "stages", Range::Counts),
+    field("parallel", "place", Range::Tables),
     field(
         "placement",
         "models",
@@ -475,6 +481,14 @@ impl Range {
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
             Self::Flag => value.as_bool().is_some(),
             Self::Table => value.as_table().is_some(),
+            Self::Counts => value.as_array().is_some_and(|all| {
+                let is_one = |it: &Spanned<DeValue<'_>>| Self::Whole(1, 65_536).holds(it.get_ref());
+                all.iter().all(is_one)
+            }),
+            Self::Tables => value.as_array().is_some_and(|all| {
+                let is_one = |it: &Spanned<DeValue<'_>>| it.get_ref().as_table().is_some();
+                all.iter().all(is_one)
+            }),
             Self::Addresses => value.as_array().is_some_and(|all| {
                 let address = |text: &str| {
                     let rest = text
@@ -504,6 +518,8 @@ impl Range {
             Self::Text => String::new(),
             Self::Flag => "`true`, `false`".to_owned(),
             Self::Table => "a table".to_owned(),
+            Self::Counts => "a list of whole numbers".to_owned(),
+            Self::Tables => "tables in a row".to_owned(),
             Self::Addresses => "a list of `http://` or `https://` addresses".to_owned(),
         }
     }
@@ -523,6 +539,8 @@ impl fmt::Display for Range {
             }
             Self::Flag => write!(f, "true or false"),
             Self::Table => write!(f, "a table"),
+            Self::Counts => write!(f, "a list of whole numbers from 1 to 65536"),
+            Self::Tables => write!(f, "tables in a row, [[parallel.place]]"),
             Self::Word([one, two]) => write!(f, "\"{one}\" or \"{two}\""),
             Self::Word(words) => write!(f, "one of \"{}\"", list(words, "\", \"")),
             Self::Chosen(words) => write!(

@@ -2,7 +2,7 @@
 
 mod auto;
 pub(super) mod parallel;
-mod place;
+pub(super) mod place;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

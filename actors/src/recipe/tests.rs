@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use odeon_algorithms::model::StageLayers;
 use odeon_algorithms::objective::{
     Baseline, Cispo, Clipped, GroupBaseline, Gspo, KlEstimator, Lambda, Reduction, Scale, Surrogate,
 };
@@ -413,12 +414,36 @@ fn ranks_share_models_of_reinforcement_or_are_refused_by_line() {
             9,
             "expected one of \"gpipe\", \"1f1b\", \"zb_h1\", \"zero_bubble\"",
         ),
+        (
+            "[processes]\nranks = 2\n[parallel]\npp = 2\nstages = [9, 9]",
+            10,
+            "stages of 18 layers together cannot be made",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\npp = 2\nstages = [0, 1]",
+            10,
+            "expected a list of whole numbers from 1",
+        ),
+        (
+            "[processes]\nranks = 2\n[parallel]\npp = 2\n[[parallel.place]]\nmatch = \"nobody\"\nstage = 0",
+            11,
+            "`nobody` means no parameter",
+        ),
     ] {
         let message = error(&of(tables));
         let at = format!("r.toml:{line}: ");
         assert!(message.starts_with(&at), "{tables}: {message}");
         assert!(message.contains(words), "{tables}: {message}");
     }
+    // Patterns say what `stages` would.
+    let place = "[[parallel.place]]\nmatch = \"layers.0.*\"\nstage = 0\n[[parallel.place]]\nmatch = \"layers.1.*\"\nstage = 1";
+    let recipe = of(&format!(
+        "[processes]\nranks = 2\n[parallel]\npp = 2\n{place}"
+    ));
+    let recipe = Recipe::parse(Path::new("r.toml"), &recipe).unwrap();
+    let config = recipe.model.config(recipe.tokenizer().vocabulary());
+    let layers = recipe.placed(&config).unwrap().sharing().layers;
+    assert_eq!(layers, StageLayers::new(&[1, config.layers - 1]));
     let ranks = "[processes]\nranks = 2\n[parallel]\ncp = 2";
     for (from, to, words) in [
         (
@@ -1058,6 +1083,17 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
     let good = text.clone() + "\n[parallel]\ntp = 2\n";
     let good = Source::new(Path::new("p.toml"), &good).pretrain_recipe();
     assert_eq!(good.unwrap().parallel.tp, 2);
+    // Of fields that contradict each other the one that was given beside the file is to blame.
+    let file = Source::new(
+        Path::new("p.toml"),
+        &(text.clone() + "\n[parallel]\ntp = 2\n"),
+    );
+    for field in ["parallel.pp=16", "processes.ranks=3"] {
+        let refused = file.clone().with(field).unwrap().pretrain_recipe();
+        let said = refused.unwrap_err().to_string();
+        let expected = format!("--set {field}: copies of the model on ");
+        assert!(said.starts_with(&expected), "{said}");
+    }
 }
 
 /// A contradiction to another field is reported before anything starts.

@@ -20,7 +20,7 @@ use odeon_actors::rl::run::{Processes, RoleNeeds, Run, RunPlan};
 use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_actors::trajectory::Batch;
-use odeon_algorithms::model::{ContextKind, LayerBlock, ModelConfig, Moe};
+use odeon_algorithms::model::{ContextKind, LayerBlock, ModelConfig, Moe, StageLayers};
 use odeon_algorithms::objective::{Baseline, Gae, Lambda};
 use odeon_algorithms::train::{Sharing, ZeroStage};
 use odeon_diagnosis::run::Watch;
@@ -74,7 +74,14 @@ fn plans() -> Vec<(&'static str, Sharing)> {
                 ..of
             },
         ),
-        ("pp2", Sharing { stages: 2, ..of }),
+        (
+            "pp2 of three layers and one",
+            Sharing {
+                stages: 2,
+                layers: StageLayers::new(&[3, 1]),
+                ..of
+            },
+        ),
         (
             "pp2 of 2 chunks x dp2",
             Sharing {
@@ -510,7 +517,13 @@ fn check(plan: &str, one: &Told, other: &Told) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_models_ranks_share_makes_the_steps_of_one() {
     let alone = told(Sharing::ALONE, None).await;
-    let some = ["zero1", "fsdp2", "tp2", "ring of 2", "pp2"];
+    let some = [
+        "zero1",
+        "fsdp2",
+        "tp2",
+        "ring of 2",
+        "pp2 of three layers and one",
+    ];
     for (plan, sharing) in plans().into_iter().filter(|(plan, _)| some.contains(plan)) {
         check(plan, &alone, &told(sharing, None).await);
     }

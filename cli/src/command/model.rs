@@ -60,6 +60,9 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
     let folder =
         std::path::absolute(&folder).with_context(|| format!("{} is no path", folder.display()))?;
     let (source, tokenizer) = policy(text, recipe)?;
+    let config = source.config().map_err(|failure| anyhow!("{failure}"))?;
+    let placed = recipe.placed(&config);
+    let sharing = placed.map_err(|failure| anyhow!("{failure}"))?.sharing();
     let learned = learned(text, recipe, &folder, &tokenizer)?;
     let spec = ComputeSpec {
         source,
@@ -116,7 +119,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
             None => EngineSpec::Compute(Box::new(rollout)),
         },
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
-        sharing: recipe.sharing(),
+        sharing,
         rollouts: recipe.processes.rollouts,
         relays: recipe.processes.relays,
         forms: recipe.processes.forms(),

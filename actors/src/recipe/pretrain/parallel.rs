@@ -3,7 +3,7 @@
 use odeon::Failure;
 use odeon_algorithms::model::{ContextKind, ModelConfig, PartError, RankKind, StageLayers};
 use odeon_algorithms::train::{
-    Footprint, MicroBatches, Optimizer, PipelineKind, Sharing, ZeroStage,
+    Footprint, MicroBatches, Optimizer, PipelineKind, Sharing, TrainConfig, ZeroStage,
 };
 use odeon_data::plan::{Axis, Budget, PlanSpec};
 use odeon_gpu::Precision;
@@ -255,6 +255,36 @@ impl ParallelSection {
         }
     }
 
+    /// The same with the stages that `place` asks for said by `stages`.
+    pub(in crate::recipe) fn placed(
+        &self,
+        ranks: u32,
+        config: &ModelConfig,
+        train: &TrainConfig,
+    ) -> Result<Self, PlaceFault> {
+        let mut placed = self.clone();
+        let entries = std::mem::take(&mut placed.place);
+        if entries.is_empty() {
+            return Ok(placed);
+        }
+        let sharing = placed.sharing(ranks);
+        let parameters = parameters(config, train, sharing);
+        let stages = stages_of(&entries, &parameters, sharing, config.layers)?;
+        let Some(entry) = entries.iter().position(|it| it.stage.is_some()) else {
+            return Ok(placed);
+        };
+        if !placed.stages.is_empty() {
+            let what = "parallel.stages says how many layers each stage has: leave one of them out";
+            return Err(PlaceFault {
+                entry,
+                field: "stage",
+                what: what.to_owned(),
+            });
+        }
+        placed.stages = stages;
+        Ok(placed)
+    }
+
     /// Checks that stages have an order of passes.
     fn check_stages(&self) -> Result<(), Fault> {
         self.check_lengths()?;
@@ -371,6 +401,14 @@ pub(in crate::recipe) const fn field_of(kind: RankKind) -> &'static str {
     }
 }
 
+/// The field of `[parallel]` that asks for what cannot be.
+pub(in crate::recipe) const fn field_of_fault(error: &PartError) -> &'static str {
+    match error {
+        PartError::StageLayers { .. } => "stages",
+        _ => field_of(error.kind()),
+    }
+}
+
 impl PretrainRecipe {
     /// Checks that ranks can share what they are to share, as far as the file tells.
     pub(super) fn check_parallel(&self) -> Result<(), Fault> {
@@ -399,32 +437,11 @@ impl PretrainRecipe {
 
     /// The recipe with the stages that `[[parallel.place]]` asks for said by `parallel.stages`.
     fn placed(&self, config: &ModelConfig) -> Result<Self, PlaceFault> {
-        let mut recipe = self.clone();
-        let entries = std::mem::take(&mut recipe.parallel.place);
-        if entries.is_empty() {
-            return Ok(recipe);
-        }
-        let sharing = recipe.sharing();
-        let parameters = parameters(config, &recipe.train(), sharing);
-        let stages = stages_of(&entries, &parameters, sharing, config.layers)?;
-        let first = entries.iter().position(|it| it.stage.is_some());
-        match first.filter(|_| !recipe.parallel.stages.is_empty()) {
-            Some(entry) => {
-                let what =
-                    "parallel.stages says how many layers each stage has: leave one of them out";
-                Err(PlaceFault {
-                    entry,
-                    field: "stage",
-                    what: what.to_owned(),
-                })
-            }
-            None => {
-                if first.is_some() {
-                    recipe.parallel.stages = stages;
-                }
-                Ok(recipe)
-            }
-        }
+        let ranks = self.processes.ranks;
+        Ok(Self {
+            parallel: self.parallel.placed(ranks, config, &self.train())?,
+            ..self.clone()
+        })
     }
 
     /// The same of a model that has been read.
@@ -451,10 +468,7 @@ impl PretrainRecipe {
         })?;
         recipe.shared_out(&config).map_err(|error| Fault {
             table: "parallel",
-            field: match error {
-                PartError::StageLayers { .. } => "stages",
-                _ => field_of(error.kind()),
-            },
+            field: field_of_fault(&error),
             what: error.to_string(),
         })
     }

@@ -27,11 +27,11 @@ pub struct PlaceSection {
 
 /// Parameters that cannot be where a recipe has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PlaceFault {
+pub(in crate::recipe) struct PlaceFault {
     /// The number of the entry, from 0.
-    pub(super) entry: usize,
-    pub(super) field: &'static str,
-    pub(super) what: String,
+    pub(in crate::recipe) entry: usize,
+    pub(in crate::recipe) field: &'static str,
+    pub(in crate::recipe) what: String,
 }
 
 impl fmt::Display for PlaceFault {
@@ -122,7 +122,7 @@ pub(super) fn parameters(
 }
 
 /// The table of an entry, by which errors find its line.
-pub(super) fn place_table(entry: usize) -> &'static str {
+pub(in crate::recipe) fn place_table(entry: usize) -> &'static str {
     const TABLES: [&str; 8] = [
         "parallel.place.0",
         "parallel.place.1",
