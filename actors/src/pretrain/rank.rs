@@ -461,7 +461,8 @@ impl PretrainRank {
                 exchange: trained.reduce_seconds,
                 wait: trained.wait_seconds,
             };
-            self.metrics.tell(train.step, seconds);
+            let activations = self.optimizer.lock().held_activations();
+            self.metrics.tell(train.step, seconds, activations);
         }
         self.unless_failed(trained)
     }

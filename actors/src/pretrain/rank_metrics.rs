@@ -3,7 +3,7 @@
 //! | name | labels | value |
 //! | --- | --- | --- |
 //! | `train.rank` | `rank`, `mesh`, and of a pipeline `schedule` | its number |
-//! | `train.memory_bytes` | `rank`, `of` | bytes of parameters, gradients, the optimiser, and what is gathered |
+//! | `train.memory_bytes` | `rank`, `of` | bytes of parameters, gradients, the optimiser, and what is gathered, as settings ask for them; and of activations, as passes have held them |
 //! | `train.stage_s` | `rank`, `stage` | seconds in which it computed |
 //! | `train.exchange_s` | `rank` | seconds of adding up and exchanging with others, for whom it waits there |
 //! | `train.wait_s` | `rank` | seconds for which it waited for its batch |
@@ -82,8 +82,24 @@ impl RankMetrics {
         Ok(self)
     }
 
-    /// Tells the seconds of a step, the first of which is 0.
-    pub(super) fn tell(&mut self, step: u64, seconds: StepSeconds) {
+    /// Tells the seconds of a step, the first of which is 0, and the bytes of activations that its passes have held so
+    /// far, at most.
+    pub(super) fn tell(&mut self, step: u64, seconds: StepSeconds, activations: usize) {
+        let of_activations = ("activations", activations);
+        match self
+            .memory
+            .iter_mut()
+            .find(|(of, _)| *of == of_activations.0)
+        {
+            Some(known) if *known == of_activations => {}
+            known => {
+                match known {
+                    Some(known) => *known = of_activations,
+                    None => self.memory.push(of_activations),
+                }
+                tell_bytes(self.rank, of_activations);
+            }
+        }
         let now = Clock::now();
         if now.since(self.told) >= EVERY {
             self.told = now;
@@ -121,10 +137,14 @@ impl RankMetrics {
     }
 
     fn tell_memory(&self) {
-        for (of, bytes) in &self.memory {
-            let number = telemetry::gauge("train.memory_bytes", *bytes as f64);
-            let number = number.with("rank", self.rank).with("of", *of);
-            number.with("unit", "bytes").record();
+        for kind in &self.memory {
+            tell_bytes(self.rank, *kind);
         }
     }
+}
+
+fn tell_bytes(rank: u32, (of, bytes): (&'static str, usize)) {
+    let number = telemetry::gauge("train.memory_bytes", bytes as f64);
+    let number = number.with("rank", rank).with("of", of);
+    number.with("unit", "bytes").record();
 }

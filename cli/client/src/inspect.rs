@@ -1230,7 +1230,7 @@ records! {
         step: Option<u64>,
         /// The seconds of that.
         last: Option<RankSeconds>,
-        /// Its memory beside activations, as the settings ask for it.
+        /// Its memory, as the settings ask for it, and activations as they were measured.
         memory: Option<RankMemory>,
         /// The bytes of its process that are present.
         resident: Measured,
@@ -1246,6 +1246,9 @@ records! {
         optimizer: u64,
         /// Of others' parameters that it gathers for passes, and of their gradients.
         gathered: u64,
+        /// Of activations and their gradients: what its passes have held so far at most; none before the first.
+        #[serde(default)]
+        activations: Option<u64>,
     }
 
     /// The passes of a pipeline in one of its last steps.

@@ -87,6 +87,7 @@ impl RankNumbers<'_> {
             gradients: of("gradients")?,
             optimizer: of("optimizer")?,
             gathered: of("gathered")?,
+            activations: of("activations"),
         })
     }
 }
@@ -285,7 +286,12 @@ mod tests {
         };
         let own =
             |name: &str, by, points: &[f64]| recorded(name, by, &[("rank", Label::Int(1))], points);
-        let all = [
+        let memory = |of: &str, bytes| {
+            let of = ("of", Label::Text(of.to_owned()));
+            let labels = [("rank", Label::Int(1)), of];
+            recorded(MEMORY, 5, &labels, &[bytes])
+        };
+        let mut all = vec![
             place(2, 2, "{dp: 3}"),
             place(3, 0, "{dp: 2}"),
             place(4, 1, "{dp: 2}"),
@@ -294,7 +300,20 @@ mod tests {
             own("train.stage_s", 5, &[1.0; 20]),
             own("train.exchange_s", 5, &[2.0, 3.0]),
             own("train.wait_s", 5, &[0.5]),
+            memory("parameters", 4.0),
+            memory("gradients", 4.0),
+            memory("optimizer", 8.0),
+            memory("gathered", 0.0),
         ];
+        let memory_of = |all: &[Recorded]| {
+            let seen = RanksSeen::of(&all.iter().collect::<Vec<_>>()).unwrap();
+            seen.numbers_of(1).unwrap().memory().unwrap()
+        };
+        // Activations are measured, so that they are known with the first step.
+        assert_eq!(memory_of(&all).activations, None);
+        all.push(memory("activations", 16.0));
+        let told = memory_of(&all);
+        assert_eq!((told.parameters, told.activations), (4, Some(16)));
         let seen = RanksSeen::of(&all.iter().collect::<Vec<_>>()).unwrap();
         assert_eq!(seen.places.mesh, mesh! { dp: 2 });
         assert_eq!(

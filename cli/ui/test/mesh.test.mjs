@@ -1,7 +1,7 @@
 // Where ranks stand, how far they are from the median, and which have the same memory.
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { alike, ranges } from '../view/memory.js';
+import { alike, most, ranges } from '../view/memory.js';
 import { blocks, far, middle } from '../view/mesh.js';
 
 const dims = (sizes) => Object.entries(sizes).map(([name, size]) => ({ name, size }));
@@ -46,5 +46,8 @@ test('many ranks with the same memory share a row, which names them', () => {
   const few = Array.from({ length: 4 }, (_, n) => rank(n));
   const many = Array.from({ length: 64 }, (_, n) => rank(n));
   assert.equal(alike(few).length, 4);
+  const measured = [3, 9, null].map((activations) => ({ rank: 0, memory: { parameters: 1, activations } }));
+  assert.equal(most(measured).activations, 9);
+  assert.equal(most([{ rank: 0, memory: null }]), null);
   assert.deepEqual(alike(many).map((g) => g.length), [32, 32]);
 });

@@ -31,7 +31,7 @@ export function meshAt(world, now) {
     return {
       rank, coordinates, state, actor: { kind: 'actor', id: `a${7 + (rank % 8)}`, name: `rank-${rank}` }, node, process: `p${rank}`, devices: world.gpus ? [`${node}/${rank % world.gpus}`] : [],
       step: state === 'starting' ? null : 120, last: state === 'starting' ? null : seconds(coordinates, tp ?? 1, rank, now),
-      memory: { parameters: own, gradients: own, optimizer: 2 * own, gathered: 0 },
+      memory: { parameters: own, gradients: own, optimizer: 2 * own, gathered: 0, activations: state === 'starting' ? null : own / 2 + rank * MiB },
       resident: state === 'lost' ? { missing: 'the process is gone' } : 5 * own + rank * MiB,
     };
   });
