@@ -1310,6 +1310,8 @@ pub(crate) struct SubmitArgs {
     /// The node that its driver must run on
     #[arg(long)]
     pub(crate) node: Option<String>,
+    #[command(flatten)]
+    pub(crate) set: SetArgs,
     /// Show what it prints and wait for its end; the exit code is the job's
     #[arg(long)]
     pub(crate) wait: bool,

@@ -157,7 +157,7 @@ mod tests {
     /// SEMANTICS 151.
     #[test]
     fn a_copy_of_stages_goes_to_the_node_that_has_room_for_it() {
-        let node = |name: &str, cpus| Node::new(name, Resources::new().cpu_milli(1000 * cpus));
+        let node = |name: &str, cpus: u64| Node::new(name, Resources::new().cpu_milli(1000 * cpus));
         // Each pair by itself would go to where least is left over, first to a.
         let view = View::new([node("a", 2), node("b", 4), node("c", 2)]);
         let demand = demand(&Needs::new().cpus(1.0), "job", "rank", sharing());
@@ -180,7 +180,7 @@ mod tests {
                 _ => SpawnError::Failed(Failure::error("it is ill")),
             };
             ready(Err::<Group<PretrainRank>, _>(GroupSpawnError {
-                rank,
+                rank: rank.clone(),
                 error,
             }))
         };

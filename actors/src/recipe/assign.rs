@@ -24,6 +24,15 @@ impl Assigned {
         self.at.contains(&offset).then(|| self.refused(what))
     }
 
+    /// A complaint about another field that names this one, as in `parallel.pp = 8`.
+    pub(super) fn named_in(&self, what: &str) -> Option<RecipeError> {
+        let key = self.said.split('=').next()?.trim();
+        let is_part = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+        let mut words = what.split(|c| !is_part(c));
+        let is_named = words.any(|word| word.trim_end_matches('.') == key);
+        is_named.then(|| self.refused(what))
+    }
+
     fn refused(&self, what: &str) -> RecipeError {
         RecipeError {
             path: PathBuf::from(format!("--set {}", self.said)),

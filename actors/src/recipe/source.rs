@@ -191,6 +191,10 @@ impl Source {
         if let Some(error) = assigned.find_map(|it| it.error(offset, &what)) {
             return error;
         }
+        // What two fields contradict each other in is mended where one was given beside the file.
+        if let Some(error) = self.assigned.iter().find_map(|it| it.named_in(&what)) {
+            return error;
+        }
         let before = self.text.get(..offset);
         let before = before.unwrap_or_else(|| self.text.trim_end());
         RecipeError {

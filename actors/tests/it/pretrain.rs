@@ -243,6 +243,17 @@ impl Told {
         steps.collect()
     }
 
+    /// The lives of the ranks: how many there were, after how many steps, and where these were kept.
+    fn lives(&self) -> Vec<(u32, u64, Origin)> {
+        let lives = self.reports.iter().filter_map(|report| match report {
+            Report::Resumed {
+                ranks, steps, from, ..
+            } => Some((*ranks, *steps, *from)),
+            _ => None,
+        });
+        lives.collect()
+    }
+
     /// The data and results of each step, to the bit.
     fn made(&self) -> Vec<(u64, u64, u64, String)> {
         let steps = self.steps().into_values();
@@ -351,11 +362,7 @@ async fn a_run_makes_the_same_steps_to_the_bit_whoever_is_lost() {
     });
     let disturbed = disturbed.await;
     assert!(victims.is_empty());
-    let lives = |report: &&Report| matches!(report, Report::Resumed { .. });
-    assert!(
-        disturbed.reports.iter().filter(lives).count() >= 3,
-        "ranks were lost twice"
-    );
+    assert!(disturbed.lives().len() >= 3, "ranks were lost twice");
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 
@@ -563,15 +570,8 @@ async fn ranks_that_are_left_go_on_from_memory_and_when_neighbours_are_lost_from
         }
     });
     let disturbed = disturbed.await;
-    let lives: Vec<(Origin, u64)> = disturbed
-        .reports
-        .iter()
-        .filter_map(|report| match report {
-            Report::Resumed { from, steps, .. } => Some((*from, *steps)),
-            _ => None,
-        })
-        .collect();
-    let origins: Vec<Origin> = lives.iter().map(|(from, _)| *from).collect();
+    let lives = disturbed.lives();
+    let origins: Vec<Origin> = lives.iter().map(|(.., from)| *from).collect();
     let (memory, storage) = (Origin::Memory, Origin::Storage);
     assert_eq!(origins, [Origin::Start, memory, memory, memory, storage]);
     // Not further back than the step before: the one that was under way when it was lost.
@@ -602,15 +602,10 @@ async fn a_run_goes_on_with_other_ranks_in_the_middle_and_when_it_is_started_aga
     let mut goes_on = plan(other.path());
     goes_on.sharing.copies = 1;
     let second = told(&goes_on, |_, _, _, _| {}).await;
-    let resumed = |report: &Report| match report {
-        Report::Resumed { ranks, steps, .. } => Some((*ranks, *steps)),
-        _ => None,
-    };
-    let lives: Vec<(u32, u64)> = first
-        .reports
-        .iter()
-        .chain(&second.reports)
-        .filter_map(resumed)
+    let lives = [first.lives(), second.lives()].concat();
+    let lives: Vec<(u32, u64)> = lives
+        .into_iter()
+        .map(|(ranks, steps, _)| (ranks, steps))
         .collect();
     assert_eq!(lives.first(), Some(&(2, 0)));
     assert!(

@@ -327,10 +327,11 @@ async fn are_resized(plan: PretrainPlan, wanted: u32, expected: [u32; 2], one: &
         }
     });
     let resized = resized.await;
-    let lives = resized.reports.iter().filter_map(|report| match report {
-        Report::Resumed { ranks, .. } => Some(*ranks),
-        _ => None,
-    });
-    assert_eq!(lives.collect::<Vec<_>>(), expected);
+    let lives: Vec<u32> = resized
+        .lives()
+        .into_iter()
+        .map(|(ranks, ..)| ranks)
+        .collect();
+    assert_eq!(lives, expected);
     same(&resized, one);
 }

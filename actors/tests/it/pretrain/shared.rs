@@ -38,14 +38,7 @@ async fn ranks_that_share_an_optimiser_make_the_same_steps_whoever_is_lost() {
         });
         let shared = shared.await;
         assert!(victims.is_empty());
-        let from: Vec<Origin> = shared
-            .reports
-            .iter()
-            .filter_map(|report| match report {
-                Report::Resumed { from, .. } => Some(*from),
-                _ => None,
-            })
-            .collect();
+        let from: Vec<Origin> = shared.lives().into_iter().map(|(.., from)| from).collect();
         // What neighbours kept was a part of each rank's part; of two it is in the storage alone.
         assert_eq!(
             from,
@@ -81,11 +74,12 @@ async fn a_checkpoint_of_ranks_that_share_is_one_of_ranks_that_do_not() {
         }
     });
     let resized = resized.await;
-    let lives = resized.reports.iter().filter_map(|report| match report {
-        Report::Resumed { ranks, .. } => Some(*ranks),
-        _ => None,
-    });
-    assert_eq!(lives.collect::<Vec<_>>(), [2, 3]);
+    let lives: Vec<u32> = resized
+        .lives()
+        .into_iter()
+        .map(|(ranks, ..)| ranks)
+        .collect();
+    assert_eq!(lives, [2, 3]);
     let (resized, apart) = (resized.steps(), apart.steps());
     assert_eq!(resized.len(), apart.len());
     for (made, step) in resized.values().zip(apart.values()) {

@@ -46,8 +46,8 @@ impl What {
     }
 
     /// A recipe, which this program runs.
-    fn recipe(path: &Path, words: &[String]) -> Result<Self> {
-        let (mut set, mut fresh, mut left) = (SetArgs::default(), None, words.iter());
+    fn recipe(path: &Path, words: &[String], set: &SetArgs) -> Result<Self> {
+        let (mut set, mut fresh, mut left) = (set.clone(), None, words.iter());
         while let Some(word) = left.next() {
             match (word.as_str(), word.strip_prefix("--set=")) {
                 ("--fresh", _) => fresh = Some(word.clone()),
@@ -83,6 +83,7 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
     let path = std::env::var("PATH").unwrap_or_default();
     if let Some(ranks) = args.gang {
         let program = args.words.first().context("no program to submit")?;
+        check_no_fields(program, &args.set)?;
         if here.join(program).is_file() {
             check_line_ends(&here.join(program))?;
         }
@@ -93,8 +94,9 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
     }
     let (program, words) = args.words.split_first().context("no program to submit")?;
     if program.ends_with(".toml") && here.join(program).is_file() {
-        return What::recipe(Path::new(program), words);
+        return What::recipe(Path::new(program), words, &args.set);
     }
+    check_no_fields(program, &args.set)?;
     let script = match kind_of(Path::new(program), &here, &path)? {
         Kind::Executable => {
             let line = Line {
@@ -120,6 +122,16 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
     line.files.push((file, here.join(program)));
     line.words = script.into_iter().chain(own).chain(line.words).collect();
     Ok(What::new(ENV, name, line))
+}
+
+/// Refuses fields of a recipe for a program that is none.
+fn check_no_fields(program: &str, set: &SetArgs) -> Result<()> {
+    match set.fields.first() {
+        None => Ok(()),
+        Some(field) => bail!(
+            "--set {field}: `{program}` is no recipe, whose fields that changes; words for the program stand behind --"
+        ),
+    }
 }
 
 /// What a job's program is here.
