@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(talks(Sharing::ALONE), []);
     }
 
-    /// SEMANTICS 151.
+    /// SEMANTICS 155.
     #[test]
     fn a_copy_of_stages_goes_to_the_node_that_has_room_for_it() {
         let node = |name: &str, cpus: u64| Node::new(name, Resources::new().cpu_milli(1000 * cpus));

@@ -860,7 +860,7 @@ fn a_share_of_dropped_numbers_is_at_least_0_and_below_1() {
     }
 }
 
-/// SEMANTICS 146, 161. One rank against which others are held reads parameters as these do.
+/// SEMANTICS 146, 153. One rank against which others are held reads parameters as these do.
 #[test]
 fn a_recipe_of_one_rank_reads_parameters_as_it_did() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");

@@ -161,7 +161,7 @@ mod tests {
         )
     }
 
-    /// SEMANTICS 151.
+    /// SEMANTICS 155.
     #[test]
     fn stages_are_told_by_node_with_what_crosses() {
         let mesh = mesh! { dp: 2, pp: 3 };

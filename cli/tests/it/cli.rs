@@ -1405,7 +1405,7 @@ fn a_plan_shows_where_a_recipe_would_go_or_what_is_in_the_way() {
     assert!(why.contains("ring.toml"), "{why}");
 }
 
-/// SEMANTICS 134, 151.
+/// SEMANTICS 134, 155.
 #[test]
 fn a_plan_of_ranks_tells_the_memory_of_each_and_what_crosses_nodes() {
     let place = Place::new();

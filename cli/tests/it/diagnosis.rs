@@ -123,13 +123,13 @@ fn meets_published(folder: &Path, name: &str, trace: &str) {
     );
 }
 
-/// SEMANTICS 171.
+/// SEMANTICS 151.
 #[test]
 fn a_published_trace_has_the_published_slowdowns() {
     meets_published(&golden(), "ST", "trace-ST.parquet");
 }
 
-/// SEMANTICS 171.
+/// SEMANTICS 151.
 #[test]
 fn all_published_traces_that_are_found_have_the_published_slowdowns_and_causes() {
     let folder = oracles().join("stragglers");

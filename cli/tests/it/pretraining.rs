@@ -199,7 +199,7 @@ fn a_pretraining_run_whose_node_is_killed_goes_on_with_the_same_losses() {
     assert_eq!(losses(place), expected(recipe, 400));
 }
 
-/// SEMANTICS 151, 152.
+/// SEMANTICS 155, 156.
 #[test]
 fn a_node_of_ranks_alone_that_is_killed_costs_no_number_and_no_try() {
     let nodes = up();

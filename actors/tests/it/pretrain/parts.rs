@@ -126,7 +126,7 @@ const fn sharded(sharing: Sharing, zero: ZeroStage, shards: Option<usize>) -> Sh
     }
 }
 
-/// SEMANTICS 137, 140, 149, 150, 161.
+/// SEMANTICS 137, 140, 149, 150, 153.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     let dense = LayerBlock::default();

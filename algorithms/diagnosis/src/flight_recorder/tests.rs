@@ -33,7 +33,7 @@ fn golden() -> FlightDumps {
     of_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/flight_recorder/golden"))
 }
 
-/// SEMANTICS 172.
+/// SEMANTICS 152.
 #[test]
 fn the_rank_that_launched_less_is_named_with_the_call_that_others_wait_in() {
     let dumps = golden();
@@ -66,7 +66,7 @@ fn reference(text: &str) -> (String, String, Vec<usize>) {
     (cells[0].to_owned(), cells[2].to_owned(), ranks.collect())
 }
 
-/// SEMANTICS 172.
+/// SEMANTICS 152.
 #[test]
 fn what_a_reference_tool_names_is_named_in_all_published_dumps_that_are_found() {
     let root = std::env::var("ODEON_ORACLES");
@@ -181,7 +181,7 @@ fn a_call_that_all_launched_names_those_whose_devices_have_not_begun() {
     assert_eq!(self::found(&of((0..2).map(done))), []);
 }
 
-/// SEMANTICS 172.
+/// SEMANTICS 152.
 #[test]
 fn groups_of_one_name_and_other_ranks_are_two_and_ranks_without_a_dump_are_not_blamed() {
     let ahead = [
@@ -201,7 +201,7 @@ fn groups_of_one_name_and_other_ranks_are_two_and_ranks_without_a_dump_are_not_b
     );
 }
 
-/// SEMANTICS 172.
+/// SEMANTICS 152.
 #[test]
 fn a_pickle_that_would_run_something_is_refused_by_its_name() {
     // os.system("true"), as `pickle.dumps` writes it.

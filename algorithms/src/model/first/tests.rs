@@ -106,7 +106,7 @@ fn all_kept() -> Vec<RankKeeps> {
     all
 }
 
-/// SEMANTICS 162. First weights that a rank draws for its part are those of one device, and no others are drawn.
+/// SEMANTICS 154. First weights that a rank draws for its part are those of one device, and no others are drawn.
 #[test]
 fn parts_that_are_drawn_are_those_of_one_device() {
     let experts = ModelConfig {
@@ -143,7 +143,7 @@ fn parts_that_are_drawn_are_those_of_one_device() {
     }
 }
 
-/// SEMANTICS 162. A card never holds more of a model than its rank's part and the longest of its parameters.
+/// SEMANTICS 154. A card never holds more of a model than its rank's part and the longest of its parameters.
 #[test]
 fn a_card_holds_its_part_of_a_model_and_no_more() {
     let config = ModelConfig {

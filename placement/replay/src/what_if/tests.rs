@@ -236,7 +236,7 @@ fn mean(numbers: &[f64]) -> f64 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// A replay with all durations as traced is the run itself, with messages and without. SEMANTICS 171.
+    /// A replay with all durations as traced is the run itself, with messages and without. SEMANTICS 151.
     #[test]
     fn a_replay_as_traced_takes_as_long_as_the_run(
         stages in 1..6_usize,
@@ -355,7 +355,7 @@ fn a_part_is_mended_by_its_mean() {
     assert_eq!(what_if.seconds(Kept::AllBut(&last)), [4.5, 4.5]);
 }
 
-/// SEMANTICS 171.
+/// SEMANTICS 151.
 #[test]
 fn steps_that_are_not_whole_and_clocks_that_differ_are_left_out_and_told() {
     use OperationKind::{ForwardReceive, ForwardSend};

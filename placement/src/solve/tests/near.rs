@@ -103,7 +103,7 @@ fn any_mesh() -> impl Strategy<Value = Mesh> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// SEMANTICS 151. Nobody lies nearer than these, units are whole, and what is refused has no place.
+    /// SEMANTICS 155. Nobody lies nearer than these, units are whole, and what is refused has no place.
     #[test]
     fn few_ranks_are_as_near_as_they_can_be(
         view in any_view(),
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// SEMANTICS 151.
+/// SEMANTICS 155.
 #[test]
 fn pipelines_of_many_ranks_stay_whole_on_nodes_of_their_size() {
     // Without regard for who talks the third copy would begin on the node of the second.
@@ -148,7 +148,7 @@ fn pipelines_of_many_ranks_stay_whole_on_nodes_of_their_size() {
     }
 }
 
-/// SEMANTICS 151.
+/// SEMANTICS 155.
 #[test]
 fn a_pipeline_that_no_node_holds_crosses_as_few_borders_as_it_must() {
     let (near, far) = (0, 2);

@@ -24,7 +24,7 @@ fn bits(model: &Model) -> Vec<u32> {
     flat.iter().map(|number| number.to_bits()).collect()
 }
 
-/// SEMANTICS 162. Of a model folder a rank reads its part, which is that of one rank that has it all; it does not look at
+/// SEMANTICS 154. Of a model folder a rank reads its part, which is that of one rank that has it all; it does not look at
 /// what others keep.
 #[test]
 fn a_rank_reads_its_part_of_a_folder_and_nothing_else() {

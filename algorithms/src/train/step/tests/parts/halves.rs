@@ -24,7 +24,7 @@ fn rounded(flat: &[f32]) -> Vec<f32> {
     halves.map(half::bf16::to_f32).collect()
 }
 
-/// SEMANTICS 161. The gradient is that of a model whose parameters were rounded; the optimiser moves those that were not.
+/// SEMANTICS 153. The gradient is that of a model whose parameters were rounded; the optimiser moves those that were not.
 #[test]
 fn passes_read_rounded_parameters_and_the_optimiser_moves_those_of_32_bits() {
     for config in models() {
@@ -52,7 +52,7 @@ fn passes_read_rounded_parameters_and_the_optimiser_moves_those_of_32_bits() {
     }
 }
 
-/// SEMANTICS 161. What ranks add up in the order of one device has the numbers of that to the bit.
+/// SEMANTICS 153. What ranks add up in the order of one device has the numbers of that to the bit.
 #[test]
 fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
     let config = ModelConfig {
@@ -98,7 +98,7 @@ fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
     }
 }
 
-/// SEMANTICS 134, 161. Shards are gathered in half as many bytes, as is said before, and what stays takes two a number.
+/// SEMANTICS 134, 153. Shards are gathered in half as many bytes, as is said before, and what stays takes two a number.
 #[test]
 fn half_as_many_bytes_of_shards_are_gathered_and_stay() {
     let config = &models()[0];

@@ -6,7 +6,7 @@ use crate::train::PipelineKind;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// SEMANTICS 137, 140, 161. Ranks that keep shards, alone and in every mixture, also in several replicas.
+    /// SEMANTICS 137, 140, 153. Ranks that keep shards, alone and in every mixture, also in several replicas.
     #[test]
     fn ranks_with_shards_train_a_model_as_one_device_does(
         config in prop::sample::select(models_of_mixtures()),
@@ -64,7 +64,7 @@ fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
     ]
 }
 
-/// SEMANTICS 134, 149, 150, 161. Of shards a rank says what it keeps, gathers and copies.
+/// SEMANTICS 134, 149, 150, 153. Of shards a rank says what it keeps, gathers and copies.
 #[test]
 fn a_footprint_knows_shards_and_what_is_gathered() {
     let config = &models()[0];
