@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use odeon::Failure;
 use odeon::group::Communicator;
-use odeon_algorithms::model::{self, TokenScores};
+use odeon_algorithms::model::{self, ModelPart, TokenScores};
 use odeon_algorithms::objective::{PolicyBatch, PolicyMetrics, PolicyObjective, Totals};
 use odeon_algorithms::task::{Split, Task};
 use odeon_algorithms::train::{
@@ -89,7 +89,7 @@ impl Trainer {
             place.check_adapters()?;
             model.add_lora(adapters, spec.seed);
         }
-        let whole = model.part().map(|part| part.whole());
+        let whole = model.part().map(ModelPart::whole);
         let fields = whole.unwrap_or_else(|| model.config());
         let fields = spec.source.fields(fields, spec.context)?;
         let optimizer = place.optimizer(model, warmup);
