@@ -263,6 +263,59 @@ fn a_job_that_is_run_again_has_all_of_its_retries_and_new_numbers() {
 }
 
 #[test]
+fn of_many_tries_the_last_are_kept() {
+    let mut job = job(0);
+    let tries = EARLIER_MAX as u32 + 2;
+    for attempt in 1..=tries {
+        go(&mut job, &ASSIGNED);
+        go(&mut job, &FAILS);
+        go(&mut job, &Step::Retry);
+        assert_eq!(job.earlier.len(), EARLIER_MAX.min(attempt as usize));
+    }
+    let numbers = job.earlier.iter().map(|(it, _)| it.number);
+    assert!(numbers.eq(3..=tries));
+}
+
+/// SEMANTICS 57.
+#[test]
+fn lines_that_were_not_kept_add_up_and_are_written_where_there_are_any() {
+    let written = |job: &Job| serde_json::to_value(job).unwrap();
+    let mut job = job(3);
+    for field in ["unkept_lines", "quick_failures"] {
+        assert_eq!(written(&job).get(field), None, "{field}");
+    }
+    go(&mut job, &ASSIGNED);
+    for lines in [3, 4] {
+        let attempt = 1;
+        job.apply(Event::Unkept { attempt, lines }, Unix(1))
+            .unwrap();
+    }
+    assert_eq!(job.unkept_lines, 7);
+    go(&mut job, &FAILS);
+    assert_eq!(written(&job)["unkept_lines"], 7);
+    assert_eq!(written(&job)["quick_failures"], 1);
+}
+
+#[test]
+fn a_job_is_told_by_its_end_and_its_tries_by_names_of_their_own() {
+    let mut job = job(0);
+    assert_eq!(job.tag(2), "default/j1.2");
+    assert_eq!(job.outcome(), None);
+    go(&mut job, &Step::Stop { in_order: true });
+    let by = "ann".to_owned();
+    assert_eq!(job.outcome(), Some(&Outcome::Cancelled { by: by.clone() }));
+    let failed = Outcome::Failed {
+        code: Some(3),
+        why: "exit code 3".to_owned(),
+    };
+    assert_eq!(failed.told_of(JobId(1)), "j1 failed: exit code 3");
+    assert_eq!(
+        Outcome::Stopped { by }.told_of(JobId(1)),
+        "j1 was stopped by ann"
+    );
+}
+
+#[test]
 fn a_job_that_is_run_again_may_be_stopped_and_run_again() {
     let mut job = job(0);
     go(&mut job, &Step::Stop { in_order: true });

@@ -622,6 +622,69 @@ fn a_token_admits_so_many_nodes_for_so_long_under_new_names() {
 }
 
 #[test]
+fn tokens_that_admit_nobody_any_more_go_when_another_is_made() {
+    let mut writes = Writes::default();
+    let made = |id: &str, uses, until| Fact::TokenMade {
+        id: id.to_owned(),
+        uses,
+        until: Unix(until),
+        by: "ann".to_owned(),
+    };
+    writes.leader(made("good", 2, 100)).unwrap();
+    writes.leader(made("used", 1, 100)).unwrap();
+    let (id, node) = ("used".to_owned(), "a".to_owned());
+    writes.leader(Fact::TokenUsed { id, node }).unwrap();
+    writes.leader(made("short", 1, 5)).unwrap();
+    assert!(writes.tables.tokens.keys().eq(["good", "short"]));
+    // The moment in which it expires.
+    writes.leader(made("new", 1, 100)).unwrap();
+    assert_eq!(writes.tables.now, Unix(5));
+    assert!(writes.tables.tokens.keys().eq(["good", "new"]));
+}
+
+#[test]
+fn the_key_of_a_folder_goes_with_its_node_and_no_other_does() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    writes.left("a", 1).unwrap();
+    for name in ["owner@a", "owner@b", "ci"] {
+        let made = Fact::KeyMade {
+            id: format!("id of {name}"),
+            name: name.to_owned(),
+            role: KeyRole::Submit,
+            by: "ann".to_owned(),
+        };
+        writes.leader(made).unwrap();
+    }
+    let node = "a".to_owned();
+    writes.leader(Fact::NodeForgotten { node }).unwrap();
+    let kept = writes.tables.keys.values().map(|key| &*key.name);
+    assert_eq!(kept.collect::<Vec<_>>(), ["ci", "owner@b"]);
+}
+
+/// SEMANTICS 122.
+#[test]
+fn a_low_disk_is_news_once_until_it_is_another_or_has_room() {
+    let mut writes = Writes::default();
+    let mut told = |low: Option<&str>| {
+        let spec = NodeSpec {
+            low_disk: low.map(str::to_owned),
+            ..node("a", 1)
+        };
+        let before = writes.tables.news.len();
+        let fact = Fact::NodeUp(spec);
+        writes.by(Writer::Node("a".to_owned()), fact).unwrap();
+        let news = writes.tables.news.iter().skip(before);
+        news.map(|it| it.what.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Some("1 GiB left")), ["is up", "1 GiB left"]);
+    assert_eq!(told(Some("1 GiB left")), [""; 0]);
+    assert_eq!(told(Some("none left")), ["none left"]);
+    assert_eq!(told(None), ["has room on its disk again"]);
+    assert_eq!(told(None), [""; 0]);
+}
+
+#[test]
 fn a_key_has_a_name_of_its_own_until_it_is_revoked() {
     let mut writes = Writes::default();
     let made = |id: &str| Fact::KeyMade {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Writer, Written};
 use crate::job::{Event, JobSpec, Outcome};
-use crate::resources::JobResources;
+use crate::resources::{Allotment, JobResources};
 use crate::unix::Unix;
 
 /// Tables that are written to in order.
@@ -395,6 +395,81 @@ fn who_waits_is_told_what_for() {
     writes.bound("s", 0);
     let why = reason(&writes, &nobody, any);
     assert_eq!(why, "namespace `s` runs 0 jobs, as many as it may");
+}
+
+#[test]
+fn each_node_says_what_it_offers_to_a_job_and_why_it_does_not_take_it() {
+    let mut writes = Writes::default();
+    for node in ["a", "b", "c", "d", "e"] {
+        writes.up(node);
+    }
+    writes.drain("b", true);
+    writes.lose("c");
+    let (node, boot) = ("d".to_owned(), 1);
+    writes.by(Writer::Node("d".to_owned()), Fact::NodeLeft { node, boot });
+    for _ in 0..2 {
+        let job = writes.submit("s", None, 0);
+        writes.assign(job, "e");
+    }
+    let any = writes.submit("s", None, 0);
+    let bound = writes.submit("s", Some("a"), 0);
+    let told = |job: JobId| {
+        let offers = offers(&writes.tables, &writes.tables.jobs[&job], &rules());
+        let told = offers.into_iter().map(|it| {
+            assert_eq!((it.most, it.room), (2, None));
+            (it.node, it.free, it.why.unwrap_or_default())
+        });
+        told.collect::<Vec<_>>()
+    };
+    let row = |node: &str, free, why: &str| (node.to_owned(), free, why.to_owned());
+    let (drained, lost) = ("it is drained", "it is lost: it is silent");
+    let full = row("e", 0, "it runs as many drivers as it may");
+    let others = |e| [row("a", 2, ""), row("b", 2, drained), row("c", 2, lost), e];
+    assert_eq!(told(any), others(full));
+    let elsewhere = row("e", 0, "the job must run on `a`");
+    assert_eq!(told(bound), others(elsewhere));
+}
+
+/// A job that asks for so many cores.
+fn asks(cores: u64) -> JobSpec {
+    JobSpec {
+        resources: JobResources {
+            driver: Allotment {
+                cpu_milli: 1000 * cores,
+                ..Allotment::default()
+            },
+            ..JobResources::default()
+        },
+        ..Writes::spec("s", None, 0)
+    }
+}
+
+#[test]
+fn who_asks_for_a_part_of_a_node_is_told_what_is_free_of_it_and_waits_for_that() {
+    let mut writes = Writes::default();
+    writes.up("a");
+    let mut submit = |cores| match writes.submitted(asks(cores)) {
+        Written::Job(id) => id,
+        Written::Done => panic!("a job has a number"),
+    };
+    let (one, two) = (submit(1), submit(2));
+    let silent = Silent::new();
+    let orders = plan(&writes.tables, &silent, &rules(), Unix::now());
+    let begun = orders.iter().find_map(|order| match order {
+        Order::Assign { job, reserved, .. } if *job == one => Some(reserved.len()),
+        _ => None,
+    });
+    assert_eq!(begun, Some(1), "{orders:?}");
+    let free = |writes: &Writes| {
+        let offers = offers(&writes.tables, &writes.tables.jobs[&two], &rules());
+        offers[0].room.clone().unwrap()
+    };
+    assert_eq!(free(&writes), "1 of 1 cpu, 1 bytes of 1 bytes");
+    let waiting = waits(&writes.tables, &rules(), Unix::now());
+    assert!(waiting.keys().eq([&two]), "{waiting:?}");
+    assert!(!waiting[&two].is_empty());
+    writes.carry_out(&orders);
+    assert_eq!(free(&writes), "0 of 1 cpu, 1 bytes of 1 bytes");
 }
 
 #[test]
