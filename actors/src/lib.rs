@@ -21,7 +21,7 @@
 //! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
 //! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
-//! | `rl/ranks`, `rl/ranks/rank` | roles whose models several ranks share, as their actors see them; one of these ranks |
+//! | `rl/ranks`, `rl/ranks/rank`, `rl/memory` | roles whose models several ranks share, as their actors see them; one of these ranks; the memory of each, before a run |
 //! | `rl/source`, `rl/relay`, `rl/relays` | the trainer's end of the chain of weights; a relay; the actor that watches over the relays |
 //! | `rl/chain`, `rl/chain/*` | the chain along which relays hand weights on: one of its members (`member`), with the weights that it has (`inbox`) and sends (`forwarding`); weights in chunks with checksums (`manifest`), of the best length (`chunks`), some of them as changes (`delta`); a new relay at the head (`election`). Pure |
 //! | `rl/handing` | a member of that chain with its bytes |

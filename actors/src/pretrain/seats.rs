@@ -42,7 +42,7 @@ impl Seating<'_> {
                 let group = self
                     .system
                     .spawn_group(shape.clone(), |rank| of(rank.index()));
-                self.with_options(group, needs, talks.clone())
+                self.with_options(group, &needs, talks.clone())
             };
             return self.placed(spawn, &tell).await;
         }
@@ -119,7 +119,7 @@ impl Seating<'_> {
             let group = self
                 .system
                 .spawn_group(all.clone(), |rank| of(lost[rank.index()]));
-            self.with_options(group, needs, talks.clone())
+            self.with_options(group, &needs, talks.clone())
         };
         match self.placed(spawn, tell).await {
             Ok(group) => {
@@ -192,7 +192,7 @@ impl Seating<'_> {
     fn with_options(
         &self,
         group: SpawnGroup<PretrainRank>,
-        needs: Needs,
+        needs: &Needs,
         talks: Vec<Talk>,
     ) -> SpawnGroup<PretrainRank> {
         let group = group.restart(Restart::Temporary).isolated();

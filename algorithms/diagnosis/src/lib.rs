@@ -26,6 +26,7 @@
 pub mod collective;
 pub mod device;
 mod finding;
+#[cfg(feature = "flight-recorder")]
 pub mod flight_recorder;
 pub mod handler;
 pub mod machines;

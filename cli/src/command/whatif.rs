@@ -96,16 +96,11 @@ fn tell(trace: &StepTrace, report: &StragglerReport) -> Result<()> {
         &["part", "slowdown alone", "a step if it were ideal"],
         &rows,
     )?;
-    let all = [&report.slowest_workers, &report.last_stage];
-    for (it, named) in all
-        .into_iter()
-        .zip(["the slowest workers (M_W)", "the last stage (M_S)"])
-    {
-        print::line(format!(
-            "{named} explain {:.1} % of the slowdown",
-            it.share * 100.0
-        ))?;
-    }
+    print::line(format!(
+        "the slowest workers explain {:.1} % of the slowdown (M_W), the last stage {:.1} % (M_S)",
+        report.slowest_workers.share * 100.0,
+        report.last_stage.share * 100.0
+    ))?;
     if report.by_copy.len() > SHOWN_MAX {
         print::say(format!(
             "the slowest {SHOWN_MAX} copies and workers are shown; --json has all"

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use odeon::ActorId;
-use odeon::telemetry::Label;
 use odeon_client::inspect as told;
 use odeon_client::inspect::Measured;
 use odeon_mesh::Mesh;
@@ -194,6 +193,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use odeon::ProcessId;
+    use odeon::telemetry::Label;
     use odeon_mesh::mesh;
     use odeon_observe::Date;
 

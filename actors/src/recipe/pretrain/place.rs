@@ -27,11 +27,11 @@ pub struct PlaceSection {
 
 /// Parameters that cannot be where a recipe has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::recipe) struct PlaceFault {
+pub(crate) struct PlaceFault {
     /// The number of the entry, from 0.
-    pub(in crate::recipe) entry: usize,
-    pub(in crate::recipe) field: &'static str,
-    pub(in crate::recipe) what: String,
+    pub(crate) entry: usize,
+    pub(crate) field: &'static str,
+    pub(crate) what: String,
 }
 
 impl fmt::Display for PlaceFault {
@@ -122,7 +122,7 @@ pub(super) fn parameters(
 }
 
 /// The table of an entry, by which errors find its line.
-pub(in crate::recipe) fn place_table(entry: usize) -> &'static str {
+pub(crate) fn place_table(entry: usize) -> &'static str {
     const TABLES: [&str; 8] = [
         "parallel.place.0",
         "parallel.place.1",

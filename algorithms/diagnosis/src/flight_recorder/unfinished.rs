@@ -129,9 +129,10 @@ impl fmt::Display for FlightCause {
                 let behind: Vec<usize> = last.iter().map(|it| it.0).collect();
                 write!(
                     f,
-                    "{} not launched {call}, in which {} wait",
+                    "{} not launched {call}, in which {} {}",
                     has(&behind),
-                    of_ranks(waiting)
+                    of_ranks(waiting),
+                    if waiting.len() == 1 { "waits" } else { "wait" }
                 )?;
                 let ends: Vec<String> = (last.iter())
                     .filter_map(|(rank, last)| Some(format!("{} at rank {rank}", (*last)?)))

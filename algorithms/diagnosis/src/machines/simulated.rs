@@ -31,9 +31,12 @@ const OTHERS: [&str; 14] = [
     "tcp_rdma_throughput",
 ];
 
+/// Metrics, and the probability with which a fault shows in each.
+type Shown = &'static [(&'static str, f64)];
+
 /// Kinds of faults with their share in a hundred, and the probability with which each shows in metrics, as the paper has
 /// the kinds. The probabilities are ours: the paper tells none.
-const FAULTS: [(&str, u32, &[(&str, f64)]); 7] = [
+const FAULTS: [(&str, u32, Shown); 7] = [
     (
         "ecc",
         39,

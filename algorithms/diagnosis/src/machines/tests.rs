@@ -86,8 +86,10 @@ fn by_mahalanobis(case: &Case, limit: f64) -> Option<usize> {
         let mut rows = vec![vec![0.0; metrics]; machines];
         for metric in 0..metrics {
             let values = &case.samples.of(metric)[window * 8 * machines..][..8 * machines];
-            for (at, value) in values.iter().enumerate() {
-                rows[at % machines][metric] += f64::from(*value) / 8.0;
+            for moment in values.chunks_exact(machines) {
+                for (row, value) in rows.iter_mut().zip(moment) {
+                    row[metric] += f64::from(*value) / 8.0;
+                }
             }
         }
         let distances = mahalanobis(&mut rows);

@@ -463,10 +463,10 @@ impl Display {
                 sources,
             } => {
                 self.rated.push((*steps, *loss, sources.clone()));
-                let parts: Vec<String> = sources
+                let parts = sources
                     .iter()
-                    .map(|(name, loss)| format!("{name} {loss:.3}"))
-                    .collect();
+                    .map(|(name, loss)| format!("{name} {loss:.3}"));
+                let parts: Vec<String> = parts.collect();
                 print::say(format!(
                     "step {steps}: held out {loss:.3}  {}",
                     parts.join("  ")
@@ -488,11 +488,10 @@ impl Display {
                 source,
                 loaders,
             } => {
-                let loaders = match loaders {
-                    1 => "1 loader".to_owned(),
-                    loaders => format!("{loaders} loaders"),
-                };
-                print::say(format!("step {steps}: {source} has {loaders} from now on"));
+                let several = if *loaders == 1 { "" } else { "s" };
+                print::say(format!(
+                    "step {steps}: {source} has {loaders} loader{several} from now on"
+                ));
             }
             Report::Finding { step, why, .. } => print::say(format!("step {step}: {why}")),
             Report::Waiting { why, .. } => print::say(format!("lost ranks wait for room: {why}")),

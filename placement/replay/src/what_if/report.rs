@@ -248,7 +248,7 @@ impl StragglerReport {
         1.0 - self.ideal_s / self.replayed_s
     }
 
-    /// How much longer a traced step is than its replay: the time between what operations wait for and their
+    /// Times by which a traced step is longer than its replay: by the time between what operations wait for and their
     /// launches.
     #[must_use]
     pub fn launch_slowdown(&self) -> f64 {

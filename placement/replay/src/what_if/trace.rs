@@ -85,7 +85,7 @@ impl OperationKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it moves data between workers, so that a part of its time may be waiting for others.
+    /// Returns true for what moves data between workers, so that a part of its time may be waiting for others.
     #[must_use]
     pub const fn is_communication(self) -> bool {
         !matches!(

@@ -82,7 +82,7 @@ proptest! {
     ) {
         let (far, _memory) = rank();
         opened(&far);
-        let mut sent = vec![];
+        let mut sent: Vec<u8> = vec![];
         let mut chunks: Vec<Chunk> = vec![];
         for (at, size) in sizes.iter().enumerate() {
             let bytes = vec![at as u8; *size];
