@@ -111,7 +111,6 @@ pub enum DumpError {
 /// The file, as it is written.
 #[derive(Deserialize)]
 struct Written {
-    version: String,
     #[serde(default)]
     pg_config: BTreeMap<String, WrittenGroup>,
     #[serde(default)]
@@ -152,16 +151,17 @@ impl FlightDump {
                 why: error.to_string(),
             })?,
         };
-        if let Some(version) = value.get("version").and_then(Value::as_str)
-            && !is_known(version)
-        {
+        let version = value.get("version").and_then(Value::as_str);
+        let version = version.ok_or_else(|| DumpError::Field {
+            why: "it has no text `version`".to_owned(),
+        })?;
+        if !is_known(version) {
             let version = version.to_owned();
             return Err(DumpError::Version { version });
         }
         let written: Written = serde_json::from_value(value).map_err(|error| DumpError::Field {
             why: error.to_string(),
         })?;
-        debug_assert!(is_known(&written.version));
         let groups = written.pg_config.into_iter();
         let groups = groups.map(|(name, group)| {
             let ranks = ranks_of(&group.ranks).ok_or_else(|| DumpError::Field {

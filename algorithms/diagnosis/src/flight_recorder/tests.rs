@@ -226,7 +226,7 @@ fn files_that_are_no_dumps_say_what_they_are() {
     assert!(refused(b"hello").starts_with("it is neither a pickle nor JSON: expected value"));
     assert_eq!(
         refused(br#"{"entries": []}"#),
-        "it is no dump of a flight recorder: missing field `version`"
+        "it is no dump of a flight recorder: it has no text `version`"
     );
     let entry = json!({
         "process_group": ["9", ""], "collective_seq_id": 1, "profiling_name": "nccl:all_reduce", "input_sizes": [],

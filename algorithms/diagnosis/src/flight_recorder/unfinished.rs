@@ -95,7 +95,7 @@ pub enum FlightCause {
         waiting: Vec<usize>,
         /// Those to blame that have no entry at all in their dumps.
         silent: Vec<usize>,
-        /// Whether they are to blame for it themselves, as far as can be seen: no group lost them earlier.
+        /// Set where some of them are behind in no earlier call; else this is a consequence of that.
         is_first: bool,
     },
     /// Ranks of a group have launched different operations under one number.

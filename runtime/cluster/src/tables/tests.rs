@@ -580,15 +580,18 @@ fn a_job_gets_a_node_only_if_it_still_may() {
 
 // ---- tokens and keys ----
 
-#[test]
-fn a_token_admits_so_many_nodes_for_so_long_under_new_names() {
-    let mut writes = Writes::default();
-    let made = |id: &str, uses, until| Fact::TokenMade {
+fn made(id: &str, uses: u32, until: u64) -> Fact {
+    Fact::TokenMade {
         id: id.to_owned(),
         uses,
         until: Unix(until),
         by: "ann".to_owned(),
-    };
+    }
+}
+
+#[test]
+fn a_token_admits_so_many_nodes_for_so_long_under_new_names() {
+    let mut writes = Writes::default();
     let used = |id: &str, node: &str| {
         let (id, node) = (id.to_owned(), node.to_owned());
         Fact::TokenUsed { id, node }
@@ -624,12 +627,6 @@ fn a_token_admits_so_many_nodes_for_so_long_under_new_names() {
 #[test]
 fn tokens_that_admit_nobody_any_more_go_when_another_is_made() {
     let mut writes = Writes::default();
-    let made = |id: &str, uses, until| Fact::TokenMade {
-        id: id.to_owned(),
-        uses,
-        until: Unix(until),
-        by: "ann".to_owned(),
-    };
     writes.leader(made("good", 2, 100)).unwrap();
     writes.leader(made("used", 1, 100)).unwrap();
     let (id, node) = ("used".to_owned(), "a".to_owned());
