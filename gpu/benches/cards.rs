@@ -1,19 +1,24 @@
-//! Measures training and sampling on a card: tokens a second, and the share of the card's peak in
-//! training. Says why where there is no card. `scripts/gpu-check.py` is the same model in PyTorch.
+//! Measures training and sampling on a card: tokens a second, the share of the card's peak in training, and the
+//! commands that a step of the larger model spends its time in. Says why where there is no card.
+//! `scripts/gpu-check.py` is the same model in PyTorch.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "a benchmark reads the machine's own clock"
 )]
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use odeon_devices::fault::GpuFault;
+use odeon_devices::memory::MemoryError;
 use odeon_gpu::conformance::TwoMoments;
-use odeon_gpu::cuda::{Cuda, GpuOptions};
+use odeon_gpu::cuda::card::{Card, Command};
+use odeon_gpu::cuda::{Cuda, CudaBuffer, CudaError, Gpu, GpuMark, GpuOptions};
 use odeon_gpu::{
     Arena, AttentionShape, Backend, BlockTable, CacheRow, LinearExtras, Param, Precision,
-    RopeShape, RopeStyle, RowSpans, Store, Tape, Var,
+    RopeShape, RopeStyle, RowSpans, RuleText, Store, Tape, Var,
 };
 
 /// Sizes of a dense model, and of the batch that it is trained on.
@@ -61,8 +66,6 @@ const STEPS: u32 = 10;
 const SLOTS: usize = 64;
 const SAMPLED: u32 = 256;
 
-type B = Cuda;
-
 #[allow(clippy::print_stdout, reason = "a report for people")]
 fn main() {
     match Cuda::open(0, Precision::Bf16, &GpuOptions::default()) {
@@ -70,10 +73,13 @@ fn main() {
             let name = cuda.card().name().unwrap_or_else(|fault| fault.to_string());
             println!("{name}");
             for model in [&SMALL, &LARGE] {
-                train(model, &cuda, peak(&name));
+                let (took, count) = train(model, &cuda, STEPS);
+                report(model, took, count, peak(&name));
             }
             sample(&cuda);
             println!("{:?}", cuda.card().memory());
+            drop(cuda);
+            spent();
         }
         Err(error) => println!("skipped: {error}"),
     }
@@ -116,7 +122,7 @@ impl Model {
     }
 
     /// Records the log-probability of each token, and tells how many parameters there are.
-    fn record(&self, tape: &mut Tape<B>, tokens: &[u32]) -> (Var, usize) {
+    fn record<B: Backend>(&self, tape: &mut Tape<B>, tokens: &[u32]) -> (Var, usize) {
         let mut at = 0;
         let mut next = |len: usize| {
             at += len;
@@ -160,36 +166,38 @@ fn numbers(len: usize, scale: f32) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-#[allow(clippy::print_stdout, reason = "a report for people")]
-fn train(model: &Model, cuda: &B, peak: Option<f64>) {
+/// Waits for all commands so far: they happen in their order.
+fn arrived<C: Card>(cuda: &Cuda<C>, buffer: &CudaBuffer<C>) {
+    cuda.read(Cuda::view(buffer, 0..1), &mut [0.0]);
+}
+
+/// Trains for so many steps after three more, and returns the seconds of one and the number of parameters.
+fn train<C: Card>(model: &Model, cuda: &Cuda<C>, steps: u32) -> (f64, usize) {
     let rows = SEQUENCES * LENGTH;
     let tokens: Vec<u32> = (0..rows).map(|i| (i * 7919 % model.vocab) as u32).collect();
-    let mut tape = Tape::<B>::new();
+    let mut tape = Tape::<Cuda<C>>::new();
     let (logprob, count) = model.record(&mut tape, &tokens);
     let plan = tape.plan_training(&[true], &[logprob]);
     let mut arena = Arena::default();
     arena.prepare(cuda, &plan);
     let mut params = cuda.parameters(count);
-    cuda.write(B::view_mut(&mut params, 0..count), &numbers(count, 0.02));
+    cuda.write(Cuda::view_mut(&mut params, 0..count), &numbers(count, 0.02));
     let mut grads = [Some(cuda.alloc(count))];
     let (mut m1, mut m2) = (cuda.alloc(count), cuda.alloc(count));
     let seed = vec![-1.0 / rows as f32; rows];
     let mut begun = Instant::now();
-    for step in 1..=STEPS + 3 {
+    for step in 1..=steps + 3 {
         if step == 4 {
-            cuda.flush();
-            cuda.card()
-                .synchronize()
-                .unwrap_or_else(|fault| panic!("{fault}"));
+            arrived(cuda, &params);
             begun = Instant::now();
         }
-        let mut tape = Tape::<B>::new();
+        let mut tape = Tape::<Cuda<C>>::new();
         let (logprob, _) = model.record(&mut tape, &tokens);
         arena.prepare(cuda, &plan);
         tape.forward(cuda, &mut arena, &plan, &[&params]);
         tape.seed(cuda, &mut arena, &plan, logprob, &seed);
         if let Some(grads) = &mut grads[0] {
-            cuda.fill(B::view_mut(grads, 0..count), 0.0);
+            cuda.fill(Cuda::view_mut(grads, 0..count), 0.0);
         }
         tape.backward(cuda, &mut arena, &plan, &[&params], &mut grads);
         // AdamW, but for the correction of the moments' bias.
@@ -214,15 +222,16 @@ fn train(model: &Model, cuda: &B, peak: Option<f64>) {
             );
         }
     }
-    cuda.flush();
-    cuda.card()
-        .synchronize()
-        .unwrap_or_else(|fault| panic!("{fault}"));
-    let took = begun.elapsed().as_secs_f64() / f64::from(STEPS);
+    arrived(cuda, &params);
+    (begun.elapsed().as_secs_f64() / f64::from(steps), count)
+}
+
+#[allow(clippy::print_stdout, reason = "a report for people")]
+fn report(model: &Model, took: f64, count: usize, peak: Option<f64>) {
     // Six operations a parameter and token; attention's two products, causal, three times.
     let work =
         6.0 * count as f64 + 6.0 * (model.layers * model.attention.out_cols() * LENGTH) as f64;
-    let rate = rows as f64 / took;
+    let rate = (SEQUENCES * LENGTH) as f64 / took;
     let share = peak.map_or_else(
         || "peak unknown".to_owned(),
         |peak| format!("MFU {:.1} %", 100.0 * work * rate / peak),
@@ -235,8 +244,176 @@ fn train(model: &Model, cuda: &B, peak: Option<f64>) {
     );
 }
 
+/// Commands shown of a step, those that take longest.
+const SHOWN: usize = 24;
+
+/// Shows the commands that a step of the larger model spends its time in, each waited for.
 #[allow(clippy::print_stdout, reason = "a report for people")]
-fn sample(cuda: &B) {
+fn spent() {
+    let gpu = match Gpu::open(0, &GpuOptions::default()) {
+        Ok(gpu) => gpu,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let cuda = Cuda::over(Timed::new(gpu), Precision::Bf16);
+    let steps = 2;
+    train(&LARGE, &cuda, steps);
+    let taken = cuda.card().taken.lock();
+    let mut taken: Vec<(String, Taken)> = taken
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .drain()
+        .collect();
+    taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.time));
+    let runs = f64::from(steps + 3);
+    let whole: Duration = taken.iter().map(|(_, taken)| taken.time).sum();
+    let milliseconds = |time: Duration| 1e3 * time.as_secs_f64() / runs;
+    println!(
+        "\ncommands of a step of {}: {:.1} ms where each is waited for",
+        LARGE.name,
+        milliseconds(whole)
+    );
+    for (name, taken) in taken.iter().take(SHOWN) {
+        let rate = taken.work / taken.time.as_secs_f64() / 1e12;
+        let rate = match taken.work {
+            0.0 => String::new(),
+            _ => format!("{rate:6.0} TFLOP/s"),
+        };
+        println!(
+            "{:8.2} ms  {:5.1} %  {:6.0}  {name:<44} {rate}",
+            milliseconds(taken.time),
+            100.0 * taken.time.as_secs_f64() / whole.as_secs_f64(),
+            f64::from(taken.count) / runs,
+        );
+    }
+}
+
+/// Time, number and floating-point operations of commands of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    time: Duration,
+    count: u32,
+    work: f64,
+}
+
+/// A card that waits for each command and counts its time.
+#[derive(Debug)]
+struct Timed {
+    gpu: Gpu,
+    taken: Mutex<HashMap<String, Taken>>,
+}
+
+impl Timed {
+    fn new(gpu: Gpu) -> Self {
+        Self {
+            gpu,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// A command's kind, and its floating-point operations where it is a product.
+    fn kind(command: &Command) -> (String, f64) {
+        match command {
+            Command::Launch(launch) => (launch.kernel.name().into_owned(), 0.0),
+            Command::Gemm(gemm) => {
+                let turned = |turned| if turned { "T" } else { "" };
+                let name = format!(
+                    "product {}x{}x{} a{} b{} {}",
+                    gemm.m,
+                    gemm.n,
+                    gemm.k,
+                    turned(gemm.a.turned),
+                    turned(gemm.b.turned),
+                    match gemm.addend {
+                        odeon_gpu::cuda::card::Addend::Zero => "",
+                        _ => "added",
+                    }
+                );
+                (name, 2.0 * (gemm.batch * gemm.m * gemm.n * gemm.k) as f64)
+            }
+            Command::Copy { .. } => ("copy".to_owned(), 0.0),
+            Command::Zero { .. } => ("zero".to_owned(), 0.0),
+        }
+    }
+}
+
+impl Card for Timed {
+    type Graph = Vec<Command>;
+    type Mark = GpuMark;
+
+    fn device(&self) -> u32 {
+        self.gpu.device()
+    }
+
+    fn identity(&self) -> Result<String, GpuFault> {
+        self.gpu.identity()
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
+        self.gpu.alloc(bytes)
+    }
+
+    fn free(&self, address: u64) {
+        self.gpu.free(address);
+    }
+
+    fn upload(&self, to: u64, bytes: &[u8]) -> Result<(), GpuFault> {
+        self.gpu.upload(to, bytes)
+    }
+
+    fn download(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuFault> {
+        self.gpu.download(from, bytes)
+    }
+
+    fn prepare(&self, rule: RuleText) -> Result<(), CudaError> {
+        self.gpu.prepare(rule)
+    }
+
+    fn run(&self, commands: &[Command]) -> Result<(), GpuFault> {
+        self.gpu.synchronize()?;
+        for command in commands {
+            let begun = Instant::now();
+            self.gpu.run(std::slice::from_ref(command))?;
+            self.gpu.synchronize()?;
+            let time = begun.elapsed();
+            let (name, work) = Self::kind(command);
+            let mut taken = self
+                .taken
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let taken = taken.entry(name).or_default();
+            taken.time += time;
+            taken.count += 1;
+            taken.work += work;
+        }
+        Ok(())
+    }
+
+    fn record(&self, commands: &[Command]) -> Result<Vec<Command>, GpuFault> {
+        Ok(commands.to_vec())
+    }
+
+    fn replay(&self, commands: &Vec<Command>) -> Result<(), GpuFault> {
+        self.run(commands)
+    }
+
+    fn stream(&self) -> Result<u64, GpuFault> {
+        self.gpu.stream()
+    }
+
+    fn mark(&self) -> Result<GpuMark, GpuFault> {
+        self.gpu.mark()
+    }
+
+    fn has_passed(&self, mark: &GpuMark) -> Result<bool, GpuFault> {
+        self.gpu.has_passed(mark)
+    }
+
+    fn shared_bytes_max(&self) -> u32 {
+        self.gpu.shared_bytes_max()
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "a report for people")]
+fn sample(cuda: &Cuda) {
     let Model {
         width,
         layers,
@@ -248,7 +425,7 @@ fn sample(cuda: &B) {
     let qkv_cols = attention.qkv_cols();
     let weight = |outputs: usize, inputs: usize| {
         let buffer = cuda.buffer(&numbers(outputs * inputs, 0.02));
-        cuda.pack(outputs, inputs, B::view(&buffer, 0..outputs * inputs))
+        cuda.pack(outputs, inputs, Cuda::view(&buffer, 0..outputs * inputs))
     };
     let layers: Vec<_> = (0..layers)
         .map(|_| {
@@ -274,16 +451,16 @@ fn sample(cuda: &B) {
     let (mut out, mut gate_up, mut gated) =
         (alloc(attention.out_cols()), alloc(2 * ffn), alloc(ffn));
     let mut logits = alloc(vocab);
-    let whole = |buffer: &<B as Backend>::Buffer| 0..B::len(buffer);
+    let whole = |buffer: &<Cuda as Backend>::Buffer| 0..Cuda::len(buffer);
     macro_rules! see {
         ($buffer:expr) => {
-            B::view(&$buffer, whole(&$buffer))
+            Cuda::view(&$buffer, whole(&$buffer))
         };
     }
     macro_rules! put {
         ($buffer:expr) => {{
             let range = whole(&$buffer);
-            B::view_mut(&mut $buffer, range)
+            Cuda::view_mut(&mut $buffer, range)
         }};
     }
     let mut begun = Instant::now();
@@ -318,7 +495,7 @@ fn sample(cuda: &B) {
             cuda.packed_linear(see!(gated), &packed[3], put!(x), Store::Add);
         }
         cuda.packed_linear(see!(x), &head, put!(logits), Store::Set);
-        cuda.read(B::view(&logits, 0..vocab), &mut first);
+        cuda.read(Cuda::view(&logits, 0..vocab), &mut first);
     }
     let took = begun.elapsed().as_secs_f64();
     let counters = cuda.counters();

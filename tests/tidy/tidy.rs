@@ -538,6 +538,30 @@ fn dependencies_point_down() {
     expect_none(&violations);
 }
 
+/// Workspaces of their own inside this one, which cargo does not look at when it builds it.
+const APART: &[&str] = &["runtime/bench/peers"];
+
+#[test]
+fn lock_files_of_workspaces_apart_fit_the_crates() {
+    let mut violations = vec![];
+    for folder in APART {
+        let asked = Command::new(env!("CARGO"))
+            .args(["update", "--workspace", "--locked", "--offline"])
+            .current_dir(root().join(folder))
+            .output()
+            .expect("cargo runs, as it runs this test");
+        let said = String::from_utf8_lossy(&asked.stderr);
+        // Without the index of the registry cargo says something else, and only the build can tell.
+        if said.contains("cannot update the lock file") {
+            violations.push(format!(
+                "{folder}/Cargo.lock: a crate of this workspace has other dependencies now: run `cargo update \
+                 --workspace` there"
+            ));
+        }
+    }
+    expect_none(&violations);
+}
+
 #[test]
 fn every_crate_has_its_layer() {
     let workspace: toml::Table = read("Cargo.toml").parse().unwrap();

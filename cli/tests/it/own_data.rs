@@ -396,7 +396,7 @@ fn a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
         let (out, err) = text(&output);
         assert!(output.status.success(), "{name}: {out}{err}");
         assert!(err.contains(why), "{name}: {err}");
-        let on = format!("go on from the checkpoint of step {}", steps - 10);
+        let on = format!("goes on from the checkpoint of step {}", steps - 10);
         assert!(err.contains(&on), "{name}: {err}");
         assert!(folder.join(format!("damaged-{newest}")).is_dir(), "{name}");
     }

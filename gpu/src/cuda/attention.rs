@@ -2,6 +2,7 @@
 
 mod blocks;
 
+use std::cmp::Reverse;
 use std::num::NonZeroU32;
 
 use crate::backend::{AttentionShape, Precision};
@@ -84,9 +85,9 @@ impl Wide {
         2 * (u64::from(self.wide) + 8)
     }
 
-    /// Shared memory of the forward kernel: queries, and two tiles each of keys and values.
+    /// Shared memory of the forward kernel: two tiles each of keys and values, of which one holds queries before.
     fn forward_bytes(&self) -> u64 {
-        5 * u64::from(TILE) * self.row_bytes()
+        4 * u64::from(TILE) * self.row_bytes()
     }
 
     /// Shared memory of a backward kernel: a tile's two operands, two parts each of the other side's,
@@ -97,9 +98,8 @@ impl Wide {
 }
 
 /// Tiles of all sequences: first row of the sequence, first row of the tile, end of the sequence.
-/// Those far from the beginning of their sequence come first, since they take longest forward.
 fn tiles(bounds: &[u32]) -> Vec<[u32; 3]> {
-    let mut tiles: Vec<[u32; 3]> = bounds
+    bounds
         .windows(2)
         .flat_map(|pair| {
             let (sequence, end) = (pair[0], pair[1]);
@@ -107,8 +107,21 @@ fn tiles(bounds: &[u32]) -> Vec<[u32; 3]> {
                 .step_by(TILE as usize)
                 .map(move |start| [sequence, start, end])
         })
-        .collect();
-    tiles.sort_by_key(|[sequence, start, _]| std::cmp::Reverse(start - sequence));
+        .collect()
+}
+
+/// The same for kernels that walk over the rows before a tile: those far from the beginning of their sequence come
+/// first, since they take longest.
+fn tiles_of_queries(bounds: &[u32]) -> Vec<[u32; 3]> {
+    let mut tiles = tiles(bounds);
+    tiles.sort_by_key(|[sequence, start, _]| Reverse(start - sequence));
+    tiles
+}
+
+/// The same for those that walk over the rows behind: those far from the end come first.
+fn tiles_of_keys(bounds: &[u32]) -> Vec<[u32; 3]> {
+    let mut tiles = tiles(bounds);
+    tiles.sort_by_key(|[_, start, end]| Reverse(end - start));
     tiles
 }
 
@@ -117,7 +130,7 @@ impl<C: Card> Cuda<C> {
     fn wide(&self, shape: AttentionShape) -> Option<&'static Wide> {
         let fits = |wide: &&Wide| {
             shape.head_dim <= wide.wide as usize
-                && wide.forward_bytes() <= u64::from(self.card.shared_bytes_max())
+                && wide.backward_bytes() <= u64::from(self.card.shared_bytes_max())
         };
         match self.precision {
             Precision::F32 => None,
@@ -155,7 +168,7 @@ impl<C: Card> Cuda<C> {
     ) {
         let rows = self.check_attention(shape, spans, qkv, out.len());
         assert_eq!(lse.len(), rows * shape.heads, "one number a row and head");
-        let tiles = tiles(spans.bounds());
+        let tiles = tiles_of_queries(spans.bounds());
         let mut queue = self.queue();
         let [tiles_at] = queue.begin([as_bytes(tiles.as_flattened()).as_slice()]);
         let grid = [tiles.len() as u64, shape.heads as u64, 1];
@@ -186,9 +199,13 @@ impl<C: Card> Cuda<C> {
             qkv.len() == dqkv.len() && out.len() == dout.len(),
             "gradients shaped as their values"
         );
-        let tiles = tiles(spans.bounds());
+        let tiles = [
+            tiles_of_keys(spans.bounds()),
+            tiles_of_queries(spans.bounds()),
+        ];
+        let staged = tiles.each_ref().map(|tiles| as_bytes(tiles.as_flattened()));
         let mut queue = self.queue();
-        let [tiles_at] = queue.begin([as_bytes(tiles.as_flattened()).as_slice()]);
+        let tiles_at = queue.begin(staged.each_ref().map(Vec::as_slice));
         let count = rows * shape.heads;
         let delta_bytes = (4 * count as u64).next_multiple_of(256);
         let qkv_heads = shape.heads + 2 * shape.kv_heads;
@@ -220,16 +237,17 @@ impl<C: Card> Cuda<C> {
                 0,
             ),
         };
-        for (kernel, heads) in [(dkv, shape.kv_heads), (dq, shape.heads)] {
+        let kernels = [(dkv, shape.kv_heads), (dq, shape.heads)];
+        for ((kernel, heads), at) in kernels.into_iter().zip(tiles_at) {
             let mut args = sources.to_vec();
             args.extend([
-                Arg::Pointer(tiles_at),
+                Arg::Pointer(at),
                 lse.into(),
                 Arg::Pointer(delta),
                 dqkv.into(),
             ]);
             args.extend(shape_args(shape));
-            let grid = [tiles.len() as u64, heads as u64, 1];
+            let grid = [tiles[0].len() as u64, heads as u64, 1];
             queue.launch_shared(kernel, grid, THREADS, shared, args);
         }
     }
@@ -291,9 +309,14 @@ mod tests {
 
     #[test]
     fn tiles_cover_each_sequence_once_the_long_ones_first() {
+        let bounds = [0, 1, 9, 9, 9 + 70];
         assert_eq!(
-            tiles(&[0, 1, 9, 9, 9 + 70]),
+            tiles_of_queries(&bounds),
             [[9, 73, 79], [0, 0, 1], [1, 1, 9], [9, 9, 79]]
+        );
+        assert_eq!(
+            tiles_of_keys(&bounds),
+            [[9, 9, 79], [1, 1, 9], [9, 73, 79], [0, 0, 1]]
         );
         assert!(tiles(&[0]).is_empty() && tiles(&[]).is_empty());
     }
@@ -301,8 +324,8 @@ mod tests {
     #[test]
     fn the_widest_kernels_fit_the_shared_memory_of_ampere_and_hopper() {
         for wide in &WIDE {
-            assert!(wide.forward_bytes() <= 99 << 10, "{}", wide.wide);
-            assert!(wide.backward_bytes() <= wide.forward_bytes());
+            assert!(wide.backward_bytes() <= 99 << 10, "{}", wide.wide);
+            assert!(wide.forward_bytes() <= wide.backward_bytes());
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::cuda::card::{Addend, Arg, Card, Format, Gemm, Operand};
 use crate::cuda::handle::Cuda;
 use crate::cuda::kernel::Kernel;
 use crate::cuda::queue::Queue;
-use crate::cuda::queue::chunks;
+use crate::cuda::queue::eights;
 
 /// A matrix of `rows x cols` elements, several if there is a batch.
 #[derive(Clone, Copy)]
@@ -224,7 +224,7 @@ impl<C: Card> Cuda<C> {
                 if !fresh.contains(&range) {
                     let count = range.len() as u64;
                     let args = vec![view.into(), Arg::Pointer(address), Arg::U64(count)];
-                    queue.launch(Kernel::round_flat, chunks(count), 256, args);
+                    queue.launch(Kernel::round_flat, eights(count), 256, args);
                     fresh.insert(range);
                 }
                 Some(operand)
@@ -301,6 +301,21 @@ fn copied<C: Card>(
     } else {
         0
     };
+    let extent = shape.steps.extent(shape.batch, shape.rows, shape.cols) as u64;
+    let places = [from..from + 4 * extent, to..to + shape.copy_bytes(format)];
+    let made = Operand {
+        address: to,
+        format,
+        ld: ld as u64,
+        turned,
+        batch: if shape.batch > 1 { batch as u64 } else { 0 },
+    };
+    let together = shape.batch == 1 || batch_step == batch;
+    if format == Format::Bf16 && along == 1 && across == ld && ld == length && together {
+        let args = vec![Arg::Pointer(from), Arg::Pointer(to), Arg::U64(extent)];
+        queue.copy_operand(Kernel::round_flat, eights(extent), args, places);
+        return made;
+    }
     let mut args = vec![
         Arg::Pointer(from),
         Arg::U64(across as u64),
@@ -318,14 +333,6 @@ fn copied<C: Card>(
     };
     args.push(Arg::U64(batch as u64));
     let grid = [lines as u64, ld.div_ceil(1024) as u64, shape.batch as u64];
-    let extent = shape.steps.extent(shape.batch, shape.rows, shape.cols) as u64;
-    let places = [from..from + 4 * extent, to..to + shape.copy_bytes(format)];
     queue.copy_operand(kernel, grid, args, places);
-    Operand {
-        address: to,
-        format,
-        ld: ld as u64,
-        turned,
-        batch: if shape.batch > 1 { batch as u64 } else { 0 },
-    }
+    made
 }

@@ -371,6 +371,11 @@ pub(super) fn chunks(count: u64) -> [u64; 3] {
     [count.div_ceil(1024).min(1 << 16), 1, 1]
 }
 
+/// The same, eight a thread.
+pub(super) fn eights(count: u64) -> [u64; 3] {
+    chunks(count.div_ceil(2))
+}
+
 /// Words as they lie on the card.
 pub(super) fn as_bytes(values: &[u32]) -> Vec<u8> {
     values

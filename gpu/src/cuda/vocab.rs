@@ -9,11 +9,13 @@ use crate::cuda::product::turned;
 use crate::cuda::queue::Queue;
 use crate::cuda::queue::as_bytes;
 
+/// Logits of a row that a thread holds, as in the source.
+const HELD: usize = 16;
+const THREADS: u32 = 256;
 /// Vocabulary entries of a chunk.
-const CHUNK: usize = 4096;
+const CHUNK: usize = HELD * THREADS as usize;
 /// Rows of a block: with the chunk, at most 256 MiB of logits.
 const ROWS: usize = 16_384;
-const THREADS: u32 = 256;
 
 /// One block of rows and one chunk of entries.
 struct Part<'a, C: Card> {

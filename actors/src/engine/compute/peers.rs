@@ -519,7 +519,7 @@ pub struct Cards<C: Card = Gpu> {
 
 impl<C: Card> Cards<C> {
     /// Joins the cards of all ranks, where each has NCCL in the same version and a card of its own; else all of
-    /// them are left with their communicator, and a warning says why. Every rank calls it.
+    /// them are left with their communicator, and a warning of the first one says why. Every rank calls it.
     ///
     /// # Errors
     /// A rank is lost, or NCCL refuses.
@@ -549,7 +549,11 @@ impl<C: Card> Cards<C> {
                 Err(error) => return Err(Failure::error(error)),
             },
         };
-        tracing::warn!(%why, "gradients of cards are added up on the host");
+        // All ranks know it: the first one says it.
+        if comm.membership().rank == 0 {
+            let ranks = comm.membership().world();
+            tracing::warn!(%why, ranks, "numbers of cards go from rank to rank over the host");
+        }
         Ok(Joined::Host(Box::new(comm)))
     }
 

@@ -442,18 +442,19 @@ impl Display {
                 seconds,
             } => {
                 self.from.get_or_insert(*steps);
+                let (ranks, begin, go_on) = match ranks {
+                    1 => ("1 rank".to_owned(), "begins", "goes on"),
+                    ranks => (format!("{ranks} ranks"), "begin", "go on"),
+                };
                 let mut place = match from {
-                    Origin::Start => "begin anew".to_owned(),
-                    Origin::Memory => format!("go on from step {steps}, which they had in memory"),
-                    Origin::Storage => format!("go on from the checkpoint of step {steps}"),
+                    Origin::Start if *life == 1 => begin.to_owned(),
+                    Origin::Start => format!("{begin} anew"),
+                    Origin::Memory => format!("{go_on} from step {steps}, held in memory"),
+                    Origin::Storage => format!("{go_on} from the checkpoint of step {steps}"),
                 };
                 if let Some(seconds) = seconds {
                     let _ = write!(place, ", {seconds:.2} s after a loss");
                 }
-                let ranks = match ranks {
-                    1 => "1 rank".to_owned(),
-                    ranks => format!("{ranks} ranks"),
-                };
                 print::say(format!("{ranks} {place} (life {life})"));
             }
             Report::Step(step) => self.step(step),

@@ -21,6 +21,10 @@
 KERNEL attention_round(const float* src, u64 step, u32 heads, u32 dim, u16* dst, u32 wide) {
     const float* row = src + blockIdx.x * step;
     u16* to = dst + (u64)blockIdx.x * heads * wide;
+    if (dim == wide && aligned16(row)) {
+        for (u32 i = threadIdx.x; i < heads * wide / 8; i += blockDim.x) ((uint4*)to)[i] = round_eight(row + 8 * i);
+        return;
+    }
     for (u32 i = threadIdx.x; i < heads * wide / 2; i += blockDim.x) {
         u32 head = 2 * i / wide, d = 2 * i % wide;
         float low = d < dim ? row[head * dim + d] : 0.0f;
@@ -68,6 +72,28 @@ INLINE void fragments_b_turned(u32 (&b)[4], const u16* tile, u32 k, u32 column) 
     u32 lane = threadIdx.x & 31;
     load_tiles_turned(b,
                       tile + (k + lane / 8 % 2 * 8 + lane % 8) * (D + 8) + column + lane / 16 * 8);
+}
+
+// Fragments A of 16 rows of D elements, to be used again and again.
+template <int D>
+INLINE void hold_rows(u32 (&held)[D / 16][4], const u16* tile, u32 row) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) fragment_a<D>(held[k], tile, row, k * 16);
+}
+
+// c[N] += a b over D elements, for 16 rows of `a` that are held and 8 N rows of `b`, row-major.
+template <int D, int N>
+INLINE void held_by_rows(float (&c)[N][4], const u32 (&a)[D / 16][4], const u16* b) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            u32 fb[4];
+            fragments_b<D>(fb, b, n * 8, k * 16);
+            mma_bf16(c[n], a[k], fb[0], fb[1]);
+            mma_bf16(c[n + 1], a[k], fb[2], fb[3]);
+        }
+    }
 }
 
 // c[N] += a b over D elements, for 16 rows of `a` and 8 N rows of `b`, both row-major.
@@ -149,7 +175,8 @@ INLINE void attention_forward(const u16* queries, u64 q_step, const u16* keys, u
                               u32 dim, float scale, u32 window) {
     constexpr int SIZE = TILE * (D + 8);
     DYNAMIC_SHARED(u16, memory);
-    u16 *q = memory, *k = memory + SIZE, *v = memory + 3 * SIZE;
+    // Queries are held by the time that the second tile of keys comes, in whose place they lie before.
+    u16 *k = memory, *q = memory + SIZE, *v = memory + 2 * SIZE;
     const u32* tile = tiles + (APART ? 5 : 3) * blockIdx.x;
     u32 sequence = tile[0], start = tile[1], rows_end = least(start + TILE, tile[2]);
     u32 shift = APART ? tile[3] : 0;
@@ -165,6 +192,11 @@ INLINE void attention_forward(const u16* queries, u64 q_step, const u16* keys, u
     begin_rows<D>(k, keys + from * step, step, TILE, live_rows(from, keys_end, TILE));
     begin_rows<D>(v, values + from * step, step, TILE, live_rows(from, keys_end, TILE));
     copy16_group();
+    copy16_wait<0>();
+    __syncthreads();
+    u32 held[D / 16][4];
+    hold_rows<D>(held, q, warp * 16);
+    __syncthreads();
     float o[D / 8][4] = {}, top[2] = {-INFINITE, -INFINITE}, sum[2] = {0.0f, 0.0f};
     float unit = scale * LOG2_E;
     u32 first_row = start + warp * 16, first_place = first_row + shift;
@@ -172,10 +204,10 @@ INLINE void attention_forward(const u16* queries, u64 q_step, const u16* keys, u
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             u32 row = first_row + g + 8 * h;
-            float held = row < rows_end ? lse[(u64)row * heads + head] : -INFINITE;
-            if (held == -INFINITE) continue;
-            // What is held counts as one score of which the value is `out`.
-            top[h] = held / scale;
+            float before = row < rows_end ? lse[(u64)row * heads + head] : -INFINITE;
+            if (before == -INFINITE) continue;
+            // What is there counts as one score of which the value is `out`.
+            top[h] = before / scale;
             sum[h] = t == 0 ? 1.0f : 0.0f;
             const float* made = out + row * width + (u64)head * dim;
 #pragma unroll
@@ -199,7 +231,7 @@ INLINE void attention_forward(const u16* queries, u64 q_step, const u16* keys, u
         }
         __syncthreads();
         float s[8][4] = {};
-        rows_by_rows<D, 8>(s, q, warp * 16, k + turn * SIZE);
+        held_by_rows<D, 8>(s, held, k + turn * SIZE);
         if (at + TILE - 1 > first_place || first_place + 15 - at >= window ||
             (APART && at + TILE > keys_end)) {
 #pragma unroll
@@ -221,13 +253,14 @@ INLINE void attention_forward(const u16* queries, u64 q_step, const u16* keys, u
             high = fmaxf(high, __shfl_xor_sync(ALL_LANES, high, 2));
             // A row may see none of these keys, nor of those before.
             float base = high == -INFINITE ? 0.0f : high;
-            float keep = exp2f((top[h] - base) * unit), added = 0.0f;
+            float keep = power_of_two((top[h] - base) * unit), added = 0.0f;
             top[h] = high;
+            base *= -unit;
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
 #pragma unroll
                 for (int e = 2 * h; e < 2 * h + 2; ++e) {
-                    s[n][e] = exp2f((s[n][e] - base) * unit);
+                    s[n][e] = power_of_two(fmaf(s[n][e], unit, base));
                     added += s[n][e];
                 }
             }
@@ -272,7 +305,7 @@ INLINE void score_gradients(float (&p)[STEP / 8][4], float (&ds)[STEP / 8][4], c
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 float& x = p[n][2 * h + e];
-                x = exp2f(x * unit - log_sum);
+                x = power_of_two(fmaf(x, unit, -log_sum));
                 u32 key = first_key + g + 8 * h;
                 if (MASKED && (key > query || query - key >= window || query >= end)) x = 0.0f;
                 ds[n][2 * h + e] = x * (ds[n][2 * h + e] - pull);
@@ -323,6 +356,11 @@ INLINE void attention_dkv(const u16* queries, u64 q_step, const u16* keys, u64 s
                   live_rows(begin, end, STEP));
     copy16_group();
     if (brings) facts[threadIdx.x] = fact(kv * group, begin);
+    copy16_wait<0>();
+    __syncthreads();
+    // There is no room to hold the values as well.
+    u32 held_k[D / 16][4];
+    hold_rows<D>(held_k, k, warp * 16);
     for (u32 i = 0, turn = 0; i < steps; ++i, turn ^= 1) {
         float next_fact = 0.0f;
         if (i + 1 < steps) {
@@ -343,7 +381,7 @@ INLINE void attention_dkv(const u16* queries, u64 q_step, const u16* keys, u64 s
         u32 from = begin + i % parts * STEP;
         // Rows are keys, columns queries.
         float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
-        rows_by_rows<D, STEP / 8>(p, k, warp * 16, q + turn * PART);
+        held_by_rows<D, STEP / 8>(p, held_k, q + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, v, warp * 16, o + turn * PART);
         const float *logs = facts + turn * 2 * STEP, *pulls = logs + STEP;
         if (from < start + TILE || from + STEP > end || from + STEP - 1 - first_key >= window)
@@ -391,6 +429,11 @@ INLINE void attention_dq(const u16* queries, u64 q_step, const u16* keys, u64 st
         log_sum[h] = row < end ? lse[(u64)row * heads + head] * LOG2_E : 0.0f;
         pull[h] = row < end ? delta[(u64)row * heads + head] : 0.0f;
     }
+    // The gradients' rows are read anew each time: with both held, fewer blocks would work at once.
+    copy16_wait<0>();
+    __syncthreads();
+    u32 held_q[D / 16][4];
+    hold_rows<D>(held_q, q, warp * 16);
     for (u32 at = from, turn = 0; at < keys_end; at += STEP, turn ^= 1) {
         u32 next = at + STEP;
         if (next < keys_end) {
@@ -404,7 +447,7 @@ INLINE void attention_dq(const u16* queries, u64 q_step, const u16* keys, u64 st
         }
         __syncthreads();
         float p[STEP / 8][4] = {}, ds[STEP / 8][4] = {};
-        rows_by_rows<D, STEP / 8>(p, q, warp * 16, k + turn * PART);
+        held_by_rows<D, STEP / 8>(p, held_q, k + turn * PART);
         rows_by_rows<D, STEP / 8>(ds, o, warp * 16, v + turn * PART);
         // Rows beyond the end are not stored, so that only keys that are not seen are to be left out.
         bool masked = at + STEP - 1 > first_place || first_place + 15 - at >= window ||
@@ -415,7 +458,7 @@ INLINE void attention_dq(const u16* queries, u64 q_step, const u16* keys, u64 st
             for (int e = 0; e < 4; ++e) {
                 int h = e >> 1;
                 u32 key = at + n * 8 + 2 * t + (e & 1), row = first_place + g + 8 * h;
-                float x = exp2f(p[n][e] * unit - log_sum[h]);
+                float x = power_of_two(fmaf(p[n][e], unit, -log_sum[h]));
                 bool hidden = key > row || row - key >= window || (APART && key >= keys_end);
                 if (masked && hidden) x = 0.0f;
                 ds[n][e] = x * (ds[n][e] - pull[h]);
@@ -430,7 +473,7 @@ INLINE void attention_dq(const u16* queries, u64 q_step, const u16* keys, u64 st
 }
 
 #define ATTENTION(D)                                                                             \
-    extern "C" __global__ void __launch_bounds__(128) attention_forward_##D(                     \
+    extern "C" __global__ void __launch_bounds__(128, 3) attention_forward_##D(                  \
         const u16* qkv, const u32* tiles, float* out, float* lse, u32 heads, u32 kv_heads,       \
         u32 dim, float scale, u32 window) {                                                      \
         u64 step = (u64)(heads + 2 * kv_heads) * D;                                              \
@@ -452,7 +495,7 @@ INLINE void attention_dq(const u16* queries, u64 q_step, const u16* keys, u64 st
         attention_dq<D, false>(qkv, step, qkv + (u64)heads * D, step, dout, tiles, lse, delta,   \
                                dqkv, heads, kv_heads, dim, scale, window);                       \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(128) block_attention_forward_##D(               \
+    extern "C" __global__ void __launch_bounds__(128, 3) block_attention_forward_##D(            \
         const u16* q, const u16* kv, const u32* tiles, float* out, float* lse, u32 heads,        \
         u32 kv_heads, u32 dim, float scale, u32 window) {                                        \
         attention_forward<D, true>(q, (u64)heads * D, kv, (u64)2 * kv_heads * D, tiles, out,     \

@@ -117,12 +117,9 @@ KERNEL add_squares(const double* parts, u32 count, double* out) {
 
 // dst = src rounded to bf16, with the same alignment of elements on both sides.
 KERNEL round_flat(const float* src, u16* dst, u64 count) {
-    if (aligned16(src) && ((u64)dst & 7) == 0) {
-        FOR_EACH(i, count / 4) {
-            float4 v = ((const float4*)src)[i];
-            ((uint2*)dst)[i] = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
-        }
-        FOR_EACH(i, count % 4) dst[count / 4 * 4 + i] = to_bf16(src[count / 4 * 4 + i]);
+    if (aligned16(src) && aligned16(dst)) {
+        FOR_EACH(i, count / 8) ((uint4*)dst)[i] = round_eight(src + 8 * i);
+        FOR_EACH(i, count % 8) dst[count / 8 * 8 + i] = to_bf16(src[count / 8 * 8 + i]);
     } else {
         FOR_EACH(i, count) dst[i] = to_bf16(src[i]);
     }

@@ -53,6 +53,12 @@ INLINE float from_bf16(u16 x) { return __uint_as_float((u32)x << 16); }
 INLINE float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
 INLINE float high_bf16(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 
+// Eight numbers, aligned to 16 bytes, rounded to bf16.
+INLINE uint4 round_eight(const float* src) {
+    float4 a = ((const float4*)src)[0], b = ((const float4*)src)[1];
+    return make_uint4(pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w));
+}
+
 // c += a b for one tile of a warp, operands bf16, sums f32.
 INLINE void mma_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #ifdef ODEON_HOST
@@ -120,6 +126,17 @@ INLINE void copy16_wait() {
     odeon_copy16_wait(LEFT);
 #else
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+
+// 2 to the power of x, as the card's own instruction gives it: to 2 units of the last place, and 0 below 2^-126.
+INLINE float power_of_two(float x) {
+#ifdef ODEON_HOST
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 #endif
 }
 

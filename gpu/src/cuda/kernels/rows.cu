@@ -38,6 +38,25 @@ KERNEL rms_norm_dx(const float* x, const float* weight, const float* inv_rms, co
     const float *row = x + at, *up = dy + at;
     float* to = dx + at;
     float inv = inv_rms[blockIdx.x], dot = 0.0f;
+    if (cols % 4 == 0 && aligned16(row) && aligned16(up) && aligned16(to) && aligned16(weight)) {
+        const float4 *rows = (const float4*)row, *ups = (const float4*)up, *weights = (const float4*)weight;
+        for (u32 c = threadIdx.x; c < cols / 4; c += blockDim.x) {
+            float4 x4 = rows[c], u = ups[c], w = weights[c];
+            dot += u.x * w.x * x4.x + u.y * w.y * x4.y + u.z * w.z * x4.z + u.w * w.w * x4.w;
+        }
+        float pull = block_sum(dot, part) * inv * inv * inv / cols;
+        for (u32 c = threadIdx.x; c < cols / 4; c += blockDim.x) {
+            float4 x4 = rows[c], u = ups[c], w = weights[c];
+            float4 v = make_float4(u.x * w.x * inv - x4.x * pull, u.y * w.y * inv - x4.y * pull,
+                                   u.z * w.z * inv - x4.z * pull, u.w * w.w * inv - x4.w * pull);
+            if (add) {
+                float4 held = ((float4*)to)[c];
+                v = make_float4(held.x + v.x, held.y + v.y, held.z + v.z, held.w + v.w);
+            }
+            ((float4*)to)[c] = v;
+        }
+        return;
+    }
     for (u32 c = threadIdx.x; c < cols; c += blockDim.x) dot += up[c] * weight[c] * row[c];
     float pull = block_sum(dot, part) * inv * inv * inv / cols;
     for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {

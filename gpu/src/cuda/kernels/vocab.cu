@@ -1,22 +1,32 @@
 // The fused vocabulary operation over one chunk of logits: row r of a chunk holds the logits of the
 // entries start .. start + cols.
 
+#define HELD 16  // logits of a row that a thread holds: as many threads as it takes for a chunk
+
 // Adds a chunk to each row's [maximum, sum of e^(z - max), sum of e^(z - max) (z - max)], and takes
-// the label's logit when it stands in the chunk. One block a row.
+// the label's logit when it stands in the chunk. One block a row, of at least cols / HELD threads: logits are
+// read once.
 KERNEL vocab_fold(const float* logits, u32 cols, u32 start, const u32* labels, float* sums,
                   float* picked) {
     __shared__ float part[32];
     const float* row = logits + (u64)blockIdx.x * cols;
     float* held = sums + (u64)blockIdx.x * 3;
     float old_top = start == 0 ? -INFINITE : held[0];
-    float top = old_top;
-    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) top = fmaxf(top, row[c]);
+    float z[HELD], top = old_top;
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) {
+        u32 c = threadIdx.x + i * blockDim.x;
+        z[i] = c < cols ? row[c] : -INFINITE;
+        top = fmaxf(top, z[i]);
+    }
     top = block_max(top, part);
     float sum = 0.0f, weighted = 0.0f;
-    for (u32 c = threadIdx.x; c < cols; c += blockDim.x) {
-        float z = row[c] - top, e = expf(z);
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) {
+        if (threadIdx.x + i * blockDim.x >= cols) continue;
+        float below = z[i] - top, e = expf(below);
         sum += e;
-        weighted = fmaf(e, z, weighted);
+        weighted = fmaf(e, below, weighted);
     }
     sum = block_sum(sum, part);
     weighted = block_sum(weighted, part);
@@ -73,16 +83,21 @@ KERNEL vocab_gradient_bf16(const float* logits, u32 cols, u32 start, const u32* 
     u16* to = out + (u64)r * ld;
     float dl = dlogprob ? dlogprob[r] : 0.0f, de = dentropy ? dentropy[r] : 0.0f;
     u32 label = labels[r] - start;
-    for (u32 c = threadIdx.x * 2; c < ld; c += blockDim.x * 2) {
-        float g[2];
+    float log_sum = lse[r], mean = entropy[r];
+    bool vector = cols % 4 == 0 && aligned16(row);
+    for (u32 c = threadIdx.x * 4; c < ld; c += blockDim.x * 4) {
+        float g[4];
+        if (vector && c < cols) {
+            *(float4*)g = *(const float4*)(row + c);
+        } else {
 #pragma unroll
-        for (u32 i = 0; i < 2; ++i) {
-            g[i] = 0.0f;
-            if (c + i < cols) {
-                g[i] = logit_gradient(row[c + i], lse[r], entropy[r], dl, de);
-                if (c + i == label) g[i] += dl;
-            }
+            for (u32 i = 0; i < 4; ++i) g[i] = c + i < cols ? row[c + i] : 0.0f;
         }
-        *(u32*)(to + c) = pack_bf16(g[0], g[1]);
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i) {
+            g[i] = c + i < cols ? logit_gradient(g[i], log_sum, mean, dl, de) : 0.0f;
+            if (c + i == label && c + i < cols) g[i] += dl;
+        }
+        *(uint2*)(to + c) = make_uint2(pack_bf16(g[0], g[1]), pack_bf16(g[2], g[3]));
     }
 }
