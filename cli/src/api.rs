@@ -63,6 +63,7 @@ pub(crate) struct Api {
         cluster::version,
         cluster::status,
         cluster::nodes,
+        cluster::machines,
         cluster::drain,
         cluster::upgrade,
         cluster::forget,
@@ -135,6 +136,7 @@ impl Api {
             .route("/openapi.json", get(async || Json(description())))
             .route("/status", get(cluster::status))
             .route("/nodes", get(cluster::nodes))
+            .route("/machines", get(cluster::machines))
             .route("/nodes/{node}", axum::routing::delete(cluster::forget))
             .route("/nodes/{node}/drain", post(cluster::drain))
             .route("/nodes/{node}/upgrade", post(cluster::upgrade))

@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Show the accelerators of this machine and how they are
     Devices(DevicesArgs),
+    /// Check this machine, or all of a cluster, before the first job, and say what to change
+    Doctor(DoctorArgs),
     /// Show where the processes of a recipe would go, before any of them runs
     Plan(PlanArgs),
     /// Tell where the processes of a run are, or what they wait for and who holds it
@@ -1079,6 +1081,27 @@ pub(crate) struct VotersArgs {
     pub(crate) cluster: ClusterArgs,
     /// An odd number, 9 at most
     pub(crate) count: u32,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "It looks at limits, memory, disks, clock, networks, devices and what NVIDIA's libraries are for. The \
+                  exit code is 1 when something is bad, which means that jobs would fail by it"
+)]
+pub(crate) struct DoctorArgs {
+    /// Check the machines of all nodes of the cluster, and beside each other
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    /// The folder of the daemon: its disk is checked, or its cluster; ODEON_DIR, or `odeon` in the user's data
+    /// folder, unless told otherwise
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) dir: Option<PathBuf>,
+    /// What is as it should be, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

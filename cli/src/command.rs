@@ -10,6 +10,7 @@ pub(crate) mod data;
 pub(crate) mod demo;
 pub(crate) mod devices;
 pub(crate) mod diagnose;
+pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod events;
 mod export;

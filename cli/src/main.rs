@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         Command::Stack(args) => done(command::stack::run(&args)),
         Command::Trace(args) => done(command::trace::run(&args)),
         Command::Devices(args) => done(command::devices::run(&args)),
+        Command::Doctor(args) => command::doctor::run(&args),
         Command::Plan(args) => done(command::plan::run(job, &args)),
         Command::Why(args) => done(command::why::run(&args)),
         Command::Kill(args) => done(command::kill::run(&args)),

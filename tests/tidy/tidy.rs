@@ -109,6 +109,7 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         &[
             "odeon",
             "odeon-artifacts",
+            "odeon-devices",
             "odeon-diagnosis",
             "odeon-observe",
             "odeon-placement",

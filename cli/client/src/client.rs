@@ -23,8 +23,8 @@ use crate::majority::{MAJORITY_HEADER, Majority};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
-    ActOnArray, ArrayAct, Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey, NewToken, News,
-    Node, Offered, Problem, Status, StopJob, Token, Voters,
+    ActOnArray, ArrayAct, CheckedCluster, Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey,
+    NewToken, News, Node, Offered, Problem, Status, StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -558,6 +558,15 @@ impl Client {
     #[odeon_macros::boxed]
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(Route::to(["status"])?).await
+    }
+
+    /// The checks of all nodes' machines, made now.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn machines(&self) -> Result<CheckedCluster, ClientError> {
+        self.get(Route::to(["machines"])?).await
     }
 
     /// The nodes.

@@ -432,6 +432,41 @@ pub struct Key {
     pub since_ms: u64,
 }
 
+/// One thing that was checked of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineCheck {
+    /// The thing, such as `open files`.
+    pub what: String,
+    /// Its state: `good`, `doubtful` (slower, or something is missing) or `bad` (jobs fail by it).
+    pub fitness: String,
+    /// The state as it was found, in words.
+    pub found: String,
+    /// A change that mends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// The checks of a node's machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckedNode {
+    /// The node.
+    pub node: String,
+    /// Its checks; none where it has not answered.
+    pub checks: Vec<MachineCheck>,
+    /// Why it has not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreached: Option<String>,
+}
+
+/// The checks of all machines of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckedCluster {
+    /// The nodes, by name.
+    pub nodes: Vec<CheckedNode>,
+    /// The checks that they can fail only beside each other.
+    pub together: Vec<MachineCheck>,
+}
+
 /// The number of nodes that shall vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Voters {

@@ -8,10 +8,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use odeon_client::types::{
-    Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Status, Token, Voters,
+    CheckedCluster, CheckedNode, Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node,
+    Status, Token, Voters,
 };
 use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::admit::TokenError;
+use odeon_cluster::doctor;
 use odeon_cluster::fact::{Fact, NamespaceQuota};
 use odeon_cluster::tables::Tables;
 use odeon_cluster::unix::Unix;
@@ -116,6 +118,29 @@ pub(super) async fn status(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Sta
 #[utoipa::path(get, path = "/api/v1/nodes", responses((status = 200, body = Vec<Node>)))]
 pub(super) async fn nodes(State(api): State<Arc<Api>>, _: Viewer) -> Answer<Vec<Node>> {
     Ok(Json(api.read(|tables| api.nodes(tables))?))
+}
+
+/// The checks of all nodes' machines, made now: what would be in the way of jobs, and what to change.
+#[utoipa::path(get, path = "/api/v1/machines", responses((status = 200, body = CheckedCluster)))]
+pub(super) async fn machines(State(api): State<Arc<Api>>, _: Viewer) -> Answer<CheckedCluster> {
+    let (mut nodes, mut looked) = (vec![], vec![]);
+    for (node, facts) in api.daemon.machines().await {
+        let (checks, unreached) = match &facts {
+            Ok(facts) => (doctor::examine(facts), None),
+            Err(why) => (vec![], Some(why.clone())),
+        };
+        nodes.push(CheckedNode {
+            node: node.clone(),
+            checks: checks.into_iter().map(dto::check).collect(),
+            unreached,
+        });
+        looked.extend(facts.ok().map(|facts| (node, facts)));
+    }
+    let together = doctor::compare(&looked).into_iter();
+    Ok(Json(CheckedCluster {
+        nodes,
+        together: together.map(dto::check).collect(),
+    }))
 }
 
 /// Has a node get no new jobs, or get some again.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use odeon_client::{inspect as seen, types};
 use odeon_cluster::Daemon;
 use odeon_cluster::controller::Offer;
+use odeon_cluster::doctor::Check;
 use odeon_cluster::fact::ArrayAct;
 use odeon_cluster::job::array::ArrayTask;
 use odeon_cluster::job::{Job, State};
@@ -333,5 +334,15 @@ pub(super) fn line(read: Read) -> types::Line {
         changes: line.changes,
         gone,
         lost,
+    }
+}
+
+/// A check of a machine as the API has it.
+pub(crate) fn check(check: Check) -> types::MachineCheck {
+    types::MachineCheck {
+        what: check.what,
+        fitness: check.fitness.word().to_owned(),
+        found: check.found,
+        advice: check.advice,
     }
 }

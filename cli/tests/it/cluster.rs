@@ -613,6 +613,53 @@ fn wrong_keys_from_one_address_are_slowed_and_good_ones_are_not() {
     assert_eq!(ask(&owner(&cluster)).0, 200);
 }
 
+/// SEMANTICS 157. A node that is there and says nothing is named beside those that answer.
+#[test]
+fn a_doctor_checks_all_machines_and_beside_each_other() {
+    let cluster = Cluster::up(&["--nodes=2"]);
+    let look = || {
+        let output = cluster.run(&["doctor", "--cluster", "--json"]);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), told)
+    };
+    let (_, told) = look();
+    let names = |told: &serde_json::Value| -> Vec<String> {
+        let nodes = told["nodes"].as_array().unwrap().iter();
+        nodes
+            .map(|it| it["node"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&told).len(), 2, "{told}");
+    for node in told["nodes"].as_array().unwrap() {
+        assert!(node["checks"].as_array().unwrap().len() >= 6, "{node}");
+        assert!(node.get("unreached").is_none(), "{node}");
+    }
+    let together = told["together"].as_array().unwrap().iter();
+    let clocks = together
+        .into_iter()
+        .find(|it| it["what"] == "clocks")
+        .unwrap();
+    assert_eq!(clocks["fitness"], "good", "one machine has one clock");
+    let shown = cluster.run(&["doctor", "--cluster", "--all"]);
+    let shown = text(&shown.stdout);
+    assert!(
+        shown.contains("node-2:") && shown.contains("beside each other"),
+        "{shown}"
+    );
+    let still = cluster.daemons()[1].to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &still]).status().unwrap();
+    assert!(signal("-STOP").success());
+    let (code, told) = look();
+    assert!(signal("-CONT").success());
+    assert_eq!(code, Some(1), "{told}");
+    let unreached = told["nodes"].as_array().unwrap().iter();
+    assert_eq!(
+        unreached.filter(|it| it.get("unreached").is_some()).count(),
+        1,
+        "{told}"
+    );
+}
+
 /// SEMANTICS 65.
 #[test]
 fn namespaces_are_bounded_and_nodes_forgotten_by_the_command() {

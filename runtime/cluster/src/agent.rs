@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered};
-pub(crate) use self::actor::{keep, order_start, order_stop, order_upgrade};
+pub(crate) use self::actor::{keep, look, order_start, order_stop, order_upgrade};
 use self::driving::with_env;
 pub(crate) use self::handoff::{AttemptHandoff, Hold};
 use crate::attempts::{AttemptStep, Attempts};

@@ -21,6 +21,7 @@ use crate::agent::{self, Agent};
 use crate::catalog::{Catalog, CatalogError, WriteError};
 use crate::controller::{Offer, Rules, offers, waits};
 use crate::disk_room::DiskBound;
+use crate::doctor::MachineFacts;
 use crate::fact::Fact;
 use crate::folder::{Folder, FolderError};
 use crate::forward::Forward;
@@ -30,6 +31,7 @@ use crate::logs::archive::Archive;
 use crate::observer;
 use crate::presence::Presence;
 use crate::staging::demand::OnDemand;
+use crate::tables::NodeState;
 use crate::unix::Unix;
 use crate::upgrade::{self, Heritage, Own, Upgrade, UpgradeError, UpgradeOrder};
 
@@ -263,6 +265,20 @@ impl Daemon {
     #[odeon::boxed]
     pub async fn upgrade_node(&self, node: &str) -> Result<(), String> {
         agent::order_upgrade(&self.system, node).await
+    }
+
+    /// The machines of all nodes that are up, each as it is at the moment or with why it cannot be told, by name.
+    #[odeon::boxed]
+    pub async fn machines(&self) -> Vec<(String, Result<MachineFacts, String>)> {
+        let nodes = self.catalog.nodes().into_iter();
+        let names = nodes
+            .filter(|node| node.state == NodeState::Up)
+            .map(|node| node.spec.name);
+        let looks = names.map(async |name| {
+            let facts = agent::look(&self.system, &name).await;
+            (name, facts)
+        });
+        futures::future::join_all(looks).await
     }
 
     /// Gets ready to become another program. Until the end of that, or until what this gives is

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::resources::Bytes;
 
@@ -33,7 +34,7 @@ impl fmt::Display for DiskBound {
 }
 
 /// The room on a disk, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRoom {
     /// The bytes that a daemon may still write.
     pub free: u64,

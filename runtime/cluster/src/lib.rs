@@ -41,6 +41,7 @@
 //! | `observer`, `history` | what a node shows and sees of the cluster; events and actors on a node's disk, for the next daemon in its folder |
 //! | `upgrade` | a daemon that becomes another release: which program may take over, the state it is left |
 //! | `daemon`, `daemon/*` | a node with all of that: its start, step by step (`start`), links to all others (`mesh`), programs of jobs before there is an agent (`late_programs`) |
+//! | `doctor`, `doctor/facts` | what of a machine, or of several beside each other, would be in the way of jobs, and what to change (pure); how that is read |
 //! | `folder`, `stale_drivers` | what a node keeps between two starts; drivers that a killed daemon has left |
 //! | `cgroups` | groups that hold a try to the processors and the memory that it has reserved |
 //! | `orphan_processes` | processes of a try that have left its process groups |
@@ -58,6 +59,7 @@ mod cgroups;
 pub mod controller;
 pub mod daemon;
 mod disk_room;
+pub mod doctor;
 pub mod fact;
 pub mod folder;
 mod forward;

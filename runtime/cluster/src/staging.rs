@@ -146,6 +146,11 @@ impl Staging {
         &self.store
     }
 
+    /// Where jobs work: on the disk of the daemon's folder.
+    pub(crate) fn jobs(&self) -> &Path {
+        &self.jobs
+    }
+
     /// The other nodes that are up.
     pub(crate) fn peers(&self) -> Vec<String> {
         let nodes = self.catalog.nodes().into_iter();

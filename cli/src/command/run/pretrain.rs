@@ -412,6 +412,24 @@ fn counted(files: u64, others: u64, records: u64) -> String {
     .to_string()
 }
 
+/// The line about ranks that begin or go on.
+fn resumed(life: u32, steps: u64, ranks: u32, from: Origin, seconds: Option<f64>) -> String {
+    let (ranks, begin, go_on) = match ranks {
+        1 => ("1 rank".to_owned(), "begins", "goes on"),
+        ranks => (format!("{ranks} ranks"), "begin", "go on"),
+    };
+    let mut place = match from {
+        Origin::Start if life == 1 => begin.to_owned(),
+        Origin::Start => format!("{begin} anew"),
+        Origin::Memory => format!("{go_on} from step {steps}, held in memory"),
+        Origin::Storage => format!("{go_on} from the checkpoint of step {steps}"),
+    };
+    if let Some(seconds) = seconds {
+        let _ = write!(place, ", {seconds:.2} s after a loss");
+    }
+    format!("{ranks} {place} (life {life})")
+}
+
 /// Between two lines.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -442,20 +460,7 @@ impl Display {
                 seconds,
             } => {
                 self.from.get_or_insert(*steps);
-                let (ranks, begin, go_on) = match ranks {
-                    1 => ("1 rank".to_owned(), "begins", "goes on"),
-                    ranks => (format!("{ranks} ranks"), "begin", "go on"),
-                };
-                let mut place = match from {
-                    Origin::Start if *life == 1 => begin.to_owned(),
-                    Origin::Start => format!("{begin} anew"),
-                    Origin::Memory => format!("{go_on} from step {steps}, held in memory"),
-                    Origin::Storage => format!("{go_on} from the checkpoint of step {steps}"),
-                };
-                if let Some(seconds) = seconds {
-                    let _ = write!(place, ", {seconds:.2} s after a loss");
-                }
-                print::say(format!("{ranks} {place} (life {life})"));
+                print::say(resumed(*life, *steps, *ranks, *from, *seconds));
             }
             Report::Step(step) => self.step(step),
             Report::Evaluated {

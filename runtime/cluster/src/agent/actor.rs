@@ -7,16 +7,20 @@ use odeon_artifacts::Digest;
 use tokio::sync::oneshot;
 
 use super::{Agent, name_of, try_of};
+use crate::doctor::MachineFacts;
 use crate::job::{Job, JobId};
 use crate::json::Json;
 use crate::local_only::LocalOnly;
 use crate::node_directory::{self, Unreached};
 use crate::orphan_processes;
+use crate::unix::Unix;
 
 /// The longest time that a node may take to hear an order; it is told again later.
 pub(super) const ORDER_PATIENCE: Duration = Duration::from_secs(4);
 /// The longest time that a node may take to say whether it becomes another release.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time that a node may take to look at its machine.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time that a voter may take to fetch a bundle.
 const KEEP_PATIENCE: Duration = Duration::from_secs(300);
 
@@ -114,6 +118,18 @@ impl AgentActor {
         })
     }
 
+    /// Looks at this machine and the disk of the daemon's folder.
+    #[handler]
+    fn look(&mut self) -> Later<Result<Json<MachineFacts>, String>> {
+        let folder = self.agent.inner.staging.jobs().to_path_buf();
+        Later::new(async move {
+            let read = tokio::task::spawn_blocking(move || MachineFacts::read(&folder)).await;
+            let mut facts = read.map_err(|error| error.to_string())?;
+            facts.now_ms = Unix::now().0;
+            Ok(Json(facts))
+        })
+    }
+
     /// Fetches a bundle from a node, and keeps it until the catalog says whether it is needed.
     #[handler]
     fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
@@ -187,6 +203,22 @@ pub(crate) async fn order_upgrade(system: &System, node: &str) -> Result<(), Str
     let agent = reach(system, node).await?;
     let asked = agent.ask(Upgrade {}).timeout(UPGRADE_PATIENCE);
     asked.await.map_err(|error| unanswered(node, &error))?
+}
+
+/// Has a node look at its machine, and tells how far its clock is ahead of this one's, as far as an answer's way
+/// lets that be seen.
+///
+/// # Errors
+/// Why it does not.
+pub(crate) async fn look(system: &System, node: &str) -> Result<MachineFacts, String> {
+    let agent = reach(system, node).await?;
+    let asked = agent.ask(Look {}).timeout(LOOK_PATIENCE);
+    let Json(facts) = asked.await.map_err(|error| unanswered(node, &error))??;
+    let ahead = i128::from(facts.now_ms) - i128::from(Unix::now().0);
+    Ok(MachineFacts {
+        ahead_ms: i64::try_from(ahead).ok(),
+        ..facts
+    })
 }
 
 /// Has a node keep a bundle that `from` has.
