@@ -11,7 +11,8 @@ use odeon_placement::{Talk, TalkEnd};
 
 use super::rank::{PretrainRank, RankArgs};
 use super::run::{PretrainPlan, stop};
-use crate::ranks::places::{near, refused, talks, units, wait_for};
+use crate::ranks::places::{near, refused, talks, units};
+use crate::room::WaitForRoom;
 
 /// The ranks that a life begins with.
 pub(super) struct Seating<'a> {
@@ -139,7 +140,7 @@ impl Seating<'_> {
         let spawned = match self.waits && !needs.is_empty() {
             true => {
                 let spawn = |needs| spawn(needs).returning().into_future();
-                wait_for(needs, spawn, tell).await
+                WaitForRoom::new(needs.clone()).place(spawn, tell).await
             }
             false => spawn(needs.clone()).await,
         };

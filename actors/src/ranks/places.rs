@@ -1,9 +1,7 @@
-//! Places of ranks: near those that they talk to, and waited for where they had some before.
-
-use std::time::Duration;
+//! Places of ranks: near those that they talk to.
 
 use odeon::group::{GroupSpawnError, SpawnGroup};
-use odeon::{Actor, Clock, Failure, FailureKind, Group, Needs, SpawnError, Timestamp};
+use odeon::{Actor, Failure, FailureKind, Needs, SpawnError};
 use odeon_algorithms::train::Sharing;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, PP, TP};
 use odeon_placement::{Demand, Talk, TalkOrder};
@@ -55,52 +53,6 @@ pub(crate) fn near<A: Actor>(
     }
 }
 
-/// Ranks in places like those that others had and lost: it is tried until there is room for all, and told why there is
-/// none. Nobody's restarts are counted meanwhile.
-///
-/// # Errors
-/// They have found room and have not started.
-pub(crate) async fn wait_for<A, F>(
-    needs: &Needs,
-    mut spawn: impl FnMut(Needs) -> F,
-    mut tell: impl FnMut(&str),
-) -> Result<Group<A>, GroupSpawnError>
-where
-    F: Future<Output = Result<Group<A>, GroupSpawnError>>,
-{
-    let mut told: Option<(Timestamp, String)> = None;
-    // Who asks again stands behind others: at first it is to be known soon that there is no room.
-    let mut needs_now = needs.clone().wait_for_room(FIRST_WORD);
-    loop {
-        let error = match spawn(needs_now).await {
-            Err(error) if lacks_room(&error.error) => error,
-            spawned => return spawned,
-        };
-        let (now, why) = (Clock::now(), error.error.to_string());
-        let is_news = told.as_ref().is_none_or(|(at, known)| {
-            *known != why && now.since(*at) >= FIRST_WORD || now.since(*at) >= NEWS
-        });
-        if is_news {
-            tell(&why);
-            told = Some((now, why));
-        }
-        Clock::sleep(PAUSE).await;
-        needs_now = needs.clone();
-    }
-}
-
-/// Returns true where others have what it takes, or a node that had it is gone.
-fn lacks_room(error: &SpawnError) -> bool {
-    match error {
-        SpawnError::NotPlaced(_) => true,
-        SpawnError::Failed(failure) => {
-            let kind = failure.root_cause().kind;
-            matches!(kind, FailureKind::NotPlaced | FailureKind::NodeLost)
-        }
-        _ => false,
-    }
-}
-
 /// The failure of ranks that did not start.
 pub(crate) fn refused(error: &GroupSpawnError) -> Failure {
     let failure = Failure::error(error);
@@ -116,21 +68,11 @@ pub(crate) fn units(count: usize, sharing: Sharing) -> Result<Mesh, Failure> {
     Mesh::new([("unit", count), (TP, sharing.tensor)]).map_err(Failure::error)
 }
 
-/// The time after which those who look on hear that ranks wait.
-const FIRST_WORD: Duration = Duration::from_secs(5);
-/// The time after which they hear it again.
-const NEWS: Duration = Duration::from_secs(60);
-/// From one try to the next.
-const PAUSE: Duration = Duration::from_secs(1);
-
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
-
     use odeon_placement::{Node, Resources, TalkEnd, View, solve};
 
     use super::*;
-    use crate::pretrain::rank::PretrainRank;
 
     fn sharing() -> Sharing {
         Sharing {
@@ -166,27 +108,5 @@ mod tests {
         let whole = ["b", "b", "b", "b"];
         assert!(nodes[..4] == whole || nodes[4..] == whole, "{nodes:?}");
         assert!(nodes.chunks(2).all(|unit| unit[0] == unit[1]), "{nodes:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_waits_for_room_says_why_soon_and_not_each_time() {
-        let rank = odeon_mesh::mesh! { dp: 1 }.rank(0).unwrap();
-        let mut tries = 0;
-        let mut told = vec![];
-        let spawn = |_: Needs| {
-            tries += 1;
-            let error = match tries {
-                ..4 => SpawnError::NotPlaced("no place".to_owned()),
-                _ => SpawnError::Failed(Failure::error("it is ill")),
-            };
-            ready(Err::<Group<PretrainRank>, _>(GroupSpawnError {
-                rank: rank.clone(),
-                error,
-            }))
-        };
-        let ended = wait_for(&Needs::new(), spawn, |why| told.push(why.to_owned())).await;
-        assert!(ended.unwrap_err().to_string().contains("it is ill"));
-        assert_eq!((tries, told.len()), (4, 1), "{told:?}");
-        assert!(told[0].contains("no place"), "{told:?}");
     }
 }

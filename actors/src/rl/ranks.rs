@@ -35,8 +35,9 @@ use crate::engine::{
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
-use crate::ranks::places::{near, refused, talks, wait_for};
+use crate::ranks::places::{near, refused, talks};
 use crate::ranks::{Formed, Mark, mesh};
+use crate::room::WaitForRoom;
 use crate::trajectory::{Batch, Version};
 
 /// The ranks that a role's model is shared by.
@@ -104,7 +105,9 @@ impl Ranks {
             true => {
                 let tell = |why: &str| tracing::warn!(role = name, why, "its ranks wait for room");
                 let spawn = |needs| spawn(needs).returning().into_future();
-                wait_for(&plan.needs, spawn, tell).await
+                WaitForRoom::new(plan.needs.clone())
+                    .place(spawn, tell)
+                    .await
             }
             false => spawn(plan.needs.clone()).await,
         };

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use odeon::{
-    Clock, Context, Failure, FailureKind, Group, Needs, Ref, Restart, SpawnError, Timestamp,
+    Clock, Context, Failure, Group, Needs, Ref, Restart, SpawnError, Timestamp,
     group::GroupSpawnError, mesh,
 };
 
 use super::{Gang, GangSpec};
 use crate::exec::rank::DEFAULTS;
 use crate::exec::{Exec, ExecSpec};
+use crate::room::{WaitForRoom, lacks_room, lost_a_process};
 
 /// The ranks that a life is to begin with.
 #[derive(Clone, Copy, Debug)]
@@ -47,45 +48,41 @@ pub(super) async fn place(
     goal: Goal,
     cx: &Context<Gang>,
 ) -> Result<Group<Exec>, Failure> {
-    let mut told: Option<Timestamp> = None;
-    loop {
-        let is_late = goal.until.left(Clock::now()).is_zero();
-        let refused = match spec.is_elastic() {
-            false => spawn(spec, spec.ranks, spec.needs.clone(), cx).await,
-            true => largest(spec, goal.ranks, is_late, cx).await,
-        };
-        let error = match refused {
-            Ok(members) => return Ok(members),
-            Err(error) if !lacks_a_place(&error.error) => return Err(Failure::error(error)),
-            Err(error) => error,
-        };
-        if !goal.waits && !spec.is_elastic() {
-            return Err(Failure::error(error));
+    let wait = || WaitForRoom::new(spec.needs.clone()).outlast_processes();
+    let tell = |why: &str| {
+        let ranks = spec.ranks_min;
+        tracing::warn!("the {ranks} ranks wait for their places: {why}");
+    };
+    let all = |needs| spawn(spec, spec.ranks, needs, cx);
+    let placed = match (spec.is_elastic(), goal.waits) {
+        (false, false) => all(spec.needs.clone()).await,
+        (false, true) => wait().place(all, tell).await,
+        (true, waits) => {
+            let some = |least| move |_: Needs| largest(spec, least, cx);
+            let called = wait().until(goal.until);
+            match called.place(some(goal.ranks), |_| ()).await {
+                Err(error) if !lacks_a_place(&error.error) => Err(error),
+                Err(_) if waits => wait().place(some(spec.ranks_min), tell).await,
+                Err(_) => match largest(spec, spec.ranks_min, cx).await {
+                    // With the patience that any gang has.
+                    Err(error) if lacks_a_place(&error.error) => {
+                        spawn(spec, spec.ranks_min, spec.needs.clone(), cx).await
+                    }
+                    placed => placed,
+                },
+                placed => placed,
+            }
         }
-        if !goal.waits && is_late {
-            // With the patience that any gang has.
-            let last = spawn(spec, spec.ranks_min, spec.needs.clone(), cx).await;
-            return last.map_err(Failure::error);
-        }
-        let now = Clock::now();
-        let is_news = is_late || !spec.is_elastic();
-        if is_news && told.is_none_or(|told| now.since(told) >= PLACE_NEWS) {
-            let (ranks, why) = (spec.ranks_min, error.error);
-            tracing::warn!("the {ranks} ranks wait for their places: {why}");
-            told = Some(now);
-        }
-        Clock::sleep(PLACE_PAUSE).await;
-    }
+    };
+    placed.map_err(Failure::error)
 }
 
-/// As many ranks as there is room for now: at least `wanted`, and when it is late the fewest that may be.
+/// As many ranks as there is room for now, so many at least.
 async fn largest(
     spec: &GangSpec,
-    wanted: u32,
-    is_late: bool,
+    least: u32,
     cx: &Context<Gang>,
 ) -> Result<Group<Exec>, GroupSpawnError> {
-    let least = if is_late { spec.ranks_min } else { wanted };
     let mut ranks = spec.ranks;
     loop {
         let needs = spec.needs.clone().wait_for_room(Duration::ZERO);
@@ -136,18 +133,5 @@ fn program(spec: &GangSpec, ranks: u32, rank: usize) -> ExecSpec {
 
 /// Returns true where a group may have its places a while later.
 fn lacks_a_place(error: &SpawnError) -> bool {
-    match error {
-        SpawnError::NotPlaced(_) => true,
-        SpawnError::Failed(failure) => {
-            let root = failure.root_cause();
-            let lost = FailureKind::ProcessLost;
-            [FailureKind::NotPlaced, FailureKind::NodeLost, lost].contains(&root.kind)
-        }
-        _ => false,
-    }
+    lacks_room(error) || lost_a_process(error)
 }
-
-/// The pause before ranks that found no place are placed again.
-const PLACE_PAUSE: Duration = Duration::from_secs(1);
-/// The time after which it is told again that they wait.
-const PLACE_NEWS: Duration = Duration::from_secs(60);
