@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use self::life::Life;
 use self::room::Goal;
-use super::blame::Fallen;
 use super::{Exec, ExecSpec};
 
 /// Settings that a gang is made from.
@@ -204,10 +203,11 @@ impl Gang {
             Reason::Failed(failure) => failure,
             reason => Failure::error(reason),
         };
-        let Fallen { rank, failure, .. } = self.life.first_fallen(rank, failure).await;
+        let fallen = self.life.first_fallen(rank, failure).await;
+        let rank = fallen.rank;
         let silent = self.life.silent().await;
         // What the others do from here on follows from this.
-        let failed = self.life.failed(rank, failure);
+        let failed = self.life.failed(fallen);
         let failed = self.life.with_silent(failed, &silent);
         let lost: Vec<_> = self.life.lost_nodes(&silent).into_iter().collect();
         if self.spec.is_elastic() && !lost.is_empty() {

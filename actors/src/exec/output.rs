@@ -6,22 +6,31 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use odeon::{PrintedLine, PrintedLines};
+use odeon::{Clock, PrintedLine, PrintedLines};
 use tokio::io::AsyncRead;
 use tokio::sync::watch;
 
 /// The last lines that a program has said on its standard error. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct Tail(Arc<Mutex<Last>>);
+
+#[derive(Debug, Default)]
+struct Last {
     /// Each with whether it is to be written over.
-    lines: Arc<Mutex<VecDeque<(String, bool)>>>,
+    lines: VecDeque<(String, bool)>,
+    /// The moment of the last line that begins the report of an error, in microseconds since 1970.
+    error_at_us: Option<u64>,
 }
 
 impl Tail {
     fn push(&self, line: &PrintedLine) {
         let text = &line.text[..line.text.len().min(TAIL_LINE_BYTES)];
         let text = String::from_utf8_lossy(text).into_owned();
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if ERRORS.iter().any(|it| text.starts_with(it)) {
+            last.error_at_us = Some(Clock::unix_time().as_micros() as u64);
+        }
+        let lines = &mut last.lines;
         if lines.back().is_some_and(|(_, changes)| *changes) {
             lines.pop_back();
         }
@@ -33,12 +42,19 @@ impl Tail {
 
     /// In words, behind how it ended; empty when it has said nothing.
     pub(super) fn words(&self) -> String {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.is_empty() {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.lines.is_empty() {
             return String::new();
         }
-        let lines: Vec<&str> = lines.iter().map(|(line, _)| line.as_str()).collect();
-        format!("; it said last:\n  {}", lines.join("\n  "))
+        let lines: Vec<&str> = last.lines.iter().map(|(line, _)| line.as_str()).collect();
+        format!("{SAID_LAST}  {}", lines.join("\n  "))
+    }
+
+    /// The moment in which it began to report its last error, in microseconds since 1970; nothing where it has
+    /// reported none.
+    pub(super) fn error_at_us(&self) -> Option<u64> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.error_at_us
     }
 }
 
@@ -94,6 +110,14 @@ async fn write<W: Write + Send + 'static>(mut log: W, line: Vec<u8>) -> Option<W
 
 /// The longest line that goes on in one piece. With its prefix it is one for the log of a cluster, too.
 const LINE_BYTES_MAX: usize = 192 << 10;
+/// The text between how a program ended and its last lines.
+pub(super) const SAID_LAST: &str = "; it said last:\n";
+/// The first lines of errors that end a program, by Python and by C++.
+const ERRORS: [&str; 3] = [
+    "Traceback (most recent call last)",
+    "Fatal Python error",
+    "terminate called",
+];
 /// Lines that a failure tells.
 const TAIL_LINES: usize = 8;
 /// Bytes of each.
@@ -122,6 +146,7 @@ mod tests {
         assert_eq!(String::from_utf8(log).unwrap(), expect);
         assert_eq!(words, "; it said last:\n  a\n  \n  listening on 80\n  b");
         assert!(seen);
+        assert_eq!(words.split_once(SAID_LAST).unwrap().0, "");
         let (log, words, seen) = carried(b"", "x").await;
         assert!(log.is_empty() && words.is_empty() && !seen);
     }

@@ -78,7 +78,8 @@ pub(super) struct Over {
 pub struct Ending {
     /// The manner.
     pub end: ProgramEnd,
-    /// The moment, in microseconds since 1970 by the clock of its machine.
+    /// The moment from which on it was ending, in microseconds since 1970 by the clock of its machine: that in which it
+    /// began to report its last error, or of its end where it reported none.
     pub at_us: u64,
 }
 
@@ -393,7 +394,7 @@ impl Life {
         ended: watch::Sender<Option<Ending>>,
         tell: watch::Sender<Stage>,
     ) {
-        let printed = tokio::spawn(printed);
+        let mut printed = tokio::spawn(printed);
         if let Some(mut gate) = self.child.stdin.take() {
             // A gate that is closed has ended, which is seen next.
             let _ = gate.write_all(b"go\n").await;
@@ -409,6 +410,15 @@ impl Life {
             }
         };
         let at_us = Clock::unix_time().as_micros() as u64;
+        // Its last lines are there already, unless somebody else holds its outputs open.
+        let is_read = Clock::timeout(ERROR_PATIENCE, &mut printed).await.is_some();
+        let at_us = match end {
+            ProgramEnd::Code(0) => at_us,
+            _ => match self.tail.error_at_us() {
+                Some(error) if at_us.saturating_sub(error) <= ERROR_AGE_MAX_US => error.min(at_us),
+                _ => at_us,
+            },
+        };
         ended.send_replace(Some(Ending { end, at_us }));
         self.end_group().await;
         tell.send_replace(Stage::Gone(end));
@@ -417,8 +427,7 @@ impl Life {
         }
         let _ = self.guard.wait().await;
         // Whoever has left the group may hold the output open for ever.
-        let mut printed = printed;
-        if Clock::timeout(PRINT_PATIENCE, &mut printed).await.is_none() {
+        if !is_read && Clock::timeout(PRINT_PATIENCE, &mut printed).await.is_none() {
             printed.abort();
         }
         let last_words = self.tail.words();
@@ -515,5 +524,9 @@ const GROUP_PAUSE: Duration = Duration::from_millis(2);
 const GROUP_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Time that processes that were killed may take to end.
 const GROUP_PATIENCE: Duration = Duration::from_secs(5);
+/// The age of an error, in microseconds, up to which it is taken for what has ended the program.
+const ERROR_AGE_MAX_US: u64 = 5_000_000;
+/// Time that the last lines of a program that has ended may take until its end is told without them.
+const ERROR_PATIENCE: Duration = Duration::from_millis(50);
 /// Time to wait for the last lines of a program that has ended.
 const PRINT_PATIENCE: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@
 mod cards;
 mod exec;
 mod failures;
+mod gangs;
 mod hybrid;
 mod judged;
 mod learned;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{
-    ActorId, AskError, Clock, Context, Failure, FailureKind, Group, ProgramEnd, Reason, telemetry,
+    ActorId, AskError, Clock, Context, Failure, FailureKind, Group, ProgramEnd, Reason, Timestamp,
+    telemetry,
 };
 use parking_lot::Mutex;
 
@@ -105,7 +106,11 @@ impl Life {
         match failed {
             None => Ok(life),
             Some((rank, failure)) => {
-                let failed = life.failed(rank, failure);
+                let failed = life.failed(Fallen {
+                    rank,
+                    at_us: None,
+                    failure,
+                });
                 life.halt().await;
                 Err(failed)
             }
@@ -220,14 +225,17 @@ impl Life {
         ranks.map(|rank| self.nodes[*rank].as_str()).collect()
     }
 
-    /// The failure of a rank as that of all.
-    pub(super) fn failed(&self, rank: usize, failure: Failure) -> Failure {
+    /// The failure of a rank as that of all, with what else is known of it.
+    pub(super) fn failed(&self, fallen: Fallen) -> Failure {
+        let before = self.left_before(&fallen);
+        let Fallen { rank, failure, .. } = fallen;
         let kind = match failure.kind {
             kind @ (FailureKind::Program(_) | FailureKind::Fatal) => kind,
             _ => FailureKind::Error,
         };
         let (ranks, node) = (self.ranks(), &self.nodes[rank]);
-        let what = format!("rank {rank} of {ranks}, on node {node}, failed first");
+        let before = before.map_or_else(String::new, |it| format!(", and {it}"));
+        let what = format!("rank {rank} of {ranks}, on node {node}, failed first{before}");
         Failure::new(kind, what).because(failure)
     }
 
@@ -259,10 +267,28 @@ impl Life {
             return heard(None);
         }
         Clock::sleep(SETTLE).await;
-        let patience = Clock::now().after(SETTLE_MAX);
-        while self.seen.lock().is_unsettled() && !patience.left(Clock::now()).is_zero() {
+        let (settled, peers) = (
+            Clock::now().after(SETTLE_MAX),
+            Clock::now().after(PEER_PATIENCE),
+        );
+        let is_late = |until: Timestamp| until.left(Clock::now()).is_zero();
+        loop {
+            while self.seen.lock().is_unsettled() && !is_late(settled) {
+                Clock::sleep(LOOK).await;
+            }
+            let first = self.fallen(heard(None));
+            // Another rank is to blame, which takes longer to end.
+            let all_are_over = self.seen.lock().downs.len() >= ranks;
+            if !first.lost_its_peer() || all_are_over || is_late(peers) {
+                return first;
+            }
             Clock::sleep(LOOK).await;
         }
+    }
+
+    /// The rank that failed first, of those that are known to have failed and this one.
+    fn fallen(&self, heard: Fallen) -> Fallen {
+        let rank = heard.rank;
         let seen = self.seen.lock();
         let at_us = |rank: usize| seen.endings.get(&rank).map(|ending| ending.at_us);
         let others = seen
@@ -279,8 +305,23 @@ impl Life {
             at_us: at_us(rank),
             failure,
         });
-        let fallen = others.chain([heard(at_us(rank))]).collect();
-        blame::first(fallen).unwrap_or_else(|| heard(None))
+        let heard = Fallen {
+            at_us: at_us(rank),
+            ..heard
+        };
+        let fallen = others.chain([heard.clone()]).collect();
+        blame::first(fallen).unwrap_or(heard)
+    }
+
+    /// The ranks that had ended with success before one failed for the loss of a peer, in words; none otherwise.
+    fn left_before(&self, failed: &Fallen) -> Option<String> {
+        let seen = self.seen.lock();
+        let at = seen.endings.get(&failed.rank)?.at_us;
+        let is_before = |it: &Ending| it.end == ProgramEnd::Code(0) && it.at_us <= at;
+        let left = seen.endings.iter().filter(|(_, it)| is_before(it));
+        let left: Vec<_> = left.map(|(rank, _)| rank.to_string()).collect();
+        let found = failed.lost_its_peer() && !left.is_empty();
+        found.then(|| format!("rank {} had ended with success before", left.join(", ")))
     }
 
     /// The ranks that should be there and do not answer.
@@ -383,6 +424,8 @@ async fn places(members: &Group<Exec>) -> Result<Vec<Place>, AskError> {
 /// Time that ranks which end after another may take to be heard of, and at most with their last words.
 const SETTLE: Duration = Duration::from_millis(300);
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// Time that the rank to blame may take to be heard of, where all that were heard of have only lost a peer.
+const PEER_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two looks whether they are.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time that a rank may take to say that it is there.
