@@ -19,13 +19,16 @@ mod probe;
 mod process;
 mod rank;
 mod spec;
+mod waiting;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use odeon::{
-    Clock, Context, Failure, FailureKind, Later, ProgramEnd, Reason, Ref, Shape, telemetry,
+    Clock, Context, Failure, FailureKind, Later, ProgramEnd, Reason, Ref, Shape, StackError,
+    StackFrames, program_stack, telemetry,
 };
+use odeon_diagnosis::gang::read_py_spy;
 use serde::{Deserialize, Serialize};
 
 use self::process::Running;
@@ -179,6 +182,25 @@ impl Exec {
     #[handler]
     pub fn work(&mut self) -> Option<Activity> {
         self.running.as_ref()?.activity()
+    }
+
+    /// Where the main thread of its program stands, in one line; nothing of a program without Python.
+    ///
+    /// # Errors
+    /// Why that is not known, in words.
+    #[handler]
+    pub fn stands_at(&mut self) -> Later<Result<Option<String>, String>> {
+        let pid = self.running.as_ref().map(Running::pid);
+        Later::new(async move {
+            let pid = pid.ok_or_else(|| NotReady::Held.to_string())?;
+            let taken = match program_stack(pid, StackFrames::Python).await {
+                Err(StackError::NoPython(_)) => return Ok(None),
+                taken => taken.map_err(|error| error.to_string())?,
+            };
+            let threads = read_py_spy(&taken).map_err(|error| format!("py-spy: {error}"))?;
+            let main = threads.first().ok_or("it has no thread")?;
+            Ok(Some(main.in_short()))
+        })
     }
 
     /// Ends the program and this actor: SIGTERM to its process group, and SIGKILL to what is left of

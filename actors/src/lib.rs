@@ -47,7 +47,7 @@
 //! | `pretrain/verify`, `pretrain/compare` | the first steps of a run by its ranks and by one; what two such runs differ in (pure) |
 //! | `recipe`, `recipe/*` | the file of a run: what an algorithm's name stands for (`algorithm`), pretraining (`pretrain`), the plan of its ranks where it leaves that open (`pretrain/auto`) and what they reserve (`placement`), sources, tools, sandbox, and the check of it all |
 //! | `simulate`, `simulate/*` | runs at the size of a cluster: the file (`scenario`), how rollouts and trainer work together (`mode`), who has which cards (`split`, `plan`), what is followed (`measure`); the best setting of a mode: what to try next (`search`, pure), trying it (`tuning`) |
-//! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), many ranks of one program (`gang`), which of them failed first (`blame`, pure) |
+//! | `exec`, `exec/*` | programs that are none of Odeon: what one is started with (`spec`), its processes (`process`), its output, when it is ready (`probe`), the variables of ranks (`rank`, pure), whether it waits for somebody (`waiting`), many ranks of one program (`gang`), and which of them failed first (`blame`, pure) |
 //! | `room` | the wait of groups for places that they had and lost |
 //! | `sandbox`, `sandbox/*` | untrusted programs in namespaces within limits: tools of the system, and a guard that ends everything when its process dies |
 

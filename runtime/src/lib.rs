@@ -96,6 +96,7 @@
 //! | `actor/task_context`, `actor/telemetry`, `actor/io_watchdog` | the actor, engine and span of the running task; numbers and spans that programs record; a thread that keeps sockets attended when a handler blocks one |
 //! | `actor/blocked`, `actor/blocked/*` | threads that code of actors blocks, which a process tells its node |
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program`, `node/printed_lines` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; the lines that they print |
+//! | `node/program_stack` | stacks of programs that are none of Odeon |
 //! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), what of a node whole jobs have reserved (`reservations`, pure), finding room (`schedule`), spares (`standby`) |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
@@ -174,6 +175,7 @@ pub use node::driver::Driver;
 pub use node::inspect;
 pub use node::printed_lines::{PrintedLine, PrintedLines};
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};
+pub use node::program_stack::{StackError, StackFrames, program_stack};
 pub use node::upgrade;
 pub use odeon_mesh::{At, Coordinate, Dim, Mesh, MeshError, Rank, at, mesh};
 pub use system::{Admin, Job, System, SystemBuilder};

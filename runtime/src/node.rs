@@ -10,5 +10,6 @@ pub(crate) mod handoff;
 pub mod inspect;
 pub(crate) mod printed_lines;
 pub(crate) mod program;
+pub(crate) mod program_stack;
 pub mod upgrade;
 pub(crate) mod worker;

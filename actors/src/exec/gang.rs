@@ -5,8 +5,8 @@
 //! that loses a node, or for which there is more room, begins again by itself.
 
 mod life;
+mod progress;
 mod room;
-mod stillness;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use odeon::{Clock, Context, Down, Failure, Needs, Reason, Ref, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::life::Life;
+use self::progress::Patience;
 use self::room::Goal;
 use super::{Exec, ExecSpec};
 
@@ -27,6 +28,7 @@ pub struct GangSpec {
     ranks: u32,
     ranks_min: u32,
     last_call: Duration,
+    name_after: Duration,
     hang_after: Option<Duration>,
     needs: Needs,
     run_id: String,
@@ -42,6 +44,7 @@ impl GangSpec {
             ranks,
             ranks_min: ranks,
             last_call: Duration::from_secs(30),
+            name_after: NAME_AFTER,
             hang_after: None,
             needs: Needs::new(),
             run_id: "odeon".to_owned(),
@@ -94,9 +97,15 @@ impl GangSpec {
         self
     }
 
+    /// Sets the time after which a rank is named, in the log and among the problems, that stands still or is slow while
+    /// others are not; twenty seconds, unless told otherwise. At least a second.
+    pub fn name_after(mut self, limit: Duration) -> Self {
+        self.name_after = limit.max(Duration::from_secs(1));
+        self
+    }
+
     /// Has all ranks begin again when one has neither printed anything nor used a processor for so long,
-    /// which counts as its failure. Unless told, one that stands so for five minutes while others work is
-    /// named in the log and among the problems, and not ended.
+    /// which counts as its failure. Unless told, nobody is ended.
     pub const fn hang_after(mut self, limit: Duration) -> Self {
         self.hang_after = Some(limit);
         self
@@ -171,23 +180,24 @@ impl Gang {
         self.begin_again(goal, cx).await;
     }
 
-    /// A rank stands still: the one that has done so the longest.
+    /// A rank holds up the others, or has done so for too long.
     #[handler]
-    async fn stands_still(
+    async fn rank_in_trouble(
         &mut self,
         rank: u32,
         pid: u32,
-        lasts: Duration,
-        alone: bool,
+        what: String,
+        hangs: bool,
         cx: &mut Context<Self>,
     ) {
-        if !self.life.is_over() {
-            let rank = rank as usize;
-            let why = self.life.still(rank, pid, lasts, alone);
-            tracing::warn!("{why}");
-            if self.spec.hang_after.is_some() {
-                self.fail(rank, Failure::error(why), cx).await;
-            }
+        let rank = rank as usize;
+        if self.life.is_over() || rank >= self.life.ranks() {
+            return;
+        }
+        let why = format!("{} {what}", self.life.title(rank, pid));
+        tracing::warn!("{why}");
+        if hangs {
+            self.fail(rank, Failure::error(why), cx).await;
         }
     }
 
@@ -238,9 +248,11 @@ impl Gang {
 
     /// Has the present life watched, and room looked for.
     fn watch(&self, cx: &Context<Self>) {
-        let ends = self.spec.hang_after;
-        self.life
-            .watch_stillness(ends.unwrap_or(NAMED_AFTER), ends.is_some(), cx);
+        let patience = Patience {
+            named_after: self.spec.name_after,
+            hang_after: self.spec.hang_after,
+        };
+        self.life.watch_progress(patience, cx);
         self.look_later(cx);
     }
 
@@ -275,7 +287,7 @@ impl Gang {
     }
 }
 
-/// The time after which a rank that stands still is named, where nobody says after which it is ended.
-const NAMED_AFTER: Duration = Duration::from_secs(300);
+/// The time after which a rank that holds up the others is named.
+const NAME_AFTER: Duration = Duration::from_secs(20);
 /// The pause between two looks for more room.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use odeon::{Clock, PrintedLine, PrintedLines};
+use odeon_diagnosis::gang::{LineProgress, NumberKind, OddNumber};
 use tokio::io::AsyncRead;
 use tokio::sync::watch;
 
@@ -58,6 +58,49 @@ impl Tail {
     }
 }
 
+/// Progress of a program by the lines that it prints. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told(Arc<Mutex<Progress>>);
+
+/// The progress that lines have told of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Number of lines.
+    pub(super) lines: u64,
+    /// The last step that one has named.
+    pub(super) step: Option<u64>,
+    /// The last loss, where it is no number.
+    pub(super) odd_number: Option<OddNumber>,
+}
+
+impl Told {
+    pub(super) fn so_far(&self) -> Progress {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.clone()
+    }
+
+    fn hear(&self, line: &PrintedLine) {
+        let text = &line.text[..line.text.len().min(TOLD_BYTES)];
+        let line = LineProgress::of(&String::from_utf8_lossy(text));
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.lines += 1;
+        told.step = line.step.or(told.step);
+        match line.number {
+            Some((name, NumberKind::NotFinite)) if told.odd_number.is_none() => {
+                told.odd_number = Some(OddNumber {
+                    name,
+                    step: told.step,
+                    at_us: Clock::unix_time().as_micros() as u64,
+                });
+            }
+            Some((name, NumberKind::Finite)) => {
+                told.odd_number.take_if(|odd| odd.name == name);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Where lines go beside the log.
 #[derive(Debug)]
 pub(super) struct Ears {
@@ -65,8 +108,8 @@ pub(super) struct Ears {
     pub(super) tail: Option<Tail>,
     /// Becomes true with the first line that contains the text.
     pub(super) awaited: Option<(String, watch::Sender<bool>)>,
-    /// Counts them.
-    pub(super) count: Arc<AtomicU64>,
+    /// Hears of progress.
+    pub(super) told: Told,
 }
 
 /// Carries lines from a program to a log until the program has closed its end.
@@ -80,7 +123,7 @@ pub(super) async fn carry<W: Write + Send + 'static>(
     let mut log = Some(log);
     // The end of a program's output is no news of its own: how it ended is told elsewhere.
     while let Ok(Some(line)) = lines.next().await {
-        ears.count.fetch_add(1, Ordering::Relaxed);
+        ears.told.hear(&line);
         if let Some(tail) = &ears.tail {
             tail.push(&line);
         }
@@ -118,6 +161,8 @@ const ERRORS: [&str; 3] = [
     "Fatal Python error",
     "terminate called",
 ];
+/// Bytes of a line in which progress is looked for.
+const TOLD_BYTES: usize = 1000;
 /// Lines that a failure tells.
 const TAIL_LINES: usize = 8;
 /// Bytes of each.
@@ -133,7 +178,7 @@ mod tests {
         let ears = Ears {
             tail: Some(tail.clone()),
             awaited: Some(("listening on".to_owned(), seen)),
-            count: Arc::default(),
+            told: Told::default(),
         };
         let log = carry(text, vec![], prefix, ears).await;
         (log.unwrap(), tail.words(), *awaited.borrow())
@@ -164,6 +209,29 @@ mod tests {
         let many = b"line\n".repeat(100);
         let (_, words, _) = carried(&many, "").await;
         assert_eq!(words.matches("line").count(), TAIL_LINES);
+    }
+
+    #[tokio::test]
+    async fn lines_tell_of_steps_and_of_a_loss_that_is_no_number_until_it_is_one_again() {
+        let told = Told::default();
+        let hear = async |text: &'static [u8]| {
+            let ears = Ears {
+                tail: None,
+                awaited: None,
+                told: told.clone(),
+            };
+            carry(text, vec![], "", ears).await.unwrap();
+            told.so_far()
+        };
+        let begun = hear(b"hello\nstep 3 loss 2.1\n").await;
+        assert_eq!(
+            (begun.lines, begun.step, begun.odd_number),
+            (2, Some(3), None)
+        );
+        let odd = hear(b"step 4 loss nan\nstep 5 loss nan\nlr 0.1\n").await;
+        let number = odd.odd_number.unwrap();
+        assert_eq!((number.name.as_str(), number.step), ("loss", Some(4)));
+        assert_eq!(hear(b"step 6 loss 2.0\n").await.odd_number, None);
     }
 
     #[tokio::test]

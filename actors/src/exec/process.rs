@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use odeon::trace::{SpanContext, TRACEPARENT};
@@ -18,9 +16,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::output::{self, Ears, Tail};
+use super::output::{self, Ears, Tail, Told};
 use super::probe::{self, Probe};
 use super::spec::{ExecSpec, Look};
+use super::waiting::WaitSamples;
 
 /// The program waits for a line and is this process from then on. When the line never comes, since
 /// whoever should write it is gone, nothing is begun.
@@ -40,12 +39,12 @@ pub(super) struct Running {
     /// Until when what the program leaves in its group may end by itself.
     leave: watch::Sender<Option<Timestamp>>,
     seen: watch::Receiver<bool>,
-    /// Number of lines that it has printed.
-    lines: Arc<AtomicU64>,
+    told: Told,
+    waits: WaitSamples,
 }
 
 /// The work of a program up to a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 pub struct Activity {
     /// Its number of the operating system.
     pub pid: u32,
@@ -53,6 +52,13 @@ pub struct Activity {
     pub cpu_ms: u64,
     /// Lines that it has printed.
     pub lines: u64,
+    /// The last step that it has named in a line.
+    pub step: Option<u64>,
+    /// Times that its main thread was looked at, and how many of these it waited for data or for another thread.
+    pub samples: (u64, u64),
+    /// The loss that it printed last, where that is no number: its name, its step, and when the first of them was
+    /// printed, in microseconds since 1970.
+    pub odd_number: Option<(String, Option<u64>, u64)>,
 }
 
 /// Progress of a program towards its end.
@@ -116,8 +122,8 @@ impl Running {
             .spawn()
             .map_err(not_started(spec, "its guard"))?;
         let tail = Tail::default();
-        let lines = Arc::default();
-        let (printed, seen) = carry(spec, &mut child, &tail, &lines);
+        let (told, waits) = (Told::default(), WaitSamples::default());
+        let (printed, seen) = carry(spec, &mut child, &tail, &told);
         let (tell, stage) = watch::channel(Stage::Runs);
         let (end, ending) = watch::channel(None);
         let (leave, until) = watch::channel(None);
@@ -127,6 +133,7 @@ impl Running {
             group,
             until,
             tail: tail.clone(),
+            waits: waits.clone(),
         };
         tokio::spawn(life.see_through(printed, end, tell));
         Ok(Self {
@@ -137,16 +144,25 @@ impl Running {
             ending,
             leave,
             seen,
-            lines,
+            told,
+            waits,
         })
     }
 
     /// Its work up to now; nothing once it has ended.
     pub(super) fn activity(&self) -> Option<Activity> {
-        self.end().is_none().then(|| Activity {
+        if self.end().is_some() {
+            return None;
+        }
+        let told = self.told.so_far();
+        let odd_number = told.odd_number.map(|it| (it.name, it.step, it.at_us));
+        Some(Activity {
             pid: self.pid(),
             cpu_ms: cpu_ms(self.group),
-            lines: self.lines.load(Ordering::Relaxed),
+            lines: told.lines,
+            step: told.step,
+            samples: self.waits.counts(),
+            odd_number,
         })
     }
 
@@ -339,7 +355,7 @@ fn carry(
     spec: &ExecSpec,
     child: &mut Child,
     tail: &Tail,
-    lines: &Arc<AtomicU64>,
+    told: &Told,
 ) -> (
     impl Future<Output = ()> + Send + use<>,
     watch::Receiver<bool>,
@@ -352,7 +368,7 @@ fn carry(
     let ears = [None, Some(tail.clone())].map(|tail| Ears {
         tail,
         awaited: awaited.clone(),
-        count: Arc::clone(lines),
+        told: told.clone(),
     });
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let prefix = spec.line_prefix().to_owned();
@@ -384,6 +400,7 @@ struct Life {
     group: Pid,
     until: watch::Receiver<Option<Timestamp>>,
     tail: Tail,
+    waits: WaitSamples,
 }
 
 impl Life {
@@ -399,7 +416,11 @@ impl Life {
             // A gate that is closed has ended, which is seen next.
             let _ = gate.write_all(b"go\n").await;
         }
-        let end = match self.child.wait().await {
+        let waited = tokio::select! {
+            status = self.child.wait() => status,
+            never = self.waits.clone().follow(self.group.as_raw_nonzero().get() as u32) => match never {},
+        };
+        let end = match waited {
             Ok(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => ProgramEnd::Code(code),
                 (None, signal) => ProgramEnd::Signal(signal.unwrap_or(0)),

@@ -1,4 +1,5 @@
-//! Gangs of Python programs that know nothing of Odeon: the rank that failed first is named.
+//! Gangs of Python programs that know nothing of Odeon: the rank that failed first is named, and so is one that holds up
+//! the others.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use odeon::{
     Clock, FailureKind, ProgramEnd, Reason, Supervision, System, SystemBuilder, WorkerMode,
 };
-use odeon_actors::exec::{ExecSpec, Gang, GangSpec};
+use odeon_actors::exec::{Disband, ExecSpec, Gang, GangSpec};
 use odeon_skip::{Need, skip};
 use odeon_tests::again;
 
@@ -121,4 +122,128 @@ async fn the_rank_that_ends_first_is_named_however_the_others_take_it() {
         );
         system.shutdown().await;
     }
+}
+
+/// A gang whose ranks make steps together, and what one of them does from its tenth step on; the text of `when` is a line
+/// of Python in the loop.
+fn in_trouble(folder: &Path, when: &str) -> ExecSpec {
+    let script = format!(
+        "{RING}
+def exchange():
+    after.sendall(b'1')
+    before.recv(1)
+
+def work(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+for step in range(100000):
+    loss, pace = 2.5, 0.05
+    {when}
+    work(pace)
+    for _ in range(world):
+        exchange()
+    print('rank', rank, 'step', step, 'loss', loss, flush=True)
+"
+    );
+    fs::write(folder.join("train.py"), script).unwrap();
+    ExecSpec::new("python3").args(["train.py"]).folder(folder)
+}
+
+/// What a gang says of its ranks: the first words of trouble, or nothing within a time.
+async fn told(system: &System, within: Duration) -> Option<(String, Vec<(String, String)>)> {
+    let mut watch = system.admin().watch();
+    let found = async {
+        loop {
+            let look = watch.look(Duration::from_secs(1)).await;
+            let points = look
+                .processes
+                .into_iter()
+                .flat_map(|process| process.sight.points);
+            let mut trouble =
+                points.filter(|it| it.name.starts_with("gang.rank_") && it.value > 0.0);
+            if let Some(it) = trouble.next() {
+                let labels = it.labels.into_iter();
+                let labels = labels.map(|(name, label)| (name.to_string(), label.to_string()));
+                return (it.name.to_string(), labels.collect());
+            }
+            Clock::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    Clock::timeout(within, found).await
+}
+
+/// SEMANTICS 181.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_sleeps_crawls_or_prints_nan_is_named_without_a_word_from_its_program() {
+    if !has_python() {
+        return;
+    }
+    for (when, series, words) in [
+        (
+            "if rank == 2 and step > 9: time.sleep(1000)",
+            "gang.rank_still_s",
+            "does not wait for anybody",
+        ),
+        (
+            "if rank == 2 and step > 9: pace = 0.25",
+            "gang.rank_slow_s",
+            "the others wait for",
+        ),
+        (
+            "if rank == 2 and step > 9: time.sleep(0.2)",
+            "gang.rank_slow_s",
+            "the others wait for",
+        ),
+        (
+            "if rank == 2 and step > 9: loss = float('nan')",
+            "gang.rank_not_finite_s",
+            "printed a loss that is no number",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let system = builder().start().await.unwrap();
+        let spec =
+            GangSpec::new(in_trouble(folder.path(), when), 4).name_after(Duration::from_secs(4));
+        let gang = system.spawn::<Gang>(spec).await.unwrap();
+        let (name, labels) = told(&system, PATIENCE)
+            .await
+            .unwrap_or_else(|| panic!("{when}: nobody is named"));
+        let label = |name: &str| {
+            labels
+                .iter()
+                .find(|(known, _)| known == name)
+                .unwrap()
+                .1
+                .clone()
+        };
+        assert_eq!(
+            (name.as_str(), label("rank")),
+            (series, "2".to_owned()),
+            "{when}: {labels:?}"
+        );
+        assert!(label("what").contains(words), "{when}: {labels:?}");
+        gang.ask(Disband).await.unwrap();
+        system.shutdown().await;
+    }
+}
+
+/// SEMANTICS 182.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_named_of_a_gang_that_waits_at_its_start_works_and_is_quiet_together() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let system = builder().start().await.unwrap();
+    // All sleep at first; then they work; then one evaluates, and the others wait for it.
+    let when = "if step == 0: time.sleep(4)
+    if step == 50 and rank == 0: work(5)";
+    let spec = GangSpec::new(in_trouble(folder.path(), when), 4).name_after(Duration::from_secs(3));
+    let gang = system.spawn::<Gang>(spec).await.unwrap();
+    let found = told(&system, Duration::from_secs(14)).await;
+    assert_eq!(found, None);
+    gang.ask(Disband).await.unwrap();
+    system.shutdown().await;
 }

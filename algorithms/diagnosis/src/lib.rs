@@ -20,7 +20,7 @@
 //! | `device` | faults that befell devices between two looks |
 //! | `collective`, `collective/*` | calls of ranks that do not end: the `log` of a rank, and the verdict |
 //! | `flight_recorder`, `flight_recorder/*` | dumps of NCCL's flight recorder from any program: the `dump` of a rank, `pickle`s read without running them, and collectives that are `unfinished` |
-//! | `gang`, `gang/*` | programs on many ranks, seen from outside: which rank failed first (`first_failure`) |
+//! | `gang`, `gang/*` | programs on many ranks, seen from outside: which rank failed first (`first_failure`), which stand still, are slow or print losses that are none (`progress`, by lines that `output` reads), and which stand elsewhere than most (`stacks`) |
 //! | `machines`, `machines/*` | machines of a job whose metrics (`samples`) differ from those of the others (`odd`) |
 //! | `run`, `run/*` | runs that go wrong, from the numbers of their steps: each detector is a file, and `history` is the window that they share |
 

@@ -6,6 +6,7 @@ mod circles;
 mod device_memory;
 mod events_dropped;
 mod failed;
+mod gang_rank;
 mod left_out;
 mod link;
 mod low_disk;
@@ -15,7 +16,6 @@ mod pending;
 mod pipeline_straggler;
 mod restart_loop;
 mod slow_copy;
-mod still_rank;
 mod straggler;
 mod stuck_handler;
 
@@ -46,15 +46,24 @@ const STRAGGLER: &str = "straggler";
 /// A part of a pipeline makes its steps longer than they would be.
 const PIPELINE_STRAGGLER: &str = "pipeline_straggler";
 
+/// A rank of a gang stands still while others do not.
+const RANK_STILL: &str = "rank_still";
+/// A rank of a gang is slow.
+const RANK_SLOW: &str = "rank_slow";
+/// A rank of a gang was the first to print a loss that is no number.
+const RANK_NOT_FINITE: &str = "rank_not_finite";
+
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 21] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
     "restart_loop",
     "blocked_thread",
     "stuck_handler",
-    "rank_still",
+    RANK_STILL,
+    RANK_NOT_FINITE,
+    RANK_SLOW,
     "low_disk",
     "pending",
     "waits_in_circle",
@@ -82,7 +91,7 @@ impl Default for Detectors {
             Box::new(restart_loop::RestartLoops),
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
-            Box::new(still_rank::StillRanks),
+            Box::new(gang_rank::GangRanks),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),

@@ -8,16 +8,15 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::{
     ActorId, AskError, Clock, Context, Failure, FailureKind, Group, ProgramEnd, Reason, Timestamp,
-    telemetry,
 };
 use parking_lot::Mutex;
 
+use super::progress::{Patience, ProgressWatch};
 use super::room::{self, Goal};
-use super::stillness::{Still, Stillness};
-use super::{Gang, GangSpec, StandsStill};
+use super::{Gang, GangSpec, RankInTrouble};
 use crate::exec::blame::{self, Fallen};
 use crate::exec::rank::Rendezvous;
-use crate::exec::{AwaitEnding, Ending, Exec, Halt, Launch, Place, ReservePort, Whereabouts, Work};
+use crate::exec::{AwaitEnding, Ending, Exec, Halt, Launch, Place, ReservePort, Whereabouts};
 
 /// All ranks from the moment in which they have their places.
 #[derive(Debug)]
@@ -144,69 +143,34 @@ impl Life {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Has the rank told that stands still for so long: of all, where the life is to end then, else where
-    /// others work meanwhile.
-    pub(super) fn watch_stillness(&self, limit: Duration, of_all: bool, cx: &Context<Gang>) {
-        let (members, over, me) = (self.members.clone(), self.over(), cx.me());
-        let nodes = self.nodes.clone();
+    /// Has ranks told that hold up the others.
+    pub(super) fn watch_progress(&self, patience: Patience, cx: &Context<Gang>) {
+        let (over, me) = (self.over(), cx.me());
+        let mut watch = ProgressWatch::new(self.members.clone(), self.nodes.clone(), patience);
         cx.spawn_task(async move {
-            let mut watch = Stillness::new(nodes.len(), limit, Clock::now());
-            let mut told: Option<Still> = None;
             loop {
-                Clock::sleep(STILL_PAUSE.min(limit / 4)).await;
+                watch.pause().await;
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                let asked = members.members().iter().map(|member| {
-                    let work = member.ask(Work).timeout(ANSWER_PATIENCE);
-                    async { work.await.ok().flatten() }
-                });
-                let seen: Vec<_> = join_all(asked).await;
-                let found = watch.look(Clock::now(), &seen);
-                let found = found.filter(|it| it.alone || of_all);
-                if let Some(before) =
-                    told.filter(|before| found.is_none_or(|it| it.rank != before.rank))
-                {
-                    record(before, &nodes[before.rank], Duration::ZERO);
-                }
-                if let Some(still) = found {
-                    record(still, &nodes[still.rank], still.lasts);
-                }
-                let is_news = found.filter(|it| told.is_none_or(|before| before.rank != it.rank));
-                told = found;
-                if let Some(Still {
-                    rank,
-                    pid,
-                    lasts,
-                    alone,
-                }) = is_news
-                {
-                    let rank = rank as u32;
+                for it in watch.look().await {
+                    let told = RankInTrouble {
+                        rank: it.rank as u32,
+                        pid: it.pid,
+                        what: it.what,
+                        hangs: it.hangs,
+                    };
                     // A gang that is gone needs no notice.
-                    let _ = me
-                        .tell(StandsStill {
-                            rank,
-                            pid,
-                            lasts,
-                            alone,
-                        })
-                        .await;
+                    let _ = me.tell(told).await;
                 }
             }
         });
     }
 
-    /// A rank that stands still, for people.
-    pub(super) fn still(&self, rank: usize, pid: u32, lasts: Duration, alone: bool) -> String {
-        let (ranks, node, seconds) = (self.ranks(), &self.nodes[rank], lasts.as_secs());
-        let others = match alone {
-            true => "while others have",
-            false => "and neither have the others since",
-        };
-        format!(
-            "rank {rank} of {ranks}, on node {node} (pid {pid}), stands still: it has neither printed nor \
-             worked for {seconds} s, {others}"
-        )
+    /// A rank for people, as the one that something is said of.
+    pub(super) fn title(&self, rank: usize, pid: u32) -> String {
+        let (ranks, node) = (self.ranks(), &self.nodes[rank]);
+        format!("rank {rank} of {ranks}, on node {node} (pid {pid}),")
     }
 
     /// The flag that is set when the ends of its ranks are no news any more.
@@ -400,15 +364,6 @@ impl Seen {
     }
 }
 
-/// Notes for how long a rank has stood still; zero when it does no more.
-fn record(still: Still, node: &str, lasts: Duration) {
-    telemetry::gauge(RANK_STILL, lasts.as_secs_f64())
-        .with("rank", still.rank as u64)
-        .with("node", node.to_owned())
-        .with("pid", u64::from(still.pid))
-        .record();
-}
-
 /// Returns true where a failure is that a node is gone.
 fn is_loss(failure: &Failure) -> bool {
     failure.root_cause().kind == FailureKind::NodeLost
@@ -430,10 +385,6 @@ const PEER_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 /// Time that a rank may take to say that it is there.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-/// The number by which observers know of ranks that stand still.
-const RANK_STILL: &str = "gang.rank_still_s";
-/// The longest pause between two looks for such a rank.
-const STILL_PAUSE: Duration = Duration::from_secs(5);
 /// Longer than any program runs.
 const FOREVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Time beyond its grace that a rank may take to say that it has ended.
