@@ -85,6 +85,7 @@ pub(crate) struct Api {
         jobs::retry,
         jobs::act_on_array,
         jobs::logs,
+        jobs::stacks,
     )
 )]
 pub(crate) struct Description;
@@ -158,7 +159,8 @@ impl Api {
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
             .route("/jobs/{job}/array", post(jobs::act_on_array))
-            .route("/jobs/{job}/logs", get(jobs::logs));
+            .route("/jobs/{job}/logs", get(jobs::logs))
+            .route("/jobs/{job}/stacks", get(jobs::stacks));
         let inspection = self.inspection();
         let scrape = inspection.clone().scrape();
         Router::new()

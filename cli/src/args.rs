@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 use odeon_actors::recipe::{RecipeError, Source};
 use odeon_cluster::DiskBound;
 use odeon_cluster::job::array::ArraySpec;
+use odeon_mesh::Mesh;
 
 pub(crate) use self::ranks::RankRange;
 
@@ -361,6 +362,9 @@ pub(crate) struct RankArgs {
     /// 10m, 1h. That counts as its failure
     #[arg(long, value_name = "TIME", value_parser = resources::span)]
     pub(crate) hang_after: Option<Duration>,
+    /// The time after which a rank is named that stands still or is slow while others are not; 20s unless told otherwise
+    #[arg(long, value_name = "TIME", value_parser = resources::span)]
+    pub(crate) name_after: Option<Duration>,
     /// The time for which a gang of a least and a most number of ranks waits for room for all, once it
     /// could begin; 30s unless told otherwise
     #[arg(long, value_name = "TIME", value_parser = resources::span)]
@@ -894,13 +898,42 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StackArgs {
-    /// The actor: its id, its name, or a filter that takes it alone
+    /// The actor: its id, its name, or a filter that takes it alone; with --ranks a job
+    #[arg(value_name = "ACTOR|JOB")]
     pub(crate) actor: String,
     #[command(flatten)]
     pub(crate) look: LookArgs,
+    /// Where the programs of a job stand, all ranks at the same moment, those together that stand at the same place.
+    /// For programs in Python, whose node has py-spy; each stands for some tenths of a second
+    #[arg(long, conflicts_with = "run")]
+    pub(crate) ranks: bool,
+    /// With --ranks: frames of Python alone, while the programs go on
+    #[arg(long, requires = "ranks")]
+    pub(crate) python: bool,
+    /// With --ranks: the dimensions of the ranks, the slowest first, such as `dp=4,tp=2`, to name the group of those that
+    /// stand elsewhere than most
+    #[arg(long, requires = "ranks", value_name = "DIMS", value_parser = parse_mesh)]
+    pub(crate) mesh: Option<Mesh>,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Dimensions of ranks: `dp=4,tp=2`.
+fn parse_mesh(text: &str) -> Result<Mesh, String> {
+    let dims = text.split(',').map(|dim| {
+        let sized = dim
+            .split_once('=')
+            .map(|(name, size)| (name.trim(), size.trim().parse()));
+        match sized {
+            Some((name, Ok(size))) => Ok((name, size)),
+            _ => Err(format!(
+                "`{dim}` is no dimension with its size, such as dp=4"
+            )),
+        }
+    });
+    let dims = dims.collect::<Result<Vec<(&str, usize)>, String>>()?;
+    Mesh::new(dims).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, clap::Args)]
@@ -1282,6 +1315,7 @@ pub(crate) struct EventsArgs {
 #[command(mut_arg("devices_per_rank", |arg| arg.requires("gang")))]
 #[command(mut_arg("last_call", |arg| arg.requires("gang")))]
 #[command(mut_arg("hang_after", |arg| arg.requires("gang")))]
+#[command(mut_arg("name_after", |arg| arg.requires("gang")))]
 #[command(mut_arg("grace", |arg| arg.help(
     "The time that it has to end, between SIGTERM and SIGKILL, when it is stopped, its time is over, or its node \
      ends: 60s, 5m, at most 1h; 10s unless told otherwise. Ranks of a gang have 5s of their own, or this"

@@ -24,7 +24,7 @@ use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
     ActOnArray, ArrayAct, CheckedCluster, Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey,
-    NewToken, News, Node, Offered, Problem, Status, StopJob, Token, Voters,
+    NewToken, News, Node, Offered, Problem, Stacks, Status, StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -814,6 +814,18 @@ impl Client {
     #[odeon_macros::boxed]
     pub async fn job(&self, id: &str) -> Result<Job, ClientError> {
         self.get(Route::to(["jobs", id])?).await
+    }
+
+    /// Where the programs of a job stand at this moment: with native frames, for which they stand for some tenths of a
+    /// second, or with those of Python alone.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn stacks(&self, id: &str, native: bool) -> Result<Stacks, ClientError> {
+        let route = Route::to(["jobs", id, "stacks"])?;
+        let native = if native { "true" } else { "false" };
+        self.get(route.with("native", native)).await
     }
 
     /// The jobs that a word stands for: that of a number; else those of the newest job or array of a

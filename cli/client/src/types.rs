@@ -335,6 +335,65 @@ pub struct StopJob {
     pub force: bool,
 }
 
+/// Where the programs of a job stand, all at about the same moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Stacks {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// By rank, then by node and process.
+    pub programs: Vec<StackOfProgram>,
+    /// Nodes that did not say, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<SilentNode>,
+}
+
+/// A program of a job, and where its threads stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StackOfProgram {
+    /// Its rank, of a gang's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u64>,
+    /// The node that it runs on.
+    pub node: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its threads, the main one first.
+    pub threads: Vec<StackOfThread>,
+    /// Why nothing is known of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// A thread of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StackOfThread {
+    /// Its name.
+    pub name: String,
+    /// Its frames, the innermost first.
+    pub frames: Vec<CodePlace>,
+}
+
+/// A place in the code of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CodePlace {
+    /// The function.
+    pub function: String,
+    /// Its file, or the library that it is in.
+    pub file: String,
+    /// The line of the file; nothing for native frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+/// A node that did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SilentNode {
+    /// Its name.
+    pub node: String,
+    /// Why, in words.
+    pub why: String,
+}
+
 /// Lines that a job has printed: by time, then by who has sent them, then by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lines {

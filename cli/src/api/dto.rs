@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use odeon_client::{inspect as seen, types};
 use odeon_cluster::Daemon;
 use odeon_cluster::controller::Offer;
+use odeon_cluster::daemon::{JobStacks, ProgramStack};
 use odeon_cluster::doctor::Check;
 use odeon_cluster::fact::ArrayAct;
 use odeon_cluster::job::array::ArrayTask;
@@ -344,5 +345,42 @@ pub(crate) fn check(check: Check) -> types::MachineCheck {
         fitness: check.fitness.word().to_owned(),
         found: check.found,
         advice: check.advice,
+    }
+}
+
+pub(super) fn stacks(stacks: JobStacks, at_ms: u64) -> types::Stacks {
+    let silent = stacks.silent.into_iter();
+    types::Stacks {
+        at_ms,
+        programs: stacks.programs.into_iter().map(program).collect(),
+        silent: silent
+            .map(|(node, why)| types::SilentNode { node, why })
+            .collect(),
+    }
+}
+
+fn program(taken: ProgramStack) -> types::StackOfProgram {
+    let (threads, why) = match taken.threads {
+        Ok(threads) => (threads, None),
+        Err(why) => (vec![], Some(why)),
+    };
+    let threads = threads.into_iter().map(|it| types::StackOfThread {
+        name: it.thread,
+        frames: it
+            .frames
+            .into_iter()
+            .map(|frame| types::CodePlace {
+                function: frame.function,
+                file: frame.file,
+                line: frame.line,
+            })
+            .collect(),
+    });
+    types::StackOfProgram {
+        rank: taken.rank.map(|rank| rank as u64),
+        node: taken.node,
+        pid: taken.pid,
+        threads: threads.collect(),
+        why,
     }
 }

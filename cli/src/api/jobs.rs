@@ -12,10 +12,10 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use odeon::Clock;
 use odeon::trace::{SpanContext, TRACEPARENT};
+use odeon::{Clock, StackFrames};
 use odeon_artifacts::{Bundle, Digest};
-use odeon_client::types::{ActOnArray, Job, Lines, NewJob, Offered, StopJob};
+use odeon_client::types::{ActOnArray, Job, Lines, NewJob, Offered, Stacks, StopJob};
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::array::{After, ArrayError};
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
@@ -365,6 +365,32 @@ pub(super) async fn logs(
             .await
             .transpose()?;
     }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StacksQuery {
+    /// With frames of libraries, for which each program stands for some tenths of a second.
+    native: Option<bool>,
+}
+
+/// Where the programs of a job stand, all at about the same moment. Programs in Python need `py-spy` on their node.
+#[utoipa::path(get, path = "/api/v1/jobs/{job}/stacks", params(("job" = String, Path, description = "Which job: its number, or the name of the newest of that name."), StacksQuery),
+    responses((status = 200, body = Stacks)))]
+pub(super) async fn stacks(
+    State(api): State<Arc<Api>>,
+    _: Viewer,
+    Path(job): Path<String>,
+    Query(query): Query<StacksQuery>,
+) -> Answer<Stacks> {
+    let row = api.row(id_of(&api, &job)?)?;
+    let frames = match query.native {
+        Some(true) => StackFrames::Native,
+        _ => StackFrames::Python,
+    };
+    let at_ms = Clock::unix_time().as_millis() as u64;
+    let stacks = api.daemon.stacks(&row, frames).await;
+    Ok(Json(dto::stacks(stacks, at_ms)))
 }
 
 /// Resolves when this node has more of what a job has printed, or the job is over.

@@ -60,6 +60,9 @@ async fn follow(system: &System, args: &GangArgs) -> Result<ExitCode> {
     if let Some(limit) = args.each.hang_after {
         spec = spec.hang_after(limit);
     }
+    if let Some(limit) = args.each.name_after {
+        spec = spec.name_after(limit);
+    }
     // Whoever waits for the failure tells it: from the beginning, so that nobody else does.
     let mut failing = std::pin::pin!(system.failed());
     let gang = tokio::select! {

@@ -1,4 +1,7 @@
-//! `odeon stack`: what an actor does and whom it waits for, to the end of the chain, across processes.
+//! `odeon stack`: what an actor does and whom it waits for, to the end of the chain, across processes; or where all ranks
+//! of a job stand.
+
+mod ranks;
 
 use anyhow::{Result, bail};
 use odeon_client::inspect::{ActorDetail, ActorRow, ChainLink, Current, Ended, WaitsOn};
@@ -81,6 +84,9 @@ const FRAMES_MAX: usize = 64;
 const NAMED: usize = 10;
 
 pub(crate) fn run(args: &StackArgs) -> Result<()> {
+    if args.ranks {
+        return ranks::run(args);
+    }
     let watched = Watched::of(&args.look)?;
     let inspector = watched.inspector()?;
     let runtime = Waiter::alone()?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::Why;
 use odeon_actors::rl::ranks::RanksPlan;
-use odeon_client::inspect::RunMesh;
+use odeon_client::inspect::{ActorRow, RunMesh};
 use odeon_client::types::Node;
 use odeon_client::{Asked, Inspector, Page, View};
 use odeon_mesh::Mesh;
@@ -253,10 +253,11 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         let Page::Actors(page) = inspector.page(&asked).await?.data else {
             return Ok(told);
         };
-        let own = page
-            .rows
-            .into_iter()
-            .filter(|row| is_of(row.job.as_deref().unwrap_or_default(), job));
+        let rows = page.rows.into_iter();
+        let own: Vec<_> = rows
+            .filter(|row| is_of(row.job.as_deref().unwrap_or_default(), job))
+            .collect();
+        told.extend(problems_of(&own, &inspector).await?);
         for row in own {
             // It may have ended meanwhile.
             let Ok(detail) = inspector.actor(&row.id).await else {
@@ -273,6 +274,26 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         }
         Ok(told)
     })
+}
+
+/// What is wrong with these actors and their processes at the moment.
+async fn problems_of(rows: &[ActorRow], inspector: &Inspector) -> Result<Vec<Told>> {
+    let Page::Now(now) = inspector.page(&Asked::all(View::Now)).await?.data else {
+        return Ok(vec![]);
+    };
+    let is_own = |id: &String| rows.iter().any(|row| row.id == *id || row.process == *id);
+    let own = now
+        .problems
+        .into_iter()
+        .filter(|problem| problem.subjects.iter().any(|subject| is_own(&subject.id)));
+    let told = own.map(|problem| Told {
+        role: "problem".to_owned(),
+        actor: None,
+        why: problem.sentence,
+        facts: None,
+        in_short: false,
+    });
+    Ok(told.collect())
 }
 
 /// Returns true of what belongs to a job by the word that it is tagged with: a part of the number of a job is in that

@@ -19,6 +19,7 @@ mod own_data;
 mod pretraining;
 mod programs;
 mod reservations;
+mod stacks;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]
 mod unpack;
 mod upgrade;

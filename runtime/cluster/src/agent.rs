@@ -6,6 +6,7 @@ mod driving;
 pub(crate) mod giving;
 mod handoff;
 mod idle;
+mod stacks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,6 +22,8 @@ use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered}
 pub(crate) use self::actor::{keep, look, order_start, order_stop, order_upgrade};
 use self::driving::with_env;
 pub(crate) use self::handoff::{AttemptHandoff, Hold};
+pub use self::stacks::ProgramStack;
+pub(crate) use self::stacks::stacks_at;
 use crate::attempts::{AttemptStep, Attempts};
 use crate::catalog::{Catalog, WriteError};
 use crate::cgroups::Cgroups;

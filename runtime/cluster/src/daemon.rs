@@ -2,6 +2,7 @@
 
 mod late_programs;
 mod mesh;
+mod stacks;
 mod start;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,9 @@ use odeon_observe::Observer;
 use thiserror::Error;
 
 use self::late_programs::LatePrograms;
+pub use self::stacks::JobStacks;
 use crate::admit::gate::Gatekeeper;
+pub use crate::agent::ProgramStack;
 use crate::agent::{self, Agent};
 use crate::catalog::{Catalog, CatalogError, WriteError};
 use crate::controller::{Offer, Rules, offers, waits};

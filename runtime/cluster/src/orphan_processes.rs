@@ -1,7 +1,7 @@
 //! Processes that have left the group of the process which started them, and its session: they carry a
 //! variable that says which try they are of, and are found by that when the try is over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -53,6 +53,49 @@ pub(crate) fn cpu_ms(mark: &str) -> Vec<(u64, u64)> {
     let ms = |ticks: u64| ticks * 1000 / rustix::param::clock_ticks_per_second();
     let used = marked.filter_map(|pid| Some((u64::try_from(pid).ok()?, ms(ticks_of(pid)?))));
     used.collect()
+}
+
+/// A program of a try, which may have started others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MarkedProgram {
+    pub(crate) pid: u32,
+    /// The rank that it was told to be.
+    pub(crate) rank: Option<usize>,
+}
+
+/// The programs with a mark: those that were told a rank, of which a child is the same one; where none was, those that no
+/// other with the mark has started.
+pub(crate) fn programs(mark: &str) -> Vec<MarkedProgram> {
+    let entry = format!("{VARIABLE}={mark}");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let marked = processes.filter_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let environ = fs::read(process.path().join("environ")).ok()?;
+        let mut variables = environ.split(|byte| *byte == 0);
+        variables.clone().find(|it| *it == entry.as_bytes())?;
+        let rank = variables.find_map(|it| it.strip_prefix(b"RANK="));
+        let rank = rank.and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
+        Some((pid, (parent_of(pid)?, rank)))
+    });
+    let marked: BTreeMap<u32, (u32, Option<usize>)> = marked.collect();
+    let has_ranks = marked.values().any(|(_, rank)| rank.is_some());
+    let is_first = |(parent, rank): (u32, Option<usize>)| match has_ranks {
+        true => rank.is_some() && marked.get(&parent).is_none_or(|(_, of)| *of != rank),
+        false => !marked.contains_key(&parent),
+    };
+    let first = marked.iter().filter(|(_, of)| is_first(**of));
+    first
+        .map(|(pid, (_, rank))| MarkedProgram {
+            pid: *pid,
+            rank: *rank,
+        })
+        .collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
 }
 
 /// Ticks that a process and the children that it has waited for were given.
@@ -124,7 +167,8 @@ fn is_marked(pid: i32, entry: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::io::Read;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
@@ -150,5 +194,53 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    /// SEMANTICS 183.
+    #[test]
+    fn programs_of_ranks_are_found_and_not_what_they_have_started() {
+        let mark = format!("test/{:x}", rand::random::<u64>());
+        let start = |rank: Option<&str>, script: &str| {
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", script])
+                .env(VARIABLE, &mark)
+                .env_remove("RANK");
+            if let Some(rank) = rank {
+                command.env("RANK", rank);
+            }
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            // It has become the program that it is to be, with its variables.
+            let mut line = [0; 1];
+            child
+                .stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut line)
+                .unwrap();
+            child
+        };
+        let found = |children: &[Child]| {
+            let own: Vec<u32> = children.iter().map(Child::id).collect();
+            let mut found = programs(&mark);
+            found.sort_by_key(|it| own.iter().position(|pid| *pid == it.pid));
+            let (pids, ranks): (Vec<u32>, Vec<_>) =
+                found.iter().map(|it| (it.pid, it.rank)).unzip();
+            assert_eq!(pids, own);
+            ranks
+        };
+        let script = "sleep 1000 & echo; wait";
+        let mut children = vec![start(None, script)];
+        assert_eq!(found(&children), [None]);
+        children.push(start(Some("1"), script));
+        children.push(start(Some("0"), script));
+        assert_eq!(found(&children[1..]), [Some(1), Some(0)]);
+        let ends = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        ends.unwrap().block_on(end(mark.clone()));
+        for child in &mut children {
+            let _ = child.wait();
+        }
     }
 }

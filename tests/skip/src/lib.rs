@@ -94,6 +94,8 @@ needs! {
     Oracles = "oracles",
     /// A program that another crate of the workspace builds.
     OtherBinary = "other-binary",
+    /// The program `py-spy`, which reads stacks of Python.
+    PySpy = "py-spy",
     /// The interpreter `python3`; under `/usr`, where programs are isolated.
     Python = "python",
     /// The program `readelf`.

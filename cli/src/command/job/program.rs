@@ -440,6 +440,7 @@ fn gang_words(
     let seconds = |time: Duration| format!("{}s", time.as_secs());
     say("last-call", each.last_call.map(seconds));
     say("hang-after", each.hang_after.map(seconds));
+    say("name-after", each.name_after.map(seconds));
     say("grace", Some(each.rank_grace().as_secs().to_string()));
     words.push("--".to_owned());
     words.extend_from_slice(program);
@@ -561,6 +562,7 @@ mod tests {
             device_memory: Some((20 << 30) + 1),
             grace: None,
             hang_after: Some(Duration::from_secs(600)),
+            name_after: Some(Duration::from_secs(30)),
             last_call: Some(Duration::from_secs(90)),
         };
         let ranks = "2:4".parse().unwrap();
@@ -570,7 +572,7 @@ mod tests {
             None,
             &words("python3 train.py --max-restarts 9"),
         );
-        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --hang-after=600s --grace=5 -- python3 train.py --max-restarts 9";
+        let expect = "gang 2:4 --max-restarts=2 --cpus=0.5 --memory=1572864KiB --device-memory=20971520.000976563KiB --last-call=90s --hang-after=600s --name-after=30s --grace=5 -- python3 train.py --max-restarts 9";
         assert_eq!(line.join(" "), expect);
     }
 }

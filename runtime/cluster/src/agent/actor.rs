@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use odeon::{AskError, Blob, Failure, Later, Ref, System};
+use odeon::{AskError, Blob, Failure, Later, Ref, StackFrames, System};
 use odeon_artifacts::Digest;
 use tokio::sync::oneshot;
 
+use super::stacks::ProgramStack;
 use super::{Agent, name_of, try_of};
 use crate::doctor::MachineFacts;
 use crate::job::{Job, JobId};
@@ -74,6 +75,21 @@ impl AgentActor {
                 activity.lines,
             )
         })
+    }
+
+    /// Where the programs of a try on this node stand.
+    #[handler]
+    pub(super) fn take_stacks(
+        &mut self,
+        tag: String,
+        native: bool,
+    ) -> Later<Json<Vec<ProgramStack>>> {
+        let agent = self.agent.clone();
+        let frames = match native {
+            true => StackFrames::Native,
+            false => StackFrames::Python,
+        };
+        Later::new(async move { Json(agent.stacks_here(&tag, frames).await) })
     }
 
     /// Begins to end all processes of a job on this node, and answers how many are left; one, while
