@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::element::{self, Element, Reduce};
 use super::error::Fault;
+use super::flow::Recording;
 use super::run::{HEADER_BYTES, Header};
 use super::schedule::{CollectiveTask, parts};
 use super::transport::{Board, Trouble};
@@ -27,6 +28,7 @@ pub(super) struct Rounds<'a> {
     pub(super) rank: usize,
     pub(super) world: usize,
     pub(super) until: Instant,
+    pub(super) recording: Recording<'a>,
 }
 
 impl Rounds<'_> {
@@ -75,7 +77,13 @@ impl Rounds<'_> {
             window[..HEADER_BYTES].copy_from_slice(&head);
             write(&mut window[HEAD..]);
         };
+        self.recording.advance(|progress| {
+            progress.produced += 1;
+            progress.sent += 1;
+        });
         self.board.round(&mut write, self.until)?;
+        self.recording
+            .advance(|progress| progress.taken = progress.sent);
         let mut largest = 0;
         let mut calls = vec![];
         for rank in 0..self.world {

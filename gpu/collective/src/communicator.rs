@@ -7,6 +7,7 @@ use super::board;
 use super::cost::Costs;
 use super::element::{Element, Reduce};
 use super::error::{CollectiveCall, CollectiveError, Failed, Fault, Operation, Report};
+use super::flow::{FlowRecorder, Recording};
 use super::run::{Header, Run, Scratch};
 use super::schedule::{Algorithm, CollectiveTask, Incoming, Outgoing, SentFrom, Then, schedule};
 use super::transport::{Membership, Transport, Trouble};
@@ -28,6 +29,7 @@ pub struct Communicator<X> {
     pairs: Vec<(u64, u64)>,
     broken: Option<Box<Failed>>,
     scratch: Scratch,
+    flows: Option<Box<dyn FlowRecorder>>,
 }
 
 /// The elements of a call.
@@ -50,6 +52,30 @@ impl<X: Transport> Communicator<X> {
             pairs: vec![(0, 0); world],
             broken: None,
             scratch: Scratch::default(),
+            flows: None,
+        }
+    }
+
+    /// Tells this recorder of every call and how far it gets.
+    #[must_use]
+    pub fn with_flows(mut self, recorder: impl FlowRecorder + 'static) -> Self {
+        self.flows = Some(Box::new(recorder));
+        self
+    }
+
+    /// The same rank over another transport, made of this one: what is counted, chosen and recorded stays.
+    #[must_use]
+    pub fn over<Y: Transport>(self, wrap: impl FnOnce(X) -> Y) -> Communicator<Y> {
+        Communicator {
+            transport: wrap(self.transport),
+            costs: self.costs,
+            algorithm: self.algorithm,
+            deadline: self.deadline,
+            sequence: self.sequence,
+            pairs: self.pairs,
+            broken: self.broken,
+            scratch: self.scratch,
+            flows: self.flows,
         }
     }
 
@@ -145,6 +171,12 @@ impl<X: Transport> Communicator<X> {
         let header = Header::new(membership, self.sequence, call);
         let until = now() + self.deadline;
         let Buffers { input, data } = buffers;
+        let mut flows = self.flows.as_deref_mut();
+        if let Some(flows) = &mut flows {
+            let bytes = size_of_val(data).max(input.map_or(0, size_of_val));
+            flows.begin(self.sequence, &call, bytes as u64);
+        }
+        let recording = Recording::new(flows);
         let done = if by_board && membership.world() > 1 {
             let (rank, world) = (membership.rank, membership.world());
             match self.transport.board() {
@@ -154,6 +186,7 @@ impl<X: Transport> Communicator<X> {
                     rank,
                     world,
                     until,
+                    recording,
                 }
                 .carry_out(task, reduce, input, data),
                 None => Ok(()),
@@ -161,9 +194,13 @@ impl<X: Transport> Communicator<X> {
         } else {
             let steps = schedule(task, algorithm, &membership.topology, membership.rank);
             let mut run = Run::new(&mut self.transport, header.clone(), self.deadline, until)
-                .with_buffers(&mut self.scratch, input, data, reduce);
+                .with_buffers(&mut self.scratch, input, data, reduce)
+                .with_recording(recording);
             run.carry_out(&steps)
         };
+        if let Some(flows) = &mut self.flows {
+            flows.end(done.is_ok());
+        }
         done.map_err(|trouble| self.fail(&header, trouble))
     }
 
@@ -244,9 +281,17 @@ impl<X: Transport> Communicator<X> {
             then: Then::Store,
             range: 0..count,
         });
+        let mut flows = self.flows.as_deref_mut();
+        if let Some(flows) = &mut flows {
+            flows.begin(sequence, &call, (count * size_of::<T>()) as u64);
+        }
         let done = Run::new(&mut self.transport, header.clone(), self.deadline, until)
             .with_buffers(&mut self.scratch, input, data, None)
+            .with_recording(Recording::new(flows))
             .exchange(out.as_ref(), incoming.as_ref());
+        if let Some(flows) = &mut self.flows {
+            flows.end(done.is_ok());
+        }
         done.map_err(|trouble| self.fail(&header, trouble))
     }
 }

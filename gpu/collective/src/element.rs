@@ -28,7 +28,7 @@ mod private {
 }
 
 /// The type of the elements of a call. Communicators outside of this crate name each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ElementType {
     /// IEEE 754 binary32.
     F32,
@@ -57,7 +57,7 @@ impl fmt::Display for ElementType {
 }
 
 /// The reduction of the elements at one index to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Reduce {
     /// Their sum.
     Sum,

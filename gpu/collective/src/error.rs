@@ -10,7 +10,7 @@ use super::schedule::Algorithm;
 
 /// An operation with its arguments, as a rank asked for it. The ranks of a gang compare theirs
 /// before they move data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct CollectiveCall {
     /// The operation.
     pub operation: Operation,
@@ -40,7 +40,7 @@ impl CollectiveCall {
 }
 
 /// An operation that ranks do together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Operation {
     /// Every rank gets the reduction of all.

@@ -50,6 +50,7 @@
 //! | `schedule`, `cost` | ring, tree, direct and hierarchical as steps for each rank; the choice among them. Pure |
 //! | `transport`, `queue`, `stream` | the traits that move bytes; in a process, over byte streams. Shared memory is `gang` in `runtime/shm/src` |
 //! | `element`, `arguments`, `error` | reductions; refusals before anything moves; calls, faults and how they travel |
+//! | `flow` | how far a call has got, told to whoever records it |
 //! | `conformance` | the suites of every transport and back-end |
 
 mod arguments;
@@ -59,6 +60,7 @@ pub mod conformance;
 mod cost;
 mod element;
 mod error;
+mod flow;
 pub mod queue;
 mod run;
 pub mod schedule;
@@ -72,6 +74,10 @@ pub use cost::Costs;
 pub use element::{Element, ElementType, Reduce};
 pub use error::{
     CALL_BYTES, CollectiveCall, CollectiveError, Failed, Fault, Operation, REPORT_BYTES_MAX, Report,
+};
+pub use flow::{
+    CallState, FlowLabel, FlowMember, FlowPlace, FlowProgress, FlowReading, FlowRecord,
+    FlowRecorder, FlowStage, LastCall,
 };
 pub use half::bf16;
 pub use schedule::{Algorithm, Topology};

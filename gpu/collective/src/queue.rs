@@ -197,6 +197,10 @@ impl Pipe {
         self.reader.ring();
     }
 
+    fn len(&self) -> usize {
+        self.state.lock().bytes.len()
+    }
+
     fn has_room(&self) -> bool {
         let state = self.state.lock();
         state.closed.is_some() || state.bytes.len() < self.capacity
@@ -283,6 +287,10 @@ impl Transport for Queues {
             self.bell.wait(times, Some(until));
         }
         Ok(())
+    }
+
+    fn under_way(&self, to: usize) -> usize {
+        self.out[to].len()
     }
 
     fn abort(&mut self, report: &Report) {

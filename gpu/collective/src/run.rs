@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::communicator::now;
 use super::element::{self, Element, ElementType, Reduce};
 use super::error::{CALL_BYTES, CollectiveCall, Fault, Operation};
+use super::flow::Recording;
 use super::schedule::{Incoming, Outgoing, SentFrom, Step, Then};
 use super::transport::{Membership, Transport, Trouble};
 
@@ -144,6 +145,7 @@ pub(super) struct Run<'a, X, T> {
     input: Option<&'a [T]>,
     data: &'a mut [T],
     reduce: Reduce,
+    recording: Recording<'a>,
 }
 
 /// The head of a message that arrives.
@@ -192,7 +194,13 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
             input: None,
             data: &mut [],
             reduce: Reduce::Sum,
+            recording: Recording::new(None),
         }
+    }
+
+    pub(super) fn with_recording(mut self, recording: Recording<'a>) -> Self {
+        self.recording = recording;
+        self
     }
 
     pub(super) fn with_buffers(
@@ -273,6 +281,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
         let (next, before) = self.neighbours();
         let mut sending = out.map(|out| Sending::new(out, &self.header));
         let mut receiving = incoming.map(Receiving::new);
+        self.record_exchange(out, incoming);
         loop {
             let mut progress = collective && self.greet()?;
             let may_send = |to| !collective || to != next || self.hello_out == HEADER_BYTES;
@@ -294,8 +303,41 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
             if !progress {
                 let to = sending.as_ref().map(|message| message.out.to);
                 let from = receiving.as_ref().map(|message| message.incoming.from);
+                self.record_taken(out.map(|out| out.to));
                 self.wait(to, from)?;
             }
+        }
+    }
+
+    /// Both messages are about to move.
+    fn record_exchange(&mut self, out: Option<&Outgoing>, incoming: Option<&Incoming>) {
+        if !self.recording.is_on() {
+            return;
+        }
+        let bytes = out.map_or(0, |out| HEADER_BYTES + self.bytes_of(out));
+        self.recording.advance(|progress| {
+            if let Some(out) = out {
+                progress.to = Some(out.to as u32);
+                // What went to another rank before is of no further interest.
+                progress.taken = progress.sent;
+            }
+            progress.from = incoming.map(|incoming| incoming.from as u32);
+            progress.produced += bytes as u64;
+        });
+    }
+
+    /// So many bytes of a message have left.
+    fn record_sent(&mut self, sent: usize) {
+        self.recording
+            .advance(|progress| progress.sent += sent as u64);
+    }
+
+    /// The part of what was sent that the other side has taken by now.
+    fn record_taken(&mut self, to: Option<usize>) {
+        if let Some(to) = to.filter(|_| self.recording.is_on()) {
+            let under_way = self.transport.under_way(to) as u64;
+            self.recording
+                .advance(|progress| progress.taken = progress.sent.saturating_sub(under_way));
         }
     }
 
@@ -340,6 +382,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
                 .send_some(to, &message.head[message.head_sent..])?;
             message.head_sent += sent;
             progress |= sent > 0;
+            self.record_sent(sent);
         }
         if message.head_sent == HEADER_BYTES {
             let range = message.out.range.clone();
@@ -355,6 +398,7 @@ impl<'a, X: Transport, T: Element> Run<'a, X, T> {
                 let sent = self.transport.send_some(to, &bytes[message.sent..])?;
                 message.sent += sent;
                 progress |= sent > 0;
+                self.record_sent(sent);
             }
         }
         Ok(progress)

@@ -94,7 +94,7 @@ impl Topology {
 }
 
 /// The path of data between the ranks. See the module for what each is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Algorithm {
     /// Between all pairs.
     Direct,

@@ -65,6 +65,9 @@ pub trait Transport: Send + fmt::Debug {
     /// [`Trouble`].
     fn wait(&mut self, to: &[usize], from: &[usize], until: Instant) -> Result<(), Trouble>;
 
+    /// Bytes that were sent to a rank and that it has not taken, as far as this side knows.
+    fn under_way(&self, to: usize) -> usize;
+
     /// Tells all ranks that can be reached. The first report that a rank hears is what it answers.
     fn abort(&mut self, report: &Report);
 

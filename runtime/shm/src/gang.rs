@@ -212,9 +212,9 @@ impl Shape {
         let queues = up(marks.checked_add(pairs.checked_mul(MARKS_BYTES)?)?)?;
         let windows = up(queues.checked_add(pairs.checked_mul(queue)?)?)?;
         let each = window.checked_mul(2)?.checked_mul(world)?;
-        let len = windows.checked_add(each)?;
         // Beyond that it is a mistake.
-        (len <= 1 << 40).then_some(Self {
+        let len = windows.checked_add(each).filter(|len| *len <= 1 << 40)?;
+        Some(Self {
             world,
             window,
             queue,
@@ -291,8 +291,7 @@ impl Member {
             id: name.gang,
         };
         let mapping = open_shared(Purpose::Gang, shared, shape.len)?;
-        let pid = std::process::id();
-        let line = shape.member(slot);
+        let (pid, line) = (std::process::id(), shape.member(slot));
         mapping
             .word(line + BORN)
             .store(born(pid), Ordering::Release);
@@ -328,8 +327,8 @@ impl Member {
     }
 
     fn word32(&self, rank: usize, offset: usize) -> &AtomicU32 {
-        self.mapping
-            .word32(self.shape.member(self.slot(rank)) + offset)
+        let line = self.shape.member(self.slot(rank));
+        self.mapping.word32(line + offset)
     }
 
     fn has_come(&self, rank: usize, round: u32) -> bool {
@@ -412,8 +411,8 @@ impl Member {
         if self.mapping.word(FAULT_STATE).load(Ordering::Acquire) != TOLD {
             return Ok(());
         }
-        let len = self.mapping.word(FAULT_LEN).load(Ordering::Relaxed);
-        let len = (len as usize).min(REPORT_BYTES_MAX);
+        let len = self.mapping.word(FAULT_LEN).load(Ordering::Relaxed) as usize;
+        let len = len.min(REPORT_BYTES_MAX);
         // SAFETY: the state says that the report is written, and it is written once.
         let bytes = unsafe { self.mapping.bytes(FAULT_BYTES..FAULT_BYTES + len) };
         let report = Report::decode(bytes);
@@ -513,11 +512,8 @@ impl Member {
         if queued <= self.shape.queue as u64 {
             return Ok(queued as usize);
         }
-        let rank = if from == self.membership.rank {
-            to
-        } else {
-            from
-        };
+        let is_own = from == self.membership.rank;
+        let rank = if is_own { to } else { from };
         let why = "the marks of its queue are damaged".to_owned();
         Err(Trouble::Found(Fault::Garbled { rank, why }))
     }
@@ -627,6 +623,10 @@ impl Transport for Member {
 
     fn wait(&mut self, to: &[usize], from: &[usize], until: Instant) -> Result<(), Trouble> {
         self.wait_unless(to, from, until, || Ok(false))
+    }
+
+    fn under_way(&self, to: usize) -> usize {
+        self.queued(self.membership.rank, to).unwrap_or(0)
     }
 
     fn abort(&mut self, report: &Report) {

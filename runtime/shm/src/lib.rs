@@ -19,6 +19,7 @@
 //! - A [`Ledger`] is one quota that several processes share.
 //! - A [`Gang`] is memory in which the ranks of a node do collectives: windows and queues, with
 //!   waiting that notices when a process dies.
+//! - A [`FlowLog`] records how far the collectives of a process have got, for others to read.
 //! - [`keep_open`] and [`take_open`]: descriptors that pass to the program which this process becomes.
 //!
 //! What this crate does not know: messages, links, actors, tokio. Everything is synchronous, and
@@ -56,10 +57,12 @@
 //! | `name`, `mapper` | the name of a region; reading regions of other processes in place |
 //! | `leases`, `ledger` | the owner's book of readers (pure); one quota for several processes |
 //! | `gang` | memory in which ranks do collectives, and waiting in it |
+//! | `flows` | records of how far collectives have got, which outlive the process that writes them |
 //! | `mapping`, `descriptor` | a memfd mapped into this process; descriptors that the next program of this process takes over |
 
 mod arena;
 mod descriptor;
+mod flows;
 mod gang;
 mod leases;
 mod ledger;
@@ -71,6 +74,7 @@ mod space;
 
 pub use arena::{Align, Arena, ArenaError, ArenaOptions, ArenaStats, BlobWriter, Region};
 pub use descriptor::{keep_open, take_open};
+pub use flows::{FlowLog, FlowLogName, FlowReader, FlowWriter};
 pub use gang::{Bell, Gang, GangName, GangOptions, JoinError, Member};
 pub use leases::{Leases, NotHeld};
 pub use ledger::{LEDGER_SLOTS, Ledger, LedgerName};

@@ -135,6 +135,7 @@ const SHARED_SEALS: SealFlags = SealFlags::SHRINK
 pub(crate) enum Purpose {
     Ledger,
     Gang,
+    Flows,
 }
 
 impl Purpose {
@@ -142,6 +143,7 @@ impl Purpose {
         match self {
             Self::Ledger => format!("odeon-ledger-{id:016x}"),
             Self::Gang => format!("odeon-gang-{id:016x}"),
+            Self::Flows => format!("odeon-flows-{id:016x}"),
         }
     }
 
@@ -149,6 +151,7 @@ impl Purpose {
         match self {
             Self::Ledger => "ledger",
             Self::Gang => "gang",
+            Self::Flows => "record of collectives",
         }
     }
 }

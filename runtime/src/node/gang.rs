@@ -475,6 +475,19 @@ impl Far {
         Ok(got)
     }
 
+    /// Bytes that a rank has not said to have taken; it says so for [`ROOM_BYTES`] at a time.
+    fn under_way(&self, to: usize) -> usize {
+        let Some(peer) = &self.shared.peers[to] else {
+            return 0;
+        };
+        let way = peer.way.lock();
+        let under_way = match way.theirs {
+            Some(_) => WINDOW_BYTES - way.room,
+            None => 0,
+        };
+        if under_way < ROOM_BYTES { 0 } else { under_way }
+    }
+
     /// Returns true if one of `to` takes bytes, or some of one of `from` are here, or it is over
     /// with one.
     fn ready(&self, to: &[usize], from: &[usize]) -> Result<bool, Trouble> {
@@ -628,6 +641,13 @@ impl Transport for Ends {
             from.iter().partition(|rank| far.is_far(**rank));
         let ready = || far.ready(&far_to, &far_from);
         self.near.wait_unless(&near_to, &near_from, until, ready)
+    }
+
+    fn under_way(&self, to: usize) -> usize {
+        match self.far(to) {
+            Some(far) => far.under_way(to),
+            None => self.near.under_way(to),
+        }
     }
 
     fn abort(&mut self, report: &Report) {

@@ -8,10 +8,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use odeon_collective::{
-    Algorithm, Collective, CollectiveError, Communicator, Fault, Membership, Reduce, Topology,
-    conformance,
+    Algorithm, CallState, Collective, CollectiveError, Communicator, Fault, FlowLabel, FlowMember,
+    FlowPlace, FlowRecord, Membership, Reduce, Topology, conformance,
 };
-use odeon_shm::{Gang, GangName, GangOptions, JoinError, Member};
+use odeon_shm::{FlowLog, FlowLogName, FlowReader, Gang, GangName, GangOptions, JoinError, Member};
 
 const ROLE: &str = "ODEON_COLLECTIVES_TEST";
 
@@ -375,4 +375,51 @@ fn a_rank_may_leave_when_its_last_operation_is_done() {
         }
     }
     others.into_iter().for_each(Other::end);
+}
+
+/// SEMANTICS 175.
+#[test]
+fn records_of_a_call_outlive_a_process_that_is_killed_in_it() {
+    const NAME: &str = "records_of_a_call_outlive_a_process_that_is_killed_in_it";
+    let place = |rank: usize, gang| FlowPlace {
+        member: FlowMember::default(),
+        group: gang,
+        label: FlowLabel::new("dp"),
+        rank: rank as u32,
+        world: 2,
+    };
+    if let Some((rank, name)) = role() {
+        let log = FlowLog::create().unwrap();
+        let writer = log.writer(place(rank, name.gang)).unwrap();
+        let mut comm = join(&name, rank).unwrap().with_flows(writer);
+        say(&serde_json::to_string(&log.name()).unwrap());
+        comm.barrier().unwrap();
+        say("together");
+        // The other does not come.
+        let _ = comm.all_reduce(&mut [1.0], Reduce::Sum);
+        return;
+    }
+    let gang = Gang::create(2, GangOptions::default()).unwrap();
+    let mut other = Other::start(NAME, 1, &gang.name());
+    let log: FlowLogName = serde_json::from_str(&other.hear()).unwrap();
+    let mut reader = FlowReader::open(&log).unwrap();
+    // It stays, or the other would lose it.
+    let mut own = join(&gang.name(), 0).unwrap();
+    own.barrier().unwrap();
+    assert_eq!(other.hear(), "together");
+    let mut records = vec![];
+    while !records.iter().any(|it: &FlowRecord| it.sequence == 2) {
+        records.extend(reader.read().records);
+        std::thread::yield_now();
+    }
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    let seen = reader.read();
+    let [last] = &seen.last[..] else {
+        panic!("{seen:?}");
+    };
+    assert_eq!(last.record.place, place(1, gang.name().gang));
+    assert_eq!((last.record.state, last.launched), (CallState::UnderWay, 2));
+    let beat = reader.read().beat;
+    assert_eq!(beat, seen.beat, "nobody beats any more");
 }
