@@ -21,6 +21,7 @@
 //! | `collective`, `collective/*` | calls of ranks that do not end: the `log` of a rank, and the verdict |
 //! | `flight_recorder`, `flight_recorder/*` | dumps of NCCL's flight recorder from any program: the `dump` of a rank, `pickle`s read without running them, and collectives that are `unfinished` |
 //! | `gang`, `gang/*` | programs on many ranks, seen from outside: which rank failed first (`first_failure`), which stand still, are slow or print losses that are none (`progress`, by lines that `output` reads), and which stand elsewhere than most (`stacks`) |
+//! | `flows`, `flows/*` | ranks that the others of a job wait for in collectives, by how far their calls have got: `trigger`, `stall`, `pace` |
 //! | `machines`, `machines/*` | machines of a job whose metrics (`samples`) differ from those of the others (`odd`) |
 //! | `run`, `run/*` | runs that go wrong, from the numbers of their steps: each detector is a file, and `history` is the window that they share |
 
@@ -29,6 +30,7 @@ pub mod device;
 mod finding;
 #[cfg(feature = "flight-recorder")]
 pub mod flight_recorder;
+pub mod flows;
 pub mod gang;
 pub mod handler;
 pub mod machines;
