@@ -98,6 +98,7 @@
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program`, `node/printed_lines` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; the lines that they print |
 //! | `node/program_stack` | stacks of programs that are none of Odeon |
 //! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), what of a node whole jobs have reserved (`reservations`, pure), finding room (`schedule`), spares (`standby`) |
+//! | `node/flows` | records of collectives of its processes, read for those who look |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |

@@ -5,6 +5,7 @@ pub(crate) mod blob;
 pub(crate) mod detached;
 pub(crate) mod device_manager;
 pub(crate) mod driver;
+pub(crate) mod flows;
 pub(crate) mod gang;
 pub(crate) mod handoff;
 pub mod inspect;

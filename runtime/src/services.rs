@@ -24,6 +24,7 @@ use crate::node::device_manager::protocol::{
     Claiming, Evicting, HandingOver, RoomChanged, Surveying, SurveyingAll,
 };
 use crate::node::device_manager::{DeviceConfig, DeviceManager};
+use crate::node::flows::OwnFlowLog;
 use crate::node::gang::Gangs;
 use crate::node::gang::protocol::{Domains, GangMemory, GangRanks};
 use crate::node::inspect::watch::{LastSights, Subscribers};
@@ -105,6 +106,7 @@ fn components(
         .with(Shelf::default())
         .with(BlockedThreads::default())
         .with(Subscribers::default())
+        .with(OwnFlowLog::default())
         .with(LastSights::default())
         .with(Points::new(limits.points_max))
         // Last, so that an engine that is found has all others.

@@ -65,6 +65,8 @@ pub const STRAGGLER_RANKS: usize = 3;
 pub const STRAGGLER_STEPS: usize = 5;
 /// Ranks that have recorded nothing for so long are not compared.
 pub const STRAGGLER_LATELY: Duration = Duration::from_secs(60);
+/// Ranks that do collectives are judged so often.
+pub const FLOWS_EVERY: Duration = Duration::from_secs(2);
 /// A pipeline is judged so often...
 pub const PIPELINE_EVERY: Duration = Duration::from_secs(10);
 /// ... by so many of its last steps at most...

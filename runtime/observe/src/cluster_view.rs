@@ -1,5 +1,6 @@
 //! The picture of a whole system, put together from looks at its nodes.
 
+mod flows;
 mod look;
 mod numbers;
 
@@ -12,6 +13,8 @@ use odeon::{ActorId, ProcessId, Waiting};
 use odeon_diagnosis::Detector;
 use serde::{Deserialize, Serialize};
 
+use self::flows::FlowRanks;
+pub(crate) use self::flows::since_1970;
 use self::look::Heard;
 pub use self::numbers::{Recorded, Total};
 use self::numbers::{RecordedNumbers, Totals};
@@ -45,6 +48,7 @@ pub struct ClusterView {
     episodes: BTreeMap<(&'static str, Vec<Subject>), Date>,
     totals: Totals,
     recorded: RecordedNumbers,
+    flow_ranks: FlowRanks,
     /// Copies of blobs that have ended of late.
     copies: VecDeque<Copied>,
     jobs_waiting: Vec<WaitingJob>,
@@ -409,6 +413,7 @@ impl ClusterView {
                 self.tell_of(id, EventKind::Stopped, "has ended", now);
             }
         }
+        self.forget_flows(id);
         self.waits.remove(&id);
         self.spans.cut(id, self.whose(id), now);
         let lost = self.process(id).and_then(|it| it.lost.clone());

@@ -1,6 +1,7 @@
 //! Detectors of what is wrong in a cluster, over what is seen of it. Each is a file, and one line of
 //! [`Detectors::default`]; its limits are in [`bounds`](crate::bounds) and in its sentences.
 
+mod awaited_rank;
 mod blocked_thread;
 mod circles;
 mod device_memory;
@@ -53,8 +54,11 @@ const RANK_SLOW: &str = "rank_slow";
 /// A rank of a gang was the first to print a loss that is no number.
 const RANK_NOT_FINITE: &str = "rank_not_finite";
 
+/// A rank is waited for by all others of its job.
+const AWAITED_RANK: &str = "awaited_rank";
+
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
@@ -64,6 +68,7 @@ const ORDER: [&str; 21] = [
     RANK_STILL,
     RANK_NOT_FINITE,
     RANK_SLOW,
+    AWAITED_RANK,
     "low_disk",
     "pending",
     "waits_in_circle",
@@ -92,6 +97,7 @@ impl Default for Detectors {
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
             Box::new(gang_rank::GangRanks),
+            Box::<awaited_rank::AwaitedRanks>::default(),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),

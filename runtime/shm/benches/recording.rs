@@ -18,10 +18,10 @@ const ROLE: &str = "ODEON_RECORDING_BENCH";
 const CALLS: usize = 8;
 /// Bytes of a call, work of a step, and pairs of steps.
 const CASES: [(usize, Duration, usize); 4] = [
-    (1 << 10, Duration::ZERO, 20_000),
-    (64 << 10, Duration::ZERO, 6_000),
-    (64 << 10, Duration::from_millis(2), 2_000),
-    (4 << 20, Duration::from_millis(10), 150),
+    (1 << 10, Duration::ZERO, 4_000),
+    (64 << 10, Duration::ZERO, 2_000),
+    (64 << 10, Duration::from_millis(2), 1_000),
+    (4 << 20, Duration::from_millis(10), 60),
 ];
 
 fn main() -> io::Result<()> {

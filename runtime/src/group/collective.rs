@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon_collective::{
-    Algorithm, Collective, CollectiveError, Element, Failed, Membership, Reduce, Topology,
-    Transport,
+    Algorithm, Collective, CollectiveError, Element, Failed, FlowLabel, FlowMember, FlowPlace,
+    Membership, Reduce, Topology, Transport,
 };
 use odeon_shm::{Gang, GangName, JoinError, Member};
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,8 @@ impl<A> Group<A> {
                 free.insert(memory.await?);
             }
         }
+        let dims = self.mesh().dims().iter().map(|dim| &*dim.name);
+        let label = FlowLabel::new(&dims.collect::<Vec<_>>().join("-"));
         let seats = lives.iter().zip(self.members()).zip(&places).enumerate();
         formation.seats = seats
             .map(|(rank, ((life, member), place))| Seat {
@@ -97,6 +99,7 @@ impl<A> Group<A> {
                 actor: member.id,
                 incarnation: life.incarnation,
                 gang: formation.gang,
+                label,
                 memory: memories[&place.node],
                 places: places.clone(),
             })
@@ -277,6 +280,8 @@ pub struct Seat {
     actor: ActorId,
     incarnation: Incarnation,
     gang: u64,
+    /// Of the dimensions along which the group lies.
+    label: FlowLabel,
     /// Of the node that the member runs on.
     memory: GangName,
     /// Of all ranks.
@@ -344,8 +349,22 @@ impl Seat {
         let member = Member::join(&self.memory, membership)?;
         let processes: Vec<ProcessId> = self.places.iter().map(|place| place.process).collect();
         let ends = Ends::new(cx.engine(), member, &processes);
+        let ranks = odeon_collective::Communicator::new(ends);
+        let place = FlowPlace {
+            member: FlowMember {
+                home: self.actor.home.0,
+                serial: self.actor.serial,
+            },
+            group: self.gang,
+            label: self.label,
+            rank: self.rank as u32,
+            world: self.world() as u32,
+        };
         Ok(Communicator {
-            ranks: odeon_collective::Communicator::new(ends),
+            ranks: match cx.engine().flow_log().and_then(|log| log.writer(place)) {
+                Some(writer) => ranks.with_flows(writer),
+                None => ranks,
+            },
             spans_from: Duration::ZERO,
         })
     }

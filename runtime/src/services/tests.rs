@@ -1102,6 +1102,7 @@ impl Draw {
             points_lost: self.next(),
             dead_letters: self.next(),
             blob_bytes: self.next(),
+            flow_log: None,
             more: self.flag(),
             more_spans: self.flag(),
         }

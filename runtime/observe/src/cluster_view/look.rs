@@ -80,6 +80,9 @@ impl ClusterView {
                 self.news(news, &node, *shift);
             }
         }
+        for (process, looks) in sight.flows {
+            self.note_flows(process, looks, now);
+        }
         for Rest { process, gone, .. } in after {
             for actor in gone {
                 self.spans.rests(actor, process);

@@ -46,6 +46,7 @@ fn sight(name: &str, at: u64) -> NodeSight {
             memory: 1 << 40,
             memory_used: at,
         },
+        flows: vec![],
         names: Some(vec![]),
     }
 }

@@ -9,6 +9,8 @@ use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use odeon_diagnosis::flows::RankLook;
+use odeon_shm::FlowLogName;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,7 @@ use crate::base::trace::{Span, SpanCounts, SpanCursor};
 use crate::net::service::{Notice, Service};
 use crate::net::wire::ServiceId;
 use crate::node::device_manager::protocol::Waiting;
+use crate::node::flows::FlowReaders;
 
 /// The view of one process at one look: its actors, their waits, spans, news and counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,6 +81,9 @@ pub struct Sight {
     pub dead_letters: u64,
     /// Bytes in blobs that this process owns.
     pub blob_bytes: u64,
+    /// Where its collectives are recorded.
+    #[serde(default)]
+    pub flow_log: Option<FlowLogName>,
     /// There is more to see at once, beside spans.
     pub more: bool,
     /// There are more spans.
@@ -374,6 +380,7 @@ impl Subscriber {
                 .dead_letters
                 .load(std::sync::atomic::Ordering::Relaxed),
             blob_bytes: engine.blobs().owned_bytes(),
+            flow_log: engine.flow_log_name(),
             more,
             more_spans,
         }
@@ -461,6 +468,7 @@ pub struct Watch {
     left: BTreeMap<ProcessId, Timestamp>,
     names: Vec<(ActorId, String)>,
     meter: Meter,
+    flows: FlowReaders,
 }
 
 /// The view of one node at one look, with its processes.
@@ -487,6 +495,9 @@ pub struct NodeSight {
     pub hardware: Option<Box<NodeView>>,
     /// Its machine.
     pub machine: MachineView,
+    /// Ranks that do collectives in its processes, as their records have it since the look before.
+    #[serde(default)]
+    pub flows: Vec<(ProcessId, Vec<RankLook>)>,
     /// The names of actors that it knows, when they have changed.
     pub names: Option<Vec<(ActorId, String)>>,
 }
@@ -528,6 +539,7 @@ impl Watch {
             left: BTreeMap::new(),
             names: vec![],
             meter: Meter::default(),
+            flows: FlowReaders::default(),
         }
     }
 
@@ -588,6 +600,7 @@ impl Watch {
         }
         let pids: Vec<_> = sights.iter().filter_map(|sight| sight.pid).collect();
         self.meter.keep(&pids);
+        let flows = self.flows(&sights, &started);
         let (at, unix) = (Clock::now(), Clock::unix_time());
         NodeSight {
             node: engine.node.clone(),
@@ -600,6 +613,7 @@ impl Watch {
             links,
             hardware: super::hardware(&engine).await.map(Box::new),
             machine: self.meter.machine(),
+            flows,
             names: self.news_of_names(),
         }
     }
@@ -649,6 +663,22 @@ impl Watch {
             ahead: ahead.0,
             ahead_error: ahead.1,
         }
+    }
+
+    /// The ranks in the processes of the node.
+    fn flows(
+        &mut self,
+        sights: &[ProcessSight],
+        started: &[ProcessView],
+    ) -> Vec<(ProcessId, Vec<RankLook>)> {
+        for ProcessSight { sight, .. } in sights {
+            self.flows.know(sight.process, sight.flow_log);
+        }
+        // One that does not answer is there, and its records can be read.
+        let own = self.engine.process;
+        self.flows
+            .keep(|process| process == own || started.iter().any(|it| it.process == process));
+        self.flows.read()
     }
 
     fn news_of_names(&mut self) -> Option<Vec<(ActorId, String)>> {

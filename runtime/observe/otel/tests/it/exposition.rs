@@ -48,6 +48,7 @@ fn sight(process: ProcessId, job: &str, actors: Vec<ActorView>, points: Vec<Poin
         points,
         dead_letters: 5,
         blob_bytes: 1 << 20,
+        flow_log: None,
         ..sights::sight(process, job)
     }
 }

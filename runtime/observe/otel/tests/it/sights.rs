@@ -31,6 +31,7 @@ pub(crate) fn sight(process: ProcessId, job: &str) -> Sight {
         points_lost: 0,
         dead_letters: 0,
         blob_bytes: 0,
+        flow_log: None,
         more: false,
         more_spans: false,
     }
@@ -60,6 +61,7 @@ pub(crate) fn node(name: &str, processes: Vec<ProcessSight>) -> NodeSight {
         links: vec![],
         hardware: None,
         machine: MachineView::default(),
+        flows: vec![],
         names: None,
     }
 }
