@@ -50,7 +50,7 @@ pub use rank::{ContextKind, PartPlace, RankKind, RankOf, StageLayers, StagePlace
 pub use recompute::Recompute;
 pub use rope::{Rope, RopeScaling, Yarn};
 pub use scorer::{Scorer, ScoresRead, TokenScores};
-pub use shard::{ModelShard, ShardCopies, ShardPlace};
+pub use shard::{ModelShard, ShardCopies, ShardPlace, ShardTime};
 pub use sharded::{RankKeeps, RankModelError};
 pub use stage::{StageGroups, StageLetter, StageLinks};
 pub use vision::{Pictures, VisionConfig};

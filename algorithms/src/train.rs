@@ -324,6 +324,14 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
+    /// Has so many layers of a [shard](Model::into_shard) gathered while one is computed, and the gradients of as many
+    /// added up: one at least, and one unless this is called.
+    #[must_use]
+    pub fn with_layers_ahead(mut self, layers: usize) -> Self {
+        self.scorer.gathering().1.look_ahead(layers.max(1));
+        self
+    }
+
     /// Has passes read the parameters of a [shard](Model::into_shard) rounded: bf16 is how they are gathered, and how
     /// those that [stay](Self::with_parameters_that_stay) are kept. What the optimiser changes is f32 as ever.
     ///

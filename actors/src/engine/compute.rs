@@ -253,12 +253,14 @@ impl RankPlace {
             }
             ZeroStage::Gradients => Optimizer::new(part, train).with_parameters_that_stay(),
         };
-        optimizer.with_parameters_in(self.sharing.params)
+        let optimizer = optimizer.with_parameters_in(self.sharing.params);
+        optimizer.with_layers_ahead(self.sharing.ahead)
     }
 
     /// The same of a model that never learns.
     fn rating(&self, part: Model) -> Optimizer {
-        Optimizer::rating(part).with_parameters_in(self.sharing.params)
+        let rating = Optimizer::rating(part).with_parameters_in(self.sharing.params);
+        rating.with_layers_ahead(self.sharing.ahead)
     }
 }
 

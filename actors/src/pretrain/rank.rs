@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
-use odeon_algorithms::model::Dropout;
+use odeon_algorithms::model::{Dropout, ShardTime};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
@@ -208,12 +209,22 @@ pub struct Trained {
     pub gather_copies: u64,
     /// The same of sums of gradients.
     pub sum_copies: u64,
-    /// Seconds in which shards were gathered and added up, beside passes or while these waited.
-    pub moving_seconds: f64,
-    /// Seconds for which passes waited for that.
-    pub moving_waits: f64,
+    /// Time in which shards were gathered and added up, beside passes or while these waited.
+    pub moving: Duration,
+    /// Time for which passes waited for that.
+    pub moving_waits: Duration,
     /// A hash of what was trained on.
     pub digest: [u8; 32],
+}
+
+impl Trained {
+    /// The time of gathers and sums of shards.
+    pub(super) const fn moves(&self) -> ShardTime {
+        ShardTime {
+            moving: self.moving,
+            waited: self.moving_waits,
+        }
+    }
 }
 
 /// Samples and tokens that a source gave to a step.
@@ -621,8 +632,8 @@ impl PretrainRank {
             reduce_seconds: stepped.reduce_seconds,
             gather_copies: outcome.copies.gathers as u64,
             sum_copies: outcome.copies.sums as u64,
-            moving_seconds: stepped.moving_seconds,
-            moving_waits: stepped.moving_waits,
+            moving: stepped.moves.moving,
+            moving_waits: stepped.moves.waited,
             ..texts.told()
         })
     }

@@ -170,6 +170,12 @@ pub struct StepReport {
     /// The same of sums of gradients.
     #[serde(default)]
     pub sum_copies: u64,
+    /// Seconds of these gathers and sums, of all ranks together.
+    #[serde(default)]
+    pub moving_seconds: f64,
+    /// Seconds for which passes of all ranks together waited for them.
+    #[serde(default)]
+    pub moving_waits: f64,
     /// The share of the time of these gathers and sums in which passes went on meanwhile; 0 where there were none.
     #[serde(default)]
     pub hidden_share: f64,

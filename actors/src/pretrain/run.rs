@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, System, Timestamp, telemetry};
+use odeon_algorithms::model::ShardTime;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
@@ -707,16 +708,6 @@ pub(super) async fn stop(group: &Group<PretrainRank>) {
     }
 }
 
-/// The share of the time in which shards were moved that passes did not wait for.
-fn hidden_share(parts: &[Trained]) -> f64 {
-    let moving: f64 = parts.iter().map(|part| part.moving_seconds).sum();
-    let waited: f64 = parts.iter().map(|part| part.moving_waits).sum();
-    match moving > 0.0 {
-        true => (1.0 - waited / moving).max(0.0),
-        false => 0.0,
-    }
-}
-
 fn report(
     step: u64,
     parts: &[Trained],
@@ -736,6 +727,7 @@ fn report(
     };
     let apart = || scoring().map(|(_, part)| part).step_by(sharing.tensor);
     let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
+    let moves: ShardTime = parts.iter().map(Trained::moves).sum();
     let compute_seconds = largest(|part| part.compute_seconds);
     let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
     let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
@@ -761,7 +753,9 @@ fn report(
         imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
         gather_copies: parts.iter().map(|part| part.gather_copies).sum(),
         sum_copies: parts.iter().map(|part| part.sum_copies).sum(),
-        hidden_share: hidden_share(parts),
+        moving_seconds: moves.moving.as_secs_f64(),
+        moving_waits: moves.waited.as_secs_f64(),
+        hidden_share: moves.hidden_share(),
         sources,
         digest: hasher.finalize().to_hex()[..16].to_owned(),
     }

@@ -260,6 +260,7 @@ pub(super) const FIELDS: &[Field] = &[
     field("parallel", "zero", Range::Whole(0, 3)),
     field("parallel", "fsdp", Range::Whole(0, 4096)),
     field("parallel", "params", Range::Word(&["f32", "bf16"])),
+    field("parallel", "prefetch", Range::Whole(1, 256)),
     field("parallel", "tp", Range::Whole(1, 4096)),
     field("parallel", "cp", Range::Whole(1, 4096)),
     field("parallel", "cp_kind", Range::Word(&["ulysses", "ring"])),

@@ -918,6 +918,12 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             "parameters are gathered in bf16 by ranks that keep shards of them in f32, and parallel.zero = 1 makes none",
         ),
         (
+            &[],
+            "zero = 1\nprefetch = 2",
+            "prefetch = 2",
+            "layers are gathered ahead of passes by ranks that keep shards, and parallel.zero = 1 makes none",
+        ),
+        (
             &[four],
             "zero = 3\nfsdp = 3",
             "fsdp = 3",

@@ -15,7 +15,9 @@
 //! those that have the same ones. So one reduction adds up all addends of a gradient, along whatever dimensions of the
 //! mesh these are.
 
-use std::ops::Range;
+use std::iter::Sum;
+use std::ops::{Add, Range};
+use std::time::Duration;
 
 use odeon_gpu::{Layout, Param, STATES_ALIGN};
 use odeon_sharding::group_buffer::{GroupBuffer, GroupTensor};
@@ -62,6 +64,44 @@ pub struct ShardCopies {
     pub gathers: usize,
     /// Around sums of gradients.
     pub sums: usize,
+}
+
+/// The time in which shards were gathered and added up, beside passes or while these waited, and how much of it that was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardTime {
+    /// From the begin of each gather and sum to its end: the wait for ranks that are late is in it.
+    pub moving: Duration,
+    /// For which passes waited for one.
+    pub waited: Duration,
+}
+
+impl ShardTime {
+    /// The share of the time of gathers and sums in which passes went on; 0 where there were none.
+    #[must_use]
+    pub fn hidden_share(self) -> f64 {
+        match self.moving.is_zero() {
+            true => 0.0,
+            // A pass hears a little later that a move has ended.
+            false => (1.0 - self.waited.as_secs_f64() / self.moving.as_secs_f64()).max(0.0),
+        }
+    }
+}
+
+impl Add for ShardTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            moving: self.moving + other.moving,
+            waited: self.waited + other.waited,
+        }
+    }
+}
+
+impl Sum for ShardTime {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
 }
 
 /// Tensors by the ranks that have the same.

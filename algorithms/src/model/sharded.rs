@@ -32,6 +32,8 @@ pub(crate) struct Gathered<B: Backend> {
     halves: Vec<Option<B::Buffer>>,
     /// The memory of those that do not any more, and for this rank's own.
     spare_halves: [Vec<B::Buffer>; 2],
+    /// Units that are gathered while one is computed, and of which gradients are added up meanwhile.
+    ahead: usize,
     /// Set where passes wait for each gather and sum.
     waits: bool,
     /// Since that was asked for.
@@ -48,6 +50,7 @@ impl<B: Backend> Default for Gathered<B> {
             rounds: false,
             halves: vec![],
             spare_halves: [vec![], vec![]],
+            ahead: 1,
             waits: false,
             copies: ShardCopies::default(),
         }
@@ -58,6 +61,11 @@ impl<B: Backend> Gathered<B> {
     /// Has sets stay where they are gathered, until the parameters change (ZeRO stage 2), or not.
     pub(crate) fn let_stay(&mut self, stay: bool) {
         self.stay = stay;
+    }
+
+    /// Has so many units gathered while one is computed, and the gradients of as many added up.
+    pub(crate) fn look_ahead(&mut self, units: usize) {
+        self.ahead = units;
     }
 
     /// Has parameters rounded to bf16 before operations read them, and sent like that.
@@ -152,7 +160,7 @@ fn taken<B: Backend>(spare: &mut Vec<B::Buffer>, backend: &B, len: usize) -> B::
 
 /// The parameters of a shard in one pass.
 ///
-/// While a layer is computed the next one is gathered, and the gradients of the one before are added up.
+/// While a layer is computed the next ones are gathered, and the gradients of those before are added up.
 pub(crate) struct ShardPass<'a, B: Backend> {
     model: &'a Model<B>,
     shard: &'a ModelShard,
@@ -162,8 +170,8 @@ pub(crate) struct ShardPass<'a, B: Backend> {
     units: VecDeque<usize>,
     /// Set for sets that are on their way.
     coming: Vec<bool>,
-    /// Sets whose gradients are being added up.
-    going: usize,
+    /// Units whose gradients are being added up: the sets of each that still are.
+    going: VecDeque<usize>,
 }
 
 /// Runs a pass over the shard of a model; without one where this rank has all of it.
@@ -196,7 +204,7 @@ pub(crate) fn over_shard<B: Backend, R>(
             moves,
             units: VecDeque::new(),
             coming: vec![false; shard.sets.len()],
-            going: 0,
+            going: VecDeque::new(),
         }))
     };
     if waits {
@@ -240,20 +248,29 @@ impl<B: Backend> ShardPass<'_, B> {
         }
     }
 
-    /// Waits for the sets of a unit, and has those of the next one gathered meanwhile.
+    /// Has so many of the next units gathered that operations will read.
+    fn begin_ahead(&mut self, backend: &B, units: usize) {
+        for ahead in 0..units {
+            if let Some(next) = self.units.get(ahead).copied() {
+                self.begin_gather(backend, next);
+            }
+        }
+    }
+
+    /// Waits for the sets of a unit, and has those of the next ones gathered meanwhile.
     fn gather(&mut self, backend: &B, unit: usize) {
         self.begin_gather(backend, unit);
-        while self.sets_of(unit).any(|set| self.coming[set]) {
-            self.settle();
-        }
         while let Some(next) = self.units.pop_front() {
             if next == unit {
                 break;
             }
         }
-        if let Some(next) = self.units.front().copied() {
-            self.begin_gather(backend, next);
+        // Never more on their way than are ahead: there is memory for these.
+        self.begin_ahead(backend, self.gathered.ahead - 1);
+        while self.sets_of(unit).any(|set| self.coming[set]) {
+            self.settle();
         }
+        self.begin_ahead(backend, self.gathered.ahead);
     }
 
     /// Waits for the first set that is on its way.
@@ -272,7 +289,11 @@ impl<B: Backend> ShardPass<'_, B> {
             }
             ShardMove::Sum(_, all) => {
                 self.gathered.spare.push(all);
-                self.going -= 1;
+                let first = self.going.front_mut().expect("a unit that is added up");
+                *first -= 1;
+                if *first == 0 {
+                    self.going.pop_front();
+                }
             }
         }
     }
@@ -287,16 +308,20 @@ impl<B: Backend> ShardPass<'_, B> {
         }
     }
 
-    /// Has the gradients of a unit added up over the ranks that keep it, when those of the one before are.
+    /// Has the gradients of a unit added up over the ranks that keep it, behind those of the ones before.
     fn begin_sum(&mut self, unit: usize, gradients: &mut [Option<B::Buffer>]) {
-        while self.going > 0 {
+        while self.going.len() >= self.gathered.ahead {
             self.settle();
         }
+        let mut sets = 0;
         for set in self.sets_of(unit) {
             if let Some(all) = gradients[set].take() {
                 self.moves.begin(ShardMove::Sum(set, all));
-                self.going += 1;
+                sets += 1;
             }
+        }
+        if sets > 0 {
+            self.going.push_back(sets);
         }
     }
 
@@ -317,7 +342,7 @@ impl<B: Backend> ShardPass<'_, B> {
 
     /// Waits for all that is on its way. What came and was not read goes again.
     fn end_moves(&mut self) {
-        while self.going > 0 || self.coming.contains(&true) {
+        while !self.going.is_empty() || self.coming.contains(&true) {
             self.settle();
         }
         for unit in mem::take(&mut self.units) {
@@ -340,6 +365,8 @@ impl<B: Backend> PassParams<B> for ShardPass<'_, B> {
                 self.units.push_back(unit);
             }
         }
+        let backend = self.model.backend();
+        self.begin_ahead(backend, self.gathered.ahead);
     }
 
     fn bring(&mut self, backend: &B, set: usize) {

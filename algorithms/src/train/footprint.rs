@@ -79,6 +79,15 @@ pub struct Sharing {
     /// To what parameters are rounded before passes read them. Shards are gathered so; what is changed is f32.
     #[serde(default)]
     pub params: Precision,
+    /// Layers of shards that are gathered while one is computed, and of which gradients are added up meanwhile; at least
+    /// one.
+    #[serde(default = "one")]
+    pub ahead: usize,
+}
+
+/// Layers that are gathered ahead where nothing else is said.
+const fn one() -> usize {
+    Sharing::ALONE.ahead
 }
 
 impl Sharing {
@@ -96,6 +105,7 @@ impl Sharing {
         zero: ZeroStage::Off,
         shards: None,
         params: Precision::F32,
+        ahead: 1,
     };
 
     /// Copies that keep one set of shards together; 1 where there are no shards.
@@ -372,15 +382,16 @@ fn gathered(shard: &ModelShard, sharing: Sharing) -> usize {
     let (unit, all) = (shard.longest_unit(), shard.gathered());
     let stay = sharing.zero == ZeroStage::Gradients;
     // Gradients of a layer, and those that are added up.
-    let gradients = 2 * unit;
+    let gradients = (1 + sharing.ahead) * unit;
     // Its parameters, and those that come.
-    let parameters = 2 * unit;
+    let parameters = (1 + sharing.ahead) * unit;
     match sharing.params {
         Precision::F32 => 4 * (gradients + if stay { all } else { parameters }),
         // In this format is what comes or stays, with this rank's own.
         _ => {
-            let coming = if stay { all } else { unit };
-            4 * (gradients + parameters) + formatted(sharing, coming + shard.longest_own())
+            let coming = if stay { all } else { sharing.ahead * unit };
+            let own = sharing.ahead * shard.longest_own();
+            4 * (gradients + parameters) + formatted(sharing, coming + own)
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use odeon::collective::{Collective, CollectiveError, Reduce};
 use odeon::group::Communicator;
 use odeon::{Clock, Failure, telemetry};
+use odeon_algorithms::model::ShardTime;
 use odeon_algorithms::train::{Peers, on_host};
 use odeon_gpu::any::{AnyBuffer, AnyView, AnyViewMut};
 use odeon_gpu::cuda::card::Card;
@@ -36,10 +37,8 @@ pub(crate) struct PassGang {
     failure: Mutex<Option<Failure>>,
     /// Time in collectives that passes wait for, since that was asked for.
     spent: Mutex<Duration>,
-    /// Time in those that move shards.
-    moving: Mutex<Duration>,
-    /// Time for which passes waited for these.
-    waited: Mutex<Duration>,
+    /// Time in those that move shards, and for which passes waited for these.
+    moves: Mutex<ShardTime>,
 }
 
 impl std::fmt::Debug for PassGang {
@@ -59,8 +58,7 @@ impl PassGang {
             gang: Mutex::new(Gang::new(comm.with_spans_from(SPANS_FROM))),
             failure: Mutex::default(),
             spent: Mutex::default(),
-            moving: Mutex::default(),
-            waited: Mutex::default(),
+            moves: Mutex::default(),
         }
     }
 
@@ -89,12 +87,12 @@ impl PassGang {
 
     /// The seconds for which passes waited for collectives since this was asked last.
     pub(crate) fn take_seconds(&self) -> f64 {
-        take(&self.spent)
+        take(&self.spent).as_secs_f64()
     }
 
-    /// The seconds in which shards were moved, and those for which passes waited for it, since this was asked last.
-    pub(crate) fn take_moves(&self) -> (f64, f64) {
-        (take(&self.moving), take(&self.waited))
+    /// The time in which shards were moved, and for which passes waited for it, since this was asked last.
+    pub(crate) fn take_moves(&self) -> ShardTime {
+        take(&self.moves)
     }
 
     /// Checks that all ranks have had their part in each collective so far.
@@ -113,7 +111,7 @@ impl PassGang {
         collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
     ) -> Option<T> {
         let (done, took) = self.timed(backend, collective);
-        add(&self.spent, took);
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += took;
         done
     }
 
@@ -124,8 +122,12 @@ impl PassGang {
         collective: impl FnOnce(&mut Gang) -> Result<T, Failure>,
     ) -> Option<T> {
         let (done, took) = self.timed(backend, collective);
-        add(&self.moving, took);
+        self.count(|moves| moves.moving += took);
         done
+    }
+
+    fn count(&self, took: impl FnOnce(&mut ShardTime)) {
+        took(&mut self.moves.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn timed<T>(
@@ -155,13 +157,9 @@ impl PassGang {
     }
 }
 
-fn add(sum: &Mutex<Duration>, took: Duration) {
-    *sum.lock().unwrap_or_else(PoisonError::into_inner) += took;
-}
-
-fn take(sum: &Mutex<Duration>) -> f64 {
+fn take<T: Default>(sum: &Mutex<T>) -> T {
     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-    std::mem::take(&mut *sum).as_secs_f64()
+    std::mem::take(&mut *sum)
 }
 
 impl PassRanks<Any> for PassGang {
@@ -235,7 +233,8 @@ impl PassRanks<Any> for PassGang {
     fn wait(&self, until: &mut (dyn FnMut() + Send)) {
         let begun = Clock::now();
         until();
-        add(&self.waited, Clock::now().since(begun));
+        let took = Clock::now().since(begun);
+        self.count(|moves| moves.waited += took);
     }
 
     fn tell(&self, backend: &Any, counts: &[u32]) -> Vec<u32> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::{Clock, Failure};
-use odeon_algorithms::model::{PassGroups, ShardGroups, StageGroups, StageLinks};
+use odeon_algorithms::model::{PassGroups, ShardGroups, ShardTime, StageGroups, StageLinks};
 use odeon_algorithms::train::{
     Peers, PipelineKind, StepOperation, StepOutcome, StepPeers, StepShape, StepWork, plan,
 };
@@ -32,10 +32,8 @@ pub(crate) struct Stepped {
     pub(crate) compute_seconds: f64,
     /// Seconds in collectives: for the numbers of others, and for those who are late.
     pub(crate) reduce_seconds: f64,
-    /// Seconds in which shards were moved, beside passes or while these waited.
-    pub(crate) moving_seconds: f64,
-    /// Seconds for which passes waited for that.
-    pub(crate) moving_waits: f64,
+    /// Time in which shards were moved, and for which passes waited for that.
+    pub(crate) moves: ShardTime,
 }
 
 /// The ranks that a rank trains with.
@@ -114,10 +112,9 @@ impl PassGangs {
         self.all().map(|gang| gang.take_seconds()).sum()
     }
 
-    /// The seconds in which shards were moved, and those for which passes waited for it, since this was asked last.
-    fn take_moves(&self) -> (f64, f64) {
-        let moves = self.all().map(|gang| gang.take_moves());
-        moves.fold((0.0, 0.0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+    /// The time in which shards were moved, and for which passes waited for it, since this was asked last.
+    fn take_moves(&self) -> ShardTime {
+        self.all().map(|gang| gang.take_moves()).sum()
     }
 
     /// The time for which neighbours in a pipeline were waited for since this was asked last.
@@ -195,17 +192,16 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         ..StepShape::of(work, gangs.data.is_some(), learning == Learning::Yes)
     });
     let passes = gangs.passes.clone();
-    let (mut moving_seconds, mut moving_waits) = (0.0, 0.0);
+    let mut moves = ShardTime::default();
     let (mut compute_seconds, mut reduce_seconds, mut last) = (0.0, 0.0, Clock::now());
     let mut after = |operation: StepOperation| {
         let now = Clock::now();
         let seconds = now.since(last).as_secs_f64();
         // Passes that are computed together have collectives in between.
         let waited = passes.take_waited();
-        let moves = passes.take_moves();
-        moving_seconds += moves.0;
-        moving_waits += moves.1;
-        let between = passes.take_seconds() + moves.1 + waited.as_secs_f64();
+        let moved = passes.take_moves();
+        moves = moves + moved;
+        let between = passes.take_seconds() + (moved.waited + waited).as_secs_f64();
         let reducing = if operation.is_collective() {
             seconds
         } else {
@@ -233,8 +229,7 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         outcome,
         compute_seconds,
         reduce_seconds,
-        moving_seconds,
-        moving_waits,
+        moves,
     })
 }
 

@@ -25,6 +25,8 @@ pub struct ParallelSection {
     /// To what parameters are rounded before passes read them, of ranks that keep shards: bf16 is how they are gathered
     /// then. The optimiser changes numbers of 32 bits.
     pub params: Precision,
+    /// Layers of shards that are gathered while one is computed, and of which gradients are added up meanwhile.
+    pub prefetch: u32,
     /// Ranks that each have some heads, inner columns and entries of the vocabulary (tensor parallelism).
     pub tp: u32,
     /// Ranks that each have some of the rows of a batch (context parallelism).
@@ -53,6 +55,7 @@ impl Default for ParallelSection {
             zero: 0,
             fsdp: 0,
             params: Precision::F32,
+            prefetch: 1,
             tp: 1,
             cp: 1,
             cp_kind: ContextKind::Ulysses,
@@ -79,6 +82,7 @@ impl ParallelSection {
             zero,
             fsdp,
             params,
+            prefetch,
             tp,
             cp,
             cp_kind,
@@ -103,6 +107,7 @@ impl ParallelSection {
             zero: ZeroStage::numbered(zero).unwrap_or_default(),
             shards: Some(fsdp as usize).filter(|copies| *copies > 0),
             params,
+            ahead: prefetch as usize,
             ..Sharing::ALONE
         };
         Sharing {
@@ -123,6 +128,7 @@ impl ParallelSection {
             ("tp", self.tp, usual.tp),
             ("zero", self.zero.into(), usual.zero.into()),
             ("fsdp", self.fsdp, usual.fsdp),
+            ("prefetch", self.prefetch, usual.prefetch),
         ];
         let others = numbers.into_iter().filter(|(_, own, usual)| own != usual);
         let mut told: Vec<String> = others
@@ -343,7 +349,11 @@ impl ParallelSection {
     /// Checks that copies of the model can keep shards.
     fn check_shards(&self, ranks: u32) -> Result<(), Fault> {
         let &Self {
-            zero, fsdp, params, ..
+            zero,
+            fsdp,
+            params,
+            prefetch,
+            ..
         } = self;
         let fault = |field, what: String| {
             Err(Fault {
@@ -366,6 +376,13 @@ impl ParallelSection {
                      makes none: let that be 2 or 3"
                 );
                 return fault("params", what);
+            }
+            if prefetch != Self::default().prefetch {
+                let what = format!(
+                    "layers are gathered ahead of passes by ranks that keep shards, and parallel.zero = {zero} makes \
+                     none: let that be 2 or 3"
+                );
+                return fault("prefetch", what);
             }
             return match fsdp {
                 0 => Ok(()),

@@ -123,3 +123,21 @@ fn a_model_that_reads_pictures_is_not_sharded() {
     let why = "a model that reads pictures cannot be shared by 4 sharding ranks";
     assert_eq!(refused, why);
 }
+
+/// SEMANTICS 171. Seconds of several ranks and groups are added up before a share is made of them.
+#[test]
+fn the_time_of_moves_is_hidden_as_far_as_passes_do_not_wait_for_it() {
+    let of = |moving, waited| ShardTime {
+        moving: Duration::from_millis(moving),
+        waited: Duration::from_millis(waited),
+    };
+    assert_eq!(ShardTime::default().hidden_share(), 0.0);
+    assert_eq!(of(0, 3).hidden_share(), 0.0, "nothing was moved");
+    assert_eq!(of(8, 0).hidden_share(), 1.0);
+    assert_eq!(of(8, 8).hidden_share(), 0.0);
+    // A pass hears of the end a little later.
+    assert_eq!(of(8, 9).hidden_share(), 0.0);
+    let all: ShardTime = [of(30, 10), of(10, 0), of(0, 0)].into_iter().sum();
+    assert_eq!(all, of(40, 10));
+    assert_eq!(all.hidden_share(), 0.75);
+}

@@ -441,6 +441,7 @@ fn in_parts(
             }
             if shard.is_some() {
                 trainer = trainer.with_parameters_in(sharing.params);
+                trainer = trainer.with_layers_ahead(sharing.ahead);
             }
             if work.waits {
                 trainer.scorer.gathering().1.wait_for_each();

@@ -13,6 +13,7 @@ proptest! {
         ([copies, experts, context, tensor], shards) in prop::sample::select(sharded_mixtures()),
         zero in prop::sample::select(vec![ZeroStage::Gradients, ZeroStage::Parameters]),
         params in prop::sample::select(vec![Precision::F32, Precision::Bf16]),
+        ahead in 1usize..4,
         context_kind in prop::sample::select(vec![ContextKind::Ulysses, ContextKind::Ring]),
         lengths in prop::collection::vec(2usize..10, 6),
         clip in prop::option::of(Just(0.05f32)),
@@ -32,6 +33,7 @@ proptest! {
             zero,
             shards,
             params,
+            ahead,
             ..Sharing::ALONE
         };
         let mut work = Texts::of(&lengths, 0..6);
@@ -69,14 +71,17 @@ fn sharded_mixtures() -> Vec<([usize; 4], Option<usize>)> {
 fn a_footprint_knows_shards_and_what_is_gathered() {
     let config = &models()[0];
     let stages = [ZeroStage::Gradients, ZeroStage::Parameters];
-    for (zero, params) in stages
-        .into_iter()
-        .flat_map(|zero| [(zero, Precision::F32), (zero, Precision::Bf16)])
-    {
+    for (zero, params, ahead) in stages.into_iter().flat_map(|zero| {
+        let formats = [Precision::F32, Precision::Bf16];
+        formats
+            .into_iter()
+            .flat_map(move |params| [(zero, params, 1), (zero, params, 2)])
+    }) {
         let sharing = Sharing {
             copies: 4,
             zero,
             params,
+            ahead,
             ..Sharing::ALONE
         };
         let train = TrainConfig::default();
@@ -147,6 +152,10 @@ fn shards_that_move_beside_passes_have_the_same_numbers_to_the_bit() {
         let train = TrainConfig {
             recompute,
             ..settings(false, Some(0.05))
+        };
+        let sharing = Sharing {
+            ahead: 2,
+            ..sharing
         };
         let buckets = sharing.copies * sharing.experts;
         let mut work = Texts::of(&vec![7; 2 * buckets], 0..2 * buckets);
