@@ -12,7 +12,7 @@ use odeon::{Job, System};
 use odeon_actors::ranks::places::demand;
 use odeon_actors::rl::memory::RoleMemory;
 use odeon_actors::rl::ranks::RanksPlan;
-use odeon_actors::rl::run::{RoleReservation, relay_role};
+use odeon_actors::rl::run::{RoleReservation, RunPlan, relay_role};
 use odeon_algorithms::train::Sharing;
 use odeon_placement::{Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
@@ -80,27 +80,7 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         Some(path) => described(path)?,
         None => this_machine(job)?,
     };
-    let mut demands: Vec<Demand> = vec![];
-    let mut unplaced: Vec<String> = (0..plan.relays)
-        .map(|relay| relay_role(relay, plan.relays))
-        .collect();
-    for reservation in plan.reservations() {
-        let RoleReservation {
-            role,
-            needs,
-            sharing,
-        } = reservation;
-        if needs.is_empty() {
-            let ranks = sharing.map_or(1, |it| it.ranks());
-            unplaced.extend((0..ranks).map(|rank| name_of(&role, rank, ranks)));
-        } else {
-            // As they are spawned: each has a process of its own.
-            demands.push(match sharing {
-                None => needs.demand(&recipe.run.name, &role).isolated(),
-                Some(sharing) => demand(needs, &recipe.run.name, &role, sharing),
-            });
-        }
-    }
+    let (demands, unplaced) = demands(&plan, &recipe.run.name);
     let (plan, refusal) = match solve(&view, &demands) {
         Ok(plan) => (Some(plan), None),
         Err(refusal) => (None, Some(refusal)),
@@ -125,6 +105,49 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         (Some(_), _) => bail!("the recipe has no place here"),
         (None, Some(lacking)) => bail!("{lacking}"),
         (None, None) => Ok(()),
+    }
+}
+
+/// The reservations of a run of this name, and the processes that reserve nothing.
+fn demands(plan: &RunPlan, name: &str) -> (Vec<Demand>, Vec<String>) {
+    let mut demands: Vec<Demand> = vec![];
+    let mut unplaced: Vec<String> = (0..plan.relays)
+        .map(|relay| relay_role(relay, plan.relays))
+        .collect();
+    for reservation in plan.reservations() {
+        let RoleReservation {
+            role,
+            needs,
+            sharing,
+        } = reservation;
+        if needs.is_empty() {
+            let ranks = sharing.map_or(1, |it| it.ranks());
+            unplaced.extend((0..ranks).map(|rank| name_of(&role, rank, ranks)));
+        } else {
+            // As they are spawned: each has a process of its own.
+            demands.push(match sharing {
+                None => needs.demand(name, &role).isolated(),
+                Some(sharing) => demand(needs, name, &role, sharing),
+            });
+        }
+    }
+    (demands, unplaced)
+}
+
+/// Checks that the ranks of a run of this name fit in the memory of the devices that they would get on these nodes.
+/// Where there is no room for them now, nobody knows yet which these are.
+///
+/// # Errors
+/// One does not: what it needs, and what there is.
+pub(super) fn check_devices(view: &View, plan: &RunPlan, name: &str) -> Result<()> {
+    let memory = plan.memory().map_err(|failure| anyhow!("{failure}"))?;
+    if memory.is_empty() {
+        return Ok(());
+    }
+    let placed = solve(view, &demands(plan, name).0).ok();
+    match placed.and_then(|placed| lacking(&placed, &memory)) {
+        Some(lacking) => bail!("{lacking}"),
+        None => Ok(()),
     }
 }
 
@@ -252,9 +275,54 @@ fn described(path: &Path) -> Result<View> {
 fn this_machine(job: Job) -> Result<View> {
     job.run_with(
         |builder| builder,
-        async |system: System| {
-            let nodes = system.nodes().await;
-            anyhow::Ok(View::new(nodes.into_iter().map(|view| view.node)))
-        },
+        async |system: System| anyhow::Ok(nodes_of(&system).await),
     )
+}
+
+/// The nodes of a system, as they are now.
+pub(super) async fn nodes_of(system: &System) -> View {
+    let nodes = system.nodes().await;
+    View::new(nodes.into_iter().map(|view| view.node))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use odeon_actors::recipe::Source;
+
+    use super::*;
+
+    /// SEMANTICS 170.
+    #[test]
+    fn ranks_that_do_not_fit_in_their_devices_are_refused_with_what_they_need() {
+        let text = include_str!("../../../recipes/rl-sums.toml");
+        let text = text.replace("[processes]", "[parallel]\npp = 2\n[processes]\nranks = 4");
+        let source = Source::new(Path::new("ranks.toml"), &text);
+        let mut shared = model::plan(&source, &source.recipe().unwrap()).unwrap();
+        let nodes = |gib: f64| {
+            let text = format!(
+                "[devices.H200]\nmemory_gib = {gib}\n[[nodes]]\nname = 'node'\ncount = 2\ncpus = 96\n\
+                 memory_gib = 2048\ngpus = {{ model = 'H200', count = 2, nvlink = 'node' }}\n"
+            );
+            View::described(&ClusterSpec::from_toml(&text).unwrap()).unwrap()
+        };
+        let check = |gib: f64, plan: &RunPlan| {
+            let checked = check_devices(&nodes(gib), plan, "sums");
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(0.001, &shared), Ok(()), "ranks without devices");
+        shared.needs.trainer = odeon::Needs::new().gpus(1);
+        assert_eq!(check(141.0, &shared), Ok(()));
+        let why = check(0.001, &shared).unwrap_err();
+        for said in [
+            "trainer-rank-0 needs",
+            "its device on node-0 has 1.02 MiB: share the model over more ranks",
+        ] {
+            assert!(why.contains(said), "{why}");
+        }
+        // No node has so many: which devices they get is not known, and the run waits for them.
+        shared.needs.trainer = odeon::Needs::new().gpus(3);
+        assert_eq!(check(0.001, &shared), Ok(()));
+    }
 }

@@ -32,6 +32,7 @@ use self::tries::{Tries, Watch};
 use super::mapping;
 use super::model::{self, Shape};
 use super::pages::Note;
+use super::plan;
 use super::signals::Signals;
 use super::ui;
 use crate::args::{PagesArgs, RunArgs};
@@ -108,15 +109,19 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     tell_left_out(&recipe);
     let folder = RunFolder::take(&source, recipe.folder(), fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
+    let name = &recipe.run.name;
     host(
         job,
         args,
-        &recipe.run.name,
+        name,
         otlp.as_ref(),
         folder,
-        async |system, folder, pages| match model::placed(&recipe, &plan, mapping.as_ref()) {
-            Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
-            None => follow(&system, plan, &recipe, folder, pages).await,
+        async |system, folder, pages| {
+            plan::check_devices(&plan::nodes_of(&system).await, &plan, name)?;
+            match model::placed(&recipe, &plan, mapping.as_ref()) {
+                Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
+                None => follow(&system, plan, &recipe, folder, pages).await,
+            }
         },
     )
 }
