@@ -17,7 +17,6 @@ pub mod compare;
 mod meshes;
 mod pictures;
 pub mod rank;
-mod rank_metrics;
 pub mod report;
 mod run;
 mod seats;

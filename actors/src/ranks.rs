@@ -8,6 +8,7 @@ pub mod courier;
 mod formed;
 pub(crate) mod gangs;
 mod mark;
+pub(crate) mod metrics;
 pub mod places;
 mod seats;
 

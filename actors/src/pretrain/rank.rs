@@ -23,7 +23,6 @@ use odeon_gpu::{Device, Precision};
 use tokio::sync::oneshot;
 
 use super::checkpoint;
-use super::rank_metrics::{RankMetrics, StepSeconds};
 use super::work::{Texts, Work};
 use crate::engine::compute::models::Optimizer;
 use crate::engine::compute::state::{self, ACTOR, Trainee};
@@ -33,6 +32,7 @@ use crate::engine::in_place;
 use crate::ranks::asking::PATIENCE;
 use crate::ranks::courier::{Courier, Meet};
 use crate::ranks::gangs::Gangs;
+use crate::ranks::metrics::{RankMetrics, StepSeconds};
 use crate::ranks::{Mail, Mark, RankSeats};
 
 /// Settings that a rank is made from.

@@ -84,6 +84,7 @@ impl Ranks {
         (plan, spec): (&RanksPlan, &ComputeSpec),
         (role, name): (RankedRole, &str),
         checkpoint: &Path,
+        waiting: impl Fn(&str),
         cx: &Context<A>,
     ) -> Result<(Self, Option<Parcels>), Failure> {
         let sharing = plan.sharing;
@@ -103,7 +104,10 @@ impl Ranks {
         };
         let group = match cx.incarnation() > 1 && !plan.needs.is_empty() {
             true => {
-                let tell = |why: &str| tracing::warn!(role = name, why, "its ranks wait for room");
+                let tell = |why: &str| {
+                    tracing::warn!(role = name, why, "its ranks wait for room");
+                    waiting(why);
+                };
                 let spawn = |needs| spawn(needs).returning().into_future();
                 WaitForRoom::new(plan.needs.clone())
                     .place(spawn, tell)
@@ -186,18 +190,20 @@ pub(super) struct RankedTrainer {
 }
 
 impl RankedTrainer {
-    /// Makes the ranks as children of an actor, with the first weights.
+    /// Makes the ranks as children of an actor, with the first weights. Where they wait for room that others had and
+    /// lost, it is told why.
     ///
     /// # Errors
     /// A rank does not start, or they cannot share the model.
     pub(super) async fn start<A: Actor>(
         (plan, engine): (&RanksPlan, &EngineSpec),
         checkpoint: &Path,
+        waiting: impl Fn(&str),
         cx: &Context<A>,
     ) -> Result<Self, Failure> {
         let spec = computed(engine)?;
         let role = (RankedRole::Policy, "trainer");
-        let (ranks, parcels) = Ranks::start((plan, spec), role, checkpoint, cx).await?;
+        let (ranks, parcels) = Ranks::start((plan, spec), role, checkpoint, waiting, cx).await?;
         let parcels =
             parcels.ok_or_else(|| Failure::error("no rank has anything of the policy"))?;
         Ok(Self { ranks, parcels })
@@ -307,7 +313,7 @@ impl RankedScores {
         cx: &Context<A>,
     ) -> Result<Self, Failure> {
         let spec = computed(engine)?;
-        let (ranks, _) = Ranks::start((plan, spec), (role, name), checkpoint, cx).await?;
+        let (ranks, _) = Ranks::start((plan, spec), (role, name), checkpoint, |_| (), cx).await?;
         Ok(Self { ranks })
     }
 

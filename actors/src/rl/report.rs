@@ -59,6 +59,14 @@ pub enum Report {
         /// Where it goes on.
         progress: Progress,
     },
+    /// Ranks of the policy that were lost wait for room. Told after a few seconds, when the reason changes, and each
+    /// minute.
+    Waiting {
+        /// Which life of the trainer makes them.
+        incarnation: u32,
+        /// The reason why no node has room.
+        why: String,
+    },
     /// All steps are done.
     Finished(Progress),
     /// The run was stopped in order, and can go on from here.
@@ -453,7 +461,11 @@ mod tests {
                     incarnation: 1,
                     progress,
                 }),
-                Report::Resumed { .. } => Some(Report::Finished(progress)),
+                Report::Resumed { .. } => Some(Report::Waiting {
+                    incarnation: 2,
+                    why: "no room".to_owned(),
+                }),
+                Report::Waiting { .. } => Some(Report::Finished(progress)),
                 Report::Finished(_) => Some(Report::Halted(progress)),
                 Report::Halted(_) => None,
             };

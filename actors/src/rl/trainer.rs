@@ -157,7 +157,15 @@ impl Trainer {
         let mut ranks = vec![];
         let mut engine: Box<dyn TrainEngine> = match &args.ranks {
             Some(plan) => {
-                let ranked = RankedTrainer::start((plan, &args.engine), checkpoint, cx).await?;
+                let incarnation = cx.incarnation();
+                let waiting = |why: &str| {
+                    let why = why.to_owned();
+                    let waiting = Report::Waiting { incarnation, why };
+                    let reports = args.reports;
+                    tokio::spawn(async move { report_to(reports, waiting).await });
+                };
+                let engine = (plan, &args.engine);
+                let ranked = RankedTrainer::start(engine, checkpoint, waiting, cx).await?;
                 ranks = ranked.members();
                 Box::new(ranked)
             }
@@ -550,9 +558,14 @@ impl Trainer {
     }
 
     async fn report(&self, report: Report) {
-        if let Err(error) = self.args.reports.tell(report).await {
-            tracing::warn!(%error, "nobody hears the reports");
-        }
+        report_to(self.args.reports, report).await;
+    }
+}
+
+/// Tells a report. A run goes on when nobody listens.
+async fn report_to(reports: Recipient<Report>, report: Report) {
+    if let Err(error) = reports.tell(report).await {
+        tracing::warn!(%error, "nobody hears the reports");
     }
 }
 

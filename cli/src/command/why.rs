@@ -1,6 +1,6 @@
 //! `odeon why`: where the processes of a run or the actors of a job are and why, or what they wait for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -114,28 +114,30 @@ fn with_stages(mut told: Vec<Told>, places: &Places) -> Vec<Told> {
     }
     let mut all = vec![];
     for (role, nodes) in roles {
-        let nodes: Vec<String> = (0..mesh.len())
-            .map(|rank| nodes.get(&rank).cloned().unwrap_or_default())
-            .collect();
-        let sentences = stages::told(&mesh, &nodes);
+        let sentences = of_role(&mesh, role, &nodes);
         if sentences.is_empty() {
             continue;
         }
-        let name = match role {
-            "" => "ranks".to_owned(),
-            role => format!("ranks of {role}"),
-        };
-        all.extend(
-            sentences
-                .into_iter()
-                .map(|why| Told::of_ranks(name.clone(), why)),
-        );
+        all.extend(sentences);
         for one in &mut told {
             one.in_short |= RanksPlan::rank_of(&one.role).is_some_and(|(of, _)| of == role);
         }
     }
     all.extend(told);
     all
+}
+
+/// The sentences about the ranks of a role, by the nodes of those that are known.
+fn of_role(mesh: &Mesh, role: &str, nodes: &BTreeMap<usize, String>) -> Vec<Told> {
+    let nodes: Vec<String> = (0..mesh.len())
+        .map(|rank| nodes.get(&rank).cloned().unwrap_or_default())
+        .collect();
+    let name = match role {
+        "" => "ranks".to_owned(),
+        role => format!("ranks of {role}"),
+    };
+    let told = stages::told(mesh, &nodes).into_iter();
+    told.map(|why| Told::of_ranks(name.clone(), why)).collect()
 }
 
 /// Asks the pages of a run, if it has any, why those are where they are that hold no lease.
@@ -237,14 +239,6 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             }
         }
         let mesh = mesh_of(job, &inspector).await?;
-        let ranks: Vec<String> = mesh
-            .iter()
-            .flat_map(|mesh| &mesh.ranks)
-            .filter_map(|rank| rank.actor.as_ref().map(|actor| actor.id.clone()))
-            .collect();
-        let sentences = mesh.as_ref().map_or_else(Vec::new, of_mesh);
-        let is_short = !sentences.is_empty();
-        told.extend(sentences);
         let asked = Asked {
             filter: format!("job:{job} -state:stopped -state:failed"),
             limit: Some(ACTORS_MAX),
@@ -258,6 +252,8 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             .filter(|row| is_of(row.job.as_deref().unwrap_or_default(), job))
             .collect();
         told.extend(problems_of(&own, &inspector).await?);
+        let (sentences, in_short) = of_ranks(mesh.as_ref(), &own);
+        told.extend(sentences);
         for row in own {
             // It may have ended meanwhile.
             let Ok(detail) = inspector.actor(&row.id).await else {
@@ -266,7 +262,7 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             let why = detail.data.placement.map(|placement| placement.sentence);
             told.push(Told {
                 role: row.name.unwrap_or(row.r#type),
-                in_short: is_short && ranks.contains(&row.id),
+                in_short: in_short.contains(&row.id),
                 actor: Some(row.id),
                 why: why.unwrap_or_else(|| format!("on node {}", row.node)),
                 facts: None,
@@ -311,23 +307,47 @@ async fn mesh_of(job: &str, inspector: &Inspector) -> Result<Option<RunMesh>> {
     Ok(own.filter_map(|run| run.mesh).next_back())
 }
 
-/// The sentences about the places of ranks.
-fn of_mesh(seen: &RunMesh) -> Vec<Told> {
-    let dims = seen
-        .dims
-        .iter()
-        .map(|dim| (dim.name.as_str(), dim.size as usize));
-    let Ok(mesh) = Mesh::new(dims) else {
-        return vec![];
+/// The sentences about the places of a job's ranks, and the actors that these tell of. Ranks of pretraining are those
+/// that tell of themselves. Several roles of reinforcement share their models in one way, in which those of the trainer
+/// tell of themselves: the ranks of each role are known by their names.
+fn of_ranks(seen: Option<&RunMesh>, actors: &[ActorRow]) -> (Vec<Told>, BTreeSet<String>) {
+    let nothing = (vec![], BTreeSet::new());
+    let Some(seen) = seen else {
+        return nothing;
     };
-    let is_there = |state: &str| state == "running" || state == "starting";
-    let nodes = seen.ranks.iter().map(|rank| match is_there(&rank.state) {
-        true => rank.node.clone(),
-        false => String::new(),
-    });
-    let told = stages::told(&mesh, &nodes.collect::<Vec<_>>()).into_iter();
-    told.map(|why| Told::of_ranks("ranks".to_owned(), why))
-        .collect()
+    let dims = seen.dims.iter();
+    let dims = dims.map(|dim| (dim.name.as_str(), dim.size as usize));
+    let Ok(mesh) = Mesh::new(dims) else {
+        return nothing;
+    };
+    // By role and rank, the node and the actor.
+    let mut roles: BTreeMap<&str, BTreeMap<usize, (String, String)>> = BTreeMap::new();
+    for row in actors {
+        let named = row.name.as_deref().and_then(RanksPlan::rank_of);
+        if let Some((role, rank)) = named.filter(|(role, _)| !role.is_empty()) {
+            let place = (row.node.clone(), row.id.clone());
+            roles.entry(role).or_default().insert(rank, place);
+        }
+    }
+    if roles.is_empty() {
+        let is_there = |state: &str| state == "running" || state == "starting";
+        let ranks = seen.ranks.iter().filter(|rank| is_there(&rank.state));
+        let places = ranks.filter_map(|rank| {
+            let actor = rank.actor.as_ref()?.id.clone();
+            Some((rank.rank as usize, (rank.node.clone(), actor)))
+        });
+        roles.insert("", places.collect());
+    }
+    let (mut told, mut in_short) = nothing;
+    for (role, places) in roles {
+        let nodes = places.iter().map(|(rank, (node, _))| (*rank, node.clone()));
+        let sentences = of_role(&mesh, role, &nodes.collect());
+        if !sentences.is_empty() {
+            told.extend(sentences);
+            in_short.extend(places.into_values().map(|(_, actor)| actor));
+        }
+    }
+    (told, in_short)
 }
 
 fn of_whole(job: odeon_client::inspect::Job) -> Told {

@@ -18,6 +18,7 @@ mod orders;
 mod own_data;
 mod pretraining;
 mod programs;
+mod reinforcement;
 mod reservations;
 mod stacks;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]

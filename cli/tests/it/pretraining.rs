@@ -12,7 +12,7 @@ use crate::nodes::{Nodes, eventually, text};
 const NAMES: [&str; 3] = ["head", "node-2", "node-3"];
 
 /// Three nodes of this machine, all of which vote.
-fn up() -> Nodes {
+pub(crate) fn up() -> Nodes {
     let mut nodes = Nodes::new(|_| vec![]);
     let head = nodes.folder.path().join("head");
     nodes.add("head", &head);

@@ -14,6 +14,7 @@ use odeon_gpu::{Any, PassRanks};
 use super::models::Optimizer;
 use super::peers::{Gang, PassGang};
 use super::stages::{StageGang, record_pass};
+use crate::ranks::metrics::StepSeconds;
 
 /// A choice between a step that changes the weights and one that rates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,17 @@ pub(crate) struct Stepped {
     pub(crate) reduce_seconds: f64,
     /// Time in which shards were moved, and for which passes waited for that.
     pub(crate) moves: ShardTime,
+}
+
+impl Stepped {
+    /// Its seconds; nobody has waited for the batch here.
+    pub(crate) const fn seconds(&self) -> StepSeconds {
+        StepSeconds {
+            compute: self.compute_seconds,
+            exchange: self.reduce_seconds,
+            wait: 0.0,
+        }
+    }
 }
 
 /// The ranks that a rank trains with.

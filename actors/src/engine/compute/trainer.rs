@@ -26,6 +26,7 @@ use super::step::{Learning, StepGangs, step};
 use super::{ComputeSpec, Optimizer, checkpoint, model_folder};
 use crate::engine::{EvalStats, Progress, RunState, Signals, StepStats, TrainEngine};
 use crate::ranks::gangs::Gangs;
+use crate::ranks::metrics::StepSeconds;
 use crate::rl::referee::{Referee, wait};
 use crate::rl::toolbox::Toolbox;
 use crate::trajectory::{Batch, Trajectory, Version};
@@ -46,6 +47,8 @@ pub struct Trainer {
     gangs: Gangs,
     /// With whom it saves and loads.
     savers: CheckpointRanks,
+    /// Of steps since it was asked.
+    seconds: StepSeconds,
 }
 
 /// All that a policy is examined with, made when it is first wanted: not every trainer evaluates.
@@ -103,7 +106,13 @@ impl Trainer {
             place,
             gangs: Gangs::default(),
             savers: CheckpointRanks::alone(),
+            seconds: StepSeconds::default(),
         })
+    }
+
+    /// The seconds of its steps since this was asked last.
+    pub(crate) fn take_seconds(&mut self) -> StepSeconds {
+        std::mem::take(&mut self.seconds)
     }
 
     /// From now on batches are parts of one, and gradients are those of all parts.
@@ -340,7 +349,9 @@ impl Trainer {
             gap: None,
         };
         let gangs = self.gangs.of_step(true);
-        let outcome = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?.outcome;
+        let stepped = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?;
+        self.seconds += stepped.seconds();
+        let outcome = stepped.outcome;
         let Some(update) = outcome.update else {
             return Ok(None);
         };
@@ -626,6 +637,7 @@ impl TrainEngine for Trainer {
             false => self.gangs.of_step(true),
         };
         let stepped = step(&mut self.optimizer, &mut work, gangs, Learning::Yes)?;
+        self.seconds += stepped.seconds();
         let outcome = stepped.outcome;
         Ok(StepStats {
             loss: outcome.loss,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, Blobs, Context, Failure, Ref, Shape, actor, message};
+use odeon::{Blob, Blobs, Clock, Context, Failure, Ref, Shape, Timestamp, actor, message};
 use tokio::runtime::Handle;
 
 use crate::engine::compute::parcels::{parcel_bytes, write_parcel};
@@ -15,6 +15,7 @@ use crate::engine::{
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::courier::{Courier, Meet};
 use crate::ranks::gangs::Gangs;
+use crate::ranks::metrics::{RankMetrics, StepSeconds};
 use crate::ranks::{Mail, Mark, RankSeats};
 
 /// Settings that a rank is made from.
@@ -171,6 +172,10 @@ pub struct ModelRank {
     gangs: Option<Gangs>,
     parcel: Vec<TensorBox>,
     blobs: Blobs,
+    /// Of a rank of the policy, which makes the steps of the run.
+    metrics: Option<RankMetrics>,
+    /// When it was done with the step before.
+    free_since: Timestamp,
 }
 
 impl std::fmt::Debug for ModelRank {
@@ -189,10 +194,18 @@ impl ModelRank {
         if let Err(error) = cx.register(&args.name).await {
             tracing::warn!(name = args.name, %error, "a rank has no name");
         }
+        let mut metrics = None;
         let engine = match args.role {
             RankedRole::Policy => {
+                let RankPlace { sharing, rank } = args.place;
+                let told = RankMetrics::new(rank as u32, sharing)?;
                 let trainer = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
-                RankEngine::Policy(Box::new(trainer.map_err(Failure::fatal)?))
+                let trainer = trainer.map_err(Failure::fatal)?;
+                let model = trainer.optimizer().model();
+                let whole = model.part().map(|part| part.whole());
+                let config = whole.unwrap_or_else(|| model.config());
+                metrics = Some(told.of_model(config, &args.spec.policy_train(), sharing)?);
+                RankEngine::Policy(Box::new(trainer))
             }
             RankedRole::Critic => RankEngine::Critic(None),
             RankedRole::Reference => RankEngine::Reference(None),
@@ -204,6 +217,8 @@ impl ModelRank {
             gangs: None,
             parcel: vec![],
             blobs: cx.blobs(),
+            metrics,
+            free_since: Clock::now(),
         })
     }
 
@@ -294,6 +309,7 @@ impl ModelRank {
     #[handler(message = WarmUp)]
     fn warm_up(&mut self, warm_up: WarmUp) -> Result<RankTrained, Failure> {
         let tells = self.args.place.tells();
+        let begun = Clock::now();
         let trained = in_place(|| {
             let stats = self.policy()?.warm_up(warm_up.0)?;
             let learnt = stats.tokens;
@@ -303,6 +319,7 @@ impl ModelRank {
                 tells,
             })
         });
+        self.tell(begun, warm_up.0);
         self.unless_failed(trained)
     }
 
@@ -317,14 +334,19 @@ impl ModelRank {
         let read = async { Ok((train.batch.unpack().await?, signals.await?)) };
         let tells = self.args.place.tells();
         let trained = match read.await {
-            Ok((batch, signals)) => in_place(|| {
-                let (stats, learnt) = self.policy()?.train_part(&batch, &signals)?;
-                Ok(RankTrained {
-                    stats,
-                    learnt,
-                    tells,
-                })
-            }),
+            Ok((batch, signals)) => {
+                let begun = Clock::now();
+                let trained = in_place(|| {
+                    let (stats, learnt) = self.policy()?.train_part(&batch, &signals)?;
+                    Ok(RankTrained {
+                        stats,
+                        learnt,
+                        tells,
+                    })
+                });
+                self.tell(begun, self.args.spec.warmup_steps + batch.step);
+                trained
+            }
             Err(failure) => Err(failure),
         };
         self.unless_failed(trained)
@@ -379,6 +401,21 @@ impl ModelRank {
 }
 
 impl ModelRank {
+    /// Tells the seconds of a step of the policy, counted from 1, whose batch was there at this time.
+    fn tell(&mut self, begun: Timestamp, step: u64) {
+        let (RankEngine::Policy(trainer), Some(metrics)) = (&mut self.engine, &mut self.metrics)
+        else {
+            return;
+        };
+        let seconds = StepSeconds {
+            wait: begun.since(self.free_since).as_secs_f64(),
+            ..trainer.take_seconds()
+        };
+        let activations = trainer.optimizer().held_activations();
+        metrics.tell(step.saturating_sub(1), seconds, activations);
+        self.free_since = Clock::now();
+    }
+
     fn policy(&mut self) -> Result<&mut compute::Trainer, Failure> {
         match &mut self.engine {
             RankEngine::Policy(trainer) => Ok(trainer),

@@ -167,6 +167,7 @@ impl Display {
                 };
                 print::say(format!("the trainer {place} (life {incarnation})"));
             }
+            Report::Waiting { why, .. } => print::say(format!("lost ranks wait for room: {why}")),
             Report::Saved(_) | Report::Finished(_) | Report::Halted(_) => {}
         }
     }

@@ -8,6 +8,7 @@
 //! | `train.exchange_s` | `rank` | seconds of adding up and exchanging with others, for whom it waits there |
 //! | `train.wait_s` | `rank` | seconds for which it waited for its batch |
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use odeon::{Clock, Failure, Timestamp, telemetry};
@@ -19,19 +20,27 @@ use odeon_mesh::{Mesh, PP};
 const EVERY: Duration = Duration::from_secs(10);
 
 /// The seconds of a step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StepSeconds {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StepSeconds {
     /// In which it computed.
-    pub(super) compute: f64,
+    pub(crate) compute: f64,
     /// Of adding up and exchanging with others.
-    pub(super) exchange: f64,
+    pub(crate) exchange: f64,
     /// For which it waited for its batch.
-    pub(super) wait: f64,
+    pub(crate) wait: f64,
+}
+
+impl AddAssign for StepSeconds {
+    fn add_assign(&mut self, other: Self) {
+        self.compute += other.compute;
+        self.exchange += other.exchange;
+        self.wait += other.wait;
+    }
 }
 
 /// A rank as it tells of itself.
 #[derive(Debug)]
-pub(super) struct RankMetrics {
+pub(crate) struct RankMetrics {
     rank: u32,
     mesh: Mesh,
     /// The order of its passes, of a pipeline.
@@ -47,7 +56,7 @@ impl RankMetrics {
     ///
     /// # Errors
     /// There is no such mesh.
-    pub(super) fn new(rank: u32, sharing: Sharing) -> Result<Self, Failure> {
+    pub(crate) fn new(rank: u32, sharing: Sharing) -> Result<Self, Failure> {
         let mesh = sharing.mesh();
         let told = Self {
             rank,
@@ -64,7 +73,7 @@ impl RankMetrics {
     ///
     /// # Errors
     /// The model cannot be shared so.
-    pub(super) fn of_model(
+    pub(crate) fn of_model(
         mut self,
         config: &ModelConfig,
         train: &TrainConfig,
@@ -84,7 +93,7 @@ impl RankMetrics {
 
     /// Tells the seconds of a step, the first of which is 0, and the bytes of activations that its passes have held so
     /// far, at most.
-    pub(super) fn tell(&mut self, step: u64, seconds: StepSeconds, activations: usize) {
+    pub(crate) fn tell(&mut self, step: u64, seconds: StepSeconds, activations: usize) {
         let of_activations = ("activations", activations);
         match self
             .memory
