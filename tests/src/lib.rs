@@ -9,6 +9,7 @@
 //! | `cases` | stories of what newcomers' programs do, for `bin/mishap` and simulations |
 //! | `bin/job`, `bin/stranger` | programs of jobs, for tests of clusters |
 //! | `bin/mishap` | a program in which something goes wrong, alone or as a job |
+//! | `flow_faults/*` | sixteen processes that do collectives, in one of which something goes wrong |
 //! | `record/*` | the runs that `odeon demo` shows |
 
 pub mod again;

@@ -11,6 +11,7 @@ mod collectives;
 mod daemons;
 mod detached;
 mod devices;
+mod flows;
 mod frames;
 mod groups;
 mod hosts;
