@@ -109,19 +109,15 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     tell_left_out(&recipe);
     let folder = RunFolder::take(&source, recipe.folder(), fresh)?;
     plan.watch = watch(recipe.rl.steps_in_all(), &reports(&folder.path));
-    let name = &recipe.run.name;
     host(
         job,
         args,
-        name,
+        &recipe.run.name,
         otlp.as_ref(),
         folder,
-        async |system, folder, pages| {
-            plan::check_devices(&plan::nodes_of(&system).await, &plan, name)?;
-            match model::placed(&recipe, &plan, mapping.as_ref()) {
-                Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
-                None => follow(&system, plan, &recipe, folder, pages).await,
-            }
+        async |system, folder, pages| match model::placed(&recipe, &plan, mapping.as_ref()) {
+            Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
+            None => follow(&system, plan, &recipe, folder, pages).await,
         },
     )
 }
@@ -240,6 +236,7 @@ async fn follow(
     folder: RunFolder,
     pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
+    plan::check_devices(&plan::nodes_of(system).await, &plan, &recipe.run.name)?;
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|it| !it.needs.is_empty());
     let mut notes = Notes::new(&folder.path, reserves, plan.sharing);
