@@ -90,7 +90,7 @@ for step in range(100000):
     (program, culprit as usize, end)
 }
 
-/// SEMANTICS 180. More of them with `ODEON_SEEDS`.
+/// SEMANTICS 158. More of them with `ODEON_SEEDS`.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rank_that_ends_first_is_named_however_the_others_take_it() {
     if !has_python() {
@@ -174,7 +174,7 @@ async fn told(system: &System, within: Duration) -> Option<(String, Vec<(String,
     Clock::timeout(within, found).await
 }
 
-/// SEMANTICS 181.
+/// SEMANTICS 159.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_that_sleeps_crawls_or_prints_nan_is_named_without_a_word_from_its_program() {
     if !has_python() {
@@ -229,7 +229,7 @@ async fn a_rank_that_sleeps_crawls_or_prints_nan_is_named_without_a_word_from_it
     }
 }
 
-/// SEMANTICS 182.
+/// SEMANTICS 160.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_named_of_a_gang_that_waits_at_its_start_works_and_is_quiet_together() {
     if !has_python() {

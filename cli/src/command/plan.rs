@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// SEMANTICS 170.
+    /// SEMANTICS 163.
     #[test]
     fn ranks_that_do_not_fit_in_their_devices_are_refused_with_what_they_need() {
         let text = include_str!("../../../recipes/rl-sums.toml");

@@ -43,7 +43,7 @@ fn has(program: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// SEMANTICS 181, 184.
+/// SEMANTICS 159, 162.
 #[test]
 fn a_rank_that_sleeps_is_a_problem_with_its_stack_and_stands_elsewhere_than_all_others() {
     if !has("python3") {

@@ -196,7 +196,7 @@ mod tests {
         other.wait().unwrap();
     }
 
-    /// SEMANTICS 183.
+    /// SEMANTICS 161.
     #[test]
     fn programs_of_ranks_are_found_and_not_what_they_have_started() {
         let mark = format!("test/{:x}", rand::random::<u64>());

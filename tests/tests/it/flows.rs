@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// SEMANTICS 178.
+/// SEMANTICS 168.
 #[test]
 fn a_stopped_process_of_sixteen_is_named_within_seconds() {
     let program = env!("CARGO_BIN_EXE_flow_faults");

@@ -82,7 +82,7 @@ fn places(shape: Shape, over: &[bool], fault: impl Fn(u64) -> Injected) -> (usiz
     (found, right, kind)
 }
 
-/// SEMANTICS 176.
+/// SEMANTICS 166.
 #[test]
 fn the_rank_that_others_wait_for_is_named_with_its_fault() {
     let both = [false, true];
@@ -113,7 +113,7 @@ fn the_rank_that_others_wait_for_is_named_with_its_fault() {
     assert_eq!((last.0, last.1), (20, 20));
 }
 
-/// SEMANTICS 176.
+/// SEMANTICS 166.
 #[test]
 fn ranks_that_vary_have_no_findings() {
     for seed in 0..4 {
@@ -125,7 +125,7 @@ fn ranks_that_vary_have_no_findings() {
     }
 }
 
-/// SEMANTICS 177.
+/// SEMANTICS 167.
 #[test]
 fn the_trigger_reads_as_much_of_ten_thousand_ranks_as_of_sixteen() {
     let nothing = (Injected::Nothing, 0, 0.0);
@@ -182,7 +182,7 @@ proptest! {
 
     /// In jobs of any shape nobody is blamed who only waits for the one that has the fault.
     ///
-    /// SEMANTICS 176.
+    /// SEMANTICS 166.
     #[test]
     fn victims_are_not_blamed(
         (tp, pp, dp) in (1..4_usize, 1..4_usize, 2..5_usize),

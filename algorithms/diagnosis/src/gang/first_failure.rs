@@ -258,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// SEMANTICS 180.
+        /// SEMANTICS 158.
         #[test]
         fn the_culprit_is_named_in_every_order_and_whenever_ends_are_seen(
             at in 0usize..8,

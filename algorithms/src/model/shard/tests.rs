@@ -124,7 +124,7 @@ fn a_model_that_reads_pictures_is_not_sharded() {
     assert_eq!(refused, why);
 }
 
-/// SEMANTICS 171. Seconds of several ranks and groups are added up before a share is made of them.
+/// SEMANTICS 164. Seconds of several ranks and groups are added up before a share is made of them.
 #[test]
 fn the_time_of_moves_is_hidden_as_far_as_passes_do_not_wait_for_it() {
     let of = |moving, waited| ShardTime {

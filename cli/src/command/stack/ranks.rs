@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 184.
+    /// SEMANTICS 162.
     #[test]
     fn ranks_that_stand_elsewhere_are_named_with_the_smallest_group_that_holds_them() {
         let mesh = Mesh::new([("pp", 2), ("dp", 2), ("tp", 2)]).unwrap();

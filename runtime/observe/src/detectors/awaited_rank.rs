@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 178.
+    /// SEMANTICS 168.
     #[test]
     fn a_stopped_rank_is_a_problem_of_its_job_until_it_goes_on() {
         let mut seen = ClusterView::default();

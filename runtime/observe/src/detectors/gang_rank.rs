@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(one.since, Date(400 * 1_000_000_000));
     }
 
-    /// SEMANTICS 181.
+    /// SEMANTICS 159.
     #[test]
     fn slow_ranks_and_losses_that_are_no_numbers_are_problems_of_their_own_until_they_are_over() {
         let gang = ActorId::root(ProcessId(7));

@@ -29,7 +29,7 @@ fn call(count: u64) -> CollectiveCall {
     }
 }
 
-/// SEMANTICS 175.
+/// SEMANTICS 165.
 #[test]
 fn calls_are_recorded_at_their_end_and_while_they_are_under_way() {
     let log = FlowLog::create().unwrap();
@@ -73,7 +73,7 @@ fn calls_are_recorded_at_their_end_and_while_they_are_under_way() {
     assert_eq!(reader.read().last, [], "its communicator is gone");
 }
 
-/// SEMANTICS 175.
+/// SEMANTICS 165.
 #[test]
 fn records_that_nobody_read_in_time_are_counted() {
     let log = FlowLog::create().unwrap();
@@ -110,7 +110,7 @@ fn no_more_communicators_are_recorded_than_there_are_slots() {
     assert!(log.writer(place(0, 2)).is_some());
 }
 
-/// SEMANTICS 175.
+/// SEMANTICS 165.
 #[test]
 fn a_collective_counts_what_it_sends_and_how_much_of_it_is_taken() {
     for windows in [None, Some(4096)] {

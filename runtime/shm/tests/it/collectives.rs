@@ -377,7 +377,7 @@ fn a_rank_may_leave_when_its_last_operation_is_done() {
     others.into_iter().for_each(Other::end);
 }
 
-/// SEMANTICS 175.
+/// SEMANTICS 165.
 #[test]
 fn records_of_a_call_outlive_a_process_that_is_killed_in_it() {
     const NAME: &str = "records_of_a_call_outlive_a_process_that_is_killed_in_it";

@@ -82,7 +82,7 @@ fn minute(ranks: usize, mut look: impl FnMut(u64) -> Vec<Option<RankLook>>) -> V
     looks.collect()
 }
 
-/// SEMANTICS 181.
+/// SEMANTICS 159.
 #[test]
 fn one_that_sleeps_while_all_others_wait_is_named_in_twenty_seconds() {
     let found = minute(4, |n| second(n, &[4, 4, 0, 4], false));
@@ -98,7 +98,7 @@ fn one_that_sleeps_while_all_others_wait_is_named_in_twenty_seconds() {
     assert_eq!(minute(2, |n| evaluates(n)[..2].to_vec()), []);
 }
 
-/// SEMANTICS 181.
+/// SEMANTICS 159.
 #[test]
 fn one_that_is_slow_is_named_by_its_steps_or_since_all_others_wait() {
     let slow = |found: Vec<Finding<Ranks>>| {
@@ -140,7 +140,7 @@ fn one_that_is_slow_is_named_by_its_steps_or_since_all_others_wait() {
     assert_eq!(minute(2, |n| second(n, &[0, 3], true)), []);
 }
 
-/// SEMANTICS 181.
+/// SEMANTICS 159.
 #[test]
 fn the_first_that_prints_a_loss_that_is_no_number_is_named() {
     let found = minute(4, |n| {
@@ -165,7 +165,7 @@ fn the_first_that_prints_a_loss_that_is_no_number_is_named() {
 }
 
 proptest! {
-    /// SEMANTICS 182.
+    /// SEMANTICS 160.
     #[test]
     fn nobody_of_a_healthy_gang_is_named(
         ranks in 1usize..9,
@@ -208,7 +208,7 @@ proptest! {
         prop_assert!(found.is_empty(), "{:?}", found);
     }
 
-    /// SEMANTICS 181.
+    /// SEMANTICS 159.
     #[test]
     fn a_rank_that_is_slow_is_named_whatever_its_number_and_its_factor(
         ranks in 3usize..9,
