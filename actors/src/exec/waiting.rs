@@ -86,13 +86,17 @@ const WAITS_FOR_A_CHILD: &[i64] = &[];
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, Signal};
 
     use super::*;
 
     fn run(program: &[&str]) -> Child {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]).stdin(Stdio::piped());
+        command.process_group(0);
         command.stdout(Stdio::null()).spawn().unwrap()
     }
 
@@ -117,9 +121,10 @@ mod tests {
                 }
                 Clock::sleep(Duration::from_millis(10)).await;
             }
-            // With its input at an end, the one that reads ends by itself.
-            let _ = child.kill();
-            let _ = child.wait();
+            // With what it has started.
+            let group = Pid::from_child(&child);
+            rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+            child.wait().unwrap();
             assert_eq!(seen, Some(waits), "{program:?}");
         }
     }
