@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// Run a program on many ranks that find each other as under torchrun
     Gang(GangArgs),
     /// Run a program on the cluster; it goes on when this terminal is closed
-    Submit(SubmitArgs),
+    Submit(Box<SubmitArgs>),
     /// List jobs, the newest first
     Jobs(JobsArgs),
     /// Show a job
@@ -926,6 +926,7 @@ fn parse_mesh(text: &str) -> Result<Mesh, String> {
             .split_once('=')
             .map(|(name, size)| (name.trim(), size.trim().parse()));
         match sized {
+            Some(("", Ok(_))) => Err(format!("`{dim}` has no name before its size, such as dp=4")),
             Some((name, Ok(size))) => Ok((name, size)),
             _ => Err(format!(
                 "`{dim}` is no dimension with its size, such as dp=4"

@@ -8,7 +8,7 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use odeon_devices::fault::GpuFault;
@@ -259,7 +259,7 @@ fn spent() {
     train(&LARGE, &cuda, steps);
     let taken = cuda.card().taken.lock();
     let mut taken: Vec<(String, Taken)> = taken
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .unwrap_or_else(PoisonError::into_inner)
         .drain()
         .collect();
     taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.time));
@@ -375,10 +375,7 @@ impl Card for Timed {
             self.gpu.synchronize()?;
             let time = begun.elapsed();
             let (name, work) = Self::kind(command);
-            let mut taken = self
-                .taken
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             let taken = taken.entry(name).or_default();
             taken.time += time;
             taken.count += 1;

@@ -103,6 +103,10 @@ impl Transport for Link {
         self.below.receive_some(from, into)
     }
 
+    fn under_way(&self, to: usize) -> usize {
+        self.below.under_way(to)
+    }
+
     fn wait(&mut self, to: &[usize], from: &[usize], until: Instant) -> Result<(), Trouble> {
         match !to.is_empty() && Instant::now() < self.free_at {
             true => self.below.wait(&[], from, until.min(self.free_at)),

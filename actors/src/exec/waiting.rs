@@ -53,14 +53,25 @@ fn main_thread(mut pid: u32) -> Option<bool> {
         if !WAITS_FOR_A_CHILD.contains(&number) {
             return Some(WAITS.contains(&number));
         }
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        let mut children = children.split_whitespace();
-        match (children.next()?.parse(), children.next()) {
-            (Ok(child), None) => pid = child,
+        match children(pid)[..] {
+            [] => return None,
+            [child] => pid = child,
             _ => return Some(false),
         }
     }
     None
+}
+
+/// The processes that a process has started, by any of its threads.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let children = children.flat_map(|of_one| {
+        let numbers = of_one.split_whitespace();
+        numbers.filter_map(|it| it.parse().ok()).collect::<Vec<_>>()
+    });
+    children.collect()
 }
 
 const PAUSE: Duration = Duration::from_millis(250);

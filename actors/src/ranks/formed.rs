@@ -1,7 +1,7 @@
 //! Ranks on their mesh, and the groups in which they add up and exchange numbers.
 
 use odeon::group::{Formation, Seat};
-use odeon::{Failure, Group, mesh};
+use odeon::{Failure, Group};
 use odeon_algorithms::train::Sharing;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, PP, TP};
 
@@ -38,9 +38,13 @@ impl Formed {
         let mut add = async |dims: &[&str], seat: fn(&mut RankSeats) -> &mut Option<Seat>| {
             formed.add(group, dims, seat).await
         };
-        // The only rank there is has a seat, too.
-        add(&[DP, FSDP, EP, CP], |seats| &mut seats.data).await?;
         let has_shards = sharing.zero.has_shards();
+        // The only rank there is has a seat, too.
+        if has_shards {
+            add(&[DP, FSDP, EP, CP], |seats| &mut seats.data).await?;
+        } else {
+            add(&[DP, EP, CP], |seats| &mut seats.data).await?;
+        }
         if is_shared(TP) {
             if has_shards {
                 add(&[FSDP, EP, CP, TP], |seats| &mut seats.shards.everywhere).await?;
@@ -70,7 +74,8 @@ impl Formed {
                 formed.add_ways(group, &ranks, sharing.chunks).await?;
                 // Of a head that is no embedding nothing is added up there.
                 let ends = [ranks[0], ranks[ranks.len() - 1]];
-                formed.pair(group, ends, [|it| &mut it.tied; 2]).await?;
+                let tied: [PipelineSeat; 2] = [|it| &mut it.tied; 2];
+                formed.pair(group, "tied", ends, tied).await?;
             }
         }
         Ok(formed)
@@ -87,23 +92,27 @@ impl Formed {
         for at in 0..pairs {
             let (before, behind) = (ranks[at], ranks[(at + 1) % ranks.len()]);
             let rows: [PipelineSeat; 2] = [|it| &mut it.rows_out, |it| &mut it.rows_in];
-            self.pair(group, [before, behind], rows).await?;
+            self.pair(group, "rows", [before, behind], rows).await?;
             let gradients: [PipelineSeat; 2] =
                 [|it| &mut it.gradients_out, |it| &mut it.gradients_in];
-            self.pair(group, [behind, before], gradients).await?;
+            self.pair(group, "grads", [behind, before], gradients)
+                .await?;
         }
         Ok(())
     }
 
-    /// Forms two ranks, the first of which sends.
+    /// Forms two ranks of a pipeline, the first of which sends. Records of their calls have this name behind that of
+    /// the dimension, since groups of one name and size count as doing the same.
     async fn pair<A>(
         &mut self,
         group: &Group<A>,
+        name: &str,
         ranks: [usize; 2],
         seats: [PipelineSeat; 2],
     ) -> Result<(), Failure> {
         let members = ranks.map(|rank| group.members()[rank]).to_vec();
-        let pair = Group::new(mesh! { rank: 2 }, members).map_err(Failure::error)?;
+        let mesh = Mesh::new([(PP, 2), (name, 1)]).map_err(Failure::error)?;
+        let pair = Group::new(mesh, members).map_err(Failure::error)?;
         let formation = pair.form().await.map_err(Failure::error)?;
         for ((rank, seat), own) in ranks.into_iter().zip(seats).zip(formation.seats()) {
             *seat(&mut self.seats[rank].pipeline) = Some(own);
@@ -112,20 +121,25 @@ impl Formed {
         Ok(())
     }
 
-    /// Forms the groups along these dimensions, unless each would be of one rank of several.
+    /// Forms the groups along these dimensions, unless each would be of one rank of several. Each has a mesh of those
+    /// of them that ranks share, by whose names its calls are recorded. `dp` and `fsdp` stay where nobody shares them,
+    /// so that groups that do other things have other names.
     async fn add<A>(
         &mut self,
         group: &Group<A>,
         dims: &[&str],
         seat: fn(&mut RankSeats) -> &mut Option<Seat>,
     ) -> Result<(), Failure> {
-        let all = group.members();
-        for ranks in group.mesh().groups(dims) {
+        let (all, mesh) = (group.members(), group.mesh());
+        let sizes = dims.iter().map(|dim| (*dim, mesh.size(dim)));
+        let sizes = sizes.filter(|(dim, size)| *size > 1 || [DP, FSDP].contains(dim));
+        let along = Mesh::new(sizes).map_err(Failure::error)?;
+        for ranks in mesh.groups(dims) {
             if ranks.len() == 1 && all.len() > 1 {
                 continue;
             }
             let members: Vec<_> = ranks.iter().map(|rank| all[*rank]).collect();
-            let group = Group::new(mesh! { rank: members.len() }, members);
+            let group = Group::new(along.clone(), members);
             let group = group.map_err(Failure::error)?;
             let formation = group.form().await.map_err(Failure::error)?;
             for (rank, own) in ranks.into_iter().zip(formation.seats()) {

@@ -924,6 +924,18 @@ fn a_plan_that_ranks_cannot_share_is_refused_with_the_numbers() {
             "layers are gathered ahead of passes by ranks that keep shards, and parallel.zero = 1 makes none",
         ),
         (
+            &[],
+            "zero = 3\nprefetch = 0",
+            "prefetch = 0",
+            "0 is not from 1 to 256",
+        ),
+        (
+            &[],
+            "zero = 3\nprefetch = 4294967295",
+            "prefetch = 4294967295",
+            "4294967295 is not from 1 to 256",
+        ),
+        (
             &[four],
             "zero = 3\nfsdp = 3",
             "fsdp = 3",

@@ -397,6 +397,12 @@ impl ModelShard {
         self.longest(GroupBuffer::buffer_len)
     }
 
+    /// Units, each of which is gathered at once.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.sets.iter().map(|set| set.unit + 1).max().unwrap_or(0)
+    }
+
     /// The elements that this rank keeps of the unit of which it keeps most.
     #[must_use]
     pub fn longest_own(&self) -> usize {

@@ -250,10 +250,8 @@ impl<B: Backend> ShardPass<'_, B> {
 
     /// Has so many of the next units gathered that operations will read.
     fn begin_ahead(&mut self, backend: &B, units: usize) {
-        for ahead in 0..units {
-            if let Some(next) = self.units.get(ahead).copied() {
-                self.begin_gather(backend, next);
-            }
+        for at in 0..units.min(self.units.len()) {
+            self.begin_gather(backend, self.units[at]);
         }
     }
 

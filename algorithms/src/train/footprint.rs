@@ -380,17 +380,19 @@ const fn formatted(sharing: Sharing, numbers: usize) -> usize {
 /// Bytes of a shard's units that are gathered for operations, and of their gradients.
 fn gathered(shard: &ModelShard, sharing: Sharing) -> usize {
     let (unit, all) = (shard.longest_unit(), shard.gathered());
+    // No more can be on their way than the others there are.
+    let ahead = sharing.ahead.min(shard.units().saturating_sub(1));
     let stay = sharing.zero == ZeroStage::Gradients;
     // Gradients of a layer, and those that are added up.
-    let gradients = (1 + sharing.ahead) * unit;
+    let gradients = (1 + ahead) * unit;
     // Its parameters, and those that come.
-    let parameters = (1 + sharing.ahead) * unit;
+    let parameters = (1 + ahead) * unit;
     match sharing.params {
         Precision::F32 => 4 * (gradients + if stay { all } else { parameters }),
         // In this format is what comes or stays, with this rank's own.
         _ => {
-            let coming = if stay { all } else { sharing.ahead * unit };
-            let own = sharing.ahead * shard.longest_own();
+            let coming = if stay { all } else { ahead * unit };
+            let own = ahead * shard.longest_own();
             4 * (gradients + parameters) + formatted(sharing, coming + own)
         }
     }

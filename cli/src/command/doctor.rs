@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use odeon_client::default_folder;
 use odeon_client::types::{CheckedCluster, CheckedNode, MachineCheck};
-use odeon_cluster::doctor::{Check, MachineFacts, examine};
+use odeon_cluster::doctor::{Check, Fitness, MachineFacts, examine};
 use odeon_gpu::cuda::Nvrtc;
 use odeon_gpu::cuda::nccl::NcclLibrary;
 
@@ -28,7 +28,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     }
     let nodes = checked.nodes.iter();
     let checks = nodes.flat_map(|node| &node.checks).chain(&checked.together);
-    let fails = checks.into_iter().any(|check| check.fitness == "bad")
+    let fails = checks
+        .into_iter()
+        .any(|check| check.fitness == Fitness::Bad.word())
         || checked.nodes.iter().any(|node| node.unreached.is_some());
     Ok(ExitCode::from(u8::from(fails)))
 }
@@ -74,53 +76,40 @@ fn libraries() -> [Check; 2] {
 
 fn show(checked: &CheckedCluster, all: bool) -> Result<()> {
     let mut passed = 0;
-    let mut seen = |title: &str, checks: &[MachineCheck]| -> Result<()> {
-        let mut rows = vec![];
-        for check in checks {
-            if check.fitness == "good" {
-                passed += 1;
-                if !all {
-                    continue;
-                }
-            }
-            let advice = check.advice.clone().unwrap_or_default();
-            rows.push(vec![
-                check.what.clone(),
-                check.fitness.clone(),
-                check.found.clone(),
-                advice,
-            ]);
-        }
-        if rows.is_empty() {
-            return Ok(print::line(format!("{title}: nothing is in the way"))?);
-        }
-        print::line(format!("{title}:"))?;
-        for row in rows {
-            let [what, fitness, found, advice] = row.as_slice() else {
-                continue;
-            };
-            print::line(format!("  {:<9} {what}: {found}", fitness))?;
-            if !advice.is_empty() {
-                print::line(format!("            {advice}"))?;
-            }
-        }
-        Ok(())
-    };
     for node in &checked.nodes {
         match &node.unreached {
             Some(why) => print::line(format!("{}: {why}", node.node))?,
-            None => seen(&node.node, &node.checks)?,
+            None => passed += show_checks(&node.node, &node.checks, all)?,
         }
     }
     if !checked.together.is_empty() {
-        seen("beside each other", &checked.together)?;
+        passed += show_checks("beside each other", &checked.together, all)?;
     }
-    print::line(format!(
-        "{passed} checks found nothing to change{}",
-        match all {
-            true => "",
-            false => "; --all shows them",
+    let checks = match passed {
+        1 => "1 check".to_owned(),
+        passed => format!("{passed} checks"),
+    };
+    let more = if all { "" } else { "; --all shows them" };
+    Ok(print::line(format!(
+        "{checks} found nothing to change{more}"
+    ))?)
+}
+
+/// Shows the checks below a title, and returns how many found nothing to change.
+fn show_checks(title: &str, checks: &[MachineCheck], all: bool) -> Result<usize> {
+    let is_good = |check: &&MachineCheck| check.fitness == Fitness::Good.word();
+    let passed = checks.iter().filter(is_good).count();
+    if passed == checks.len() && !all {
+        print::line(format!("{title}: nothing is in the way"))?;
+        return Ok(passed);
+    }
+    print::line(format!("{title}:"))?;
+    for check in checks.iter().filter(|check| all || !is_good(check)) {
+        let (fitness, what) = (&check.fitness, &check.what);
+        print::line(format!("  {fitness:<9} {what}: {}", check.found))?;
+        if let Some(advice) = &check.advice {
+            print::line(format!("            {advice}"))?;
         }
-    ))?;
-    Ok(())
+    }
+    Ok(passed)
 }

@@ -268,6 +268,7 @@ mod tests {
             name: name.to_owned(),
             actor: actor(by),
             labels: labels.map(|(name, label)| (name.into(), label)).collect(),
+            what: None,
             points: points
                 .map(|(at, value)| (Date(by + at as u64), Some(at as f64 + 1.0), *value))
                 .collect::<VecDeque<_>>(),

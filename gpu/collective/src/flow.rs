@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::CollectiveCall;
 
 /// Hears of each call of a rank. It is called where numbers are moved, so it must not wait, lock or allocate.
-pub trait FlowRecorder: Send + fmt::Debug {
+pub trait FlowRecorder: Send + Sync + fmt::Debug {
     /// A call begins: its number among the calls of all ranks, or of the pair, from 1; itself; and the bytes of its
     /// larger buffer on this rank.
     fn begin(&mut self, sequence: u64, call: &CollectiveCall, bytes: u64);

@@ -270,15 +270,17 @@ impl Daemon {
         agent::order_upgrade(&self.system, node).await
     }
 
-    /// The machines of all nodes that are up, each as it is at the moment or with why it cannot be told, by name.
+    /// The machines of all nodes that have not left, each as it is at the moment or with why it cannot be told, by name.
     #[odeon::boxed]
     pub async fn machines(&self) -> Vec<(String, Result<MachineFacts, String>)> {
         let nodes = self.catalog.nodes().into_iter();
-        let names = nodes
-            .filter(|node| node.state == NodeState::Up)
-            .map(|node| node.spec.name);
-        let looks = names.map(async |name| {
-            let facts = agent::look(&self.system, &name).await;
+        let there = nodes.filter(|node| node.state != NodeState::Left);
+        let looks = there.map(async |node| {
+            let name = node.spec.name;
+            let facts = match node.state {
+                NodeState::Lost { why } => Err(format!("it is lost: {why}")),
+                NodeState::Up | NodeState::Left => agent::look(&self.system, &name).await,
+            };
             (name, facts)
         });
         futures::future::join_all(looks).await

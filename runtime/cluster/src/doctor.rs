@@ -115,7 +115,8 @@ pub fn examine(facts: &MachineFacts) -> Vec<Check> {
 
 fn open_files(facts: &MachineFacts) -> Check {
     const WHAT: &str = "open files";
-    let advice = "raise it: `ulimit -n 1048576` before the daemon starts, or LimitNOFILE=1048576 in its unit";
+    let advice = "raise it: `ulimit -n 1048576` before the daemon starts, which takes root beyond the hard limit, or \
+                  LimitNOFILE=1048576 in its unit";
     match facts.open_files {
         None => Check::good(WHAT, "no limit"),
         Some(most) if most < FILES_LEAST => {
@@ -189,6 +190,10 @@ fn disks(facts: &MachineFacts) -> Vec<Check> {
             Ok(room) => *room,
         };
         let found = format!("{} free of {}", Bytes(free.free), Bytes(free.all));
+        if disk.files_free == Some(0) {
+            let found = format!("{found}, but no more files can be made");
+            return Check::bad(&what, found, "remove files: its table of files is full");
+        }
         if !disk.writable {
             let found = format!("{found}; it cannot be written");
             return Check::bad(
@@ -210,10 +215,6 @@ fn disks(facts: &MachineFacts) -> Vec<Check> {
                 found,
                 "less than 5 % is free, at which a daemon warns: make room",
             );
-        }
-        if disk.files_free == Some(0) {
-            let found = format!("{found}, but no more files can be made");
-            return Check::bad(&what, found, "remove files: its table of files is full");
         }
         Check::good(&what, found)
     });
@@ -242,7 +243,8 @@ fn network(facts: &MachineFacts) -> Vec<Check> {
             "links between nodes are QUIC: let this user open UDP sockets",
         ));
     }
-    for interface in facts.interfaces.iter().filter(|it| it.mtu < MTU_LEAST) {
+    let out = facts.interfaces.iter().filter(|it| it.leads_out);
+    for interface in out.filter(|it| it.mtu < MTU_LEAST) {
         checks.push(Check::bad(
             &format!("network {}", interface.name),
             format!("packets of {} bytes at most", interface.mtu),
@@ -250,6 +252,13 @@ fn network(facts: &MachineFacts) -> Vec<Check> {
                 "links need {MTU_LEAST}: `ip link set {} mtu 1500`",
                 interface.name
             ),
+        ));
+    }
+    if let Some(Err(why)) = &facts.api_port {
+        checks.push(Check::doubtful(
+            "port 7433",
+            format!("it cannot be had: {why}"),
+            "`odeon up` takes any other then, or the one that --api says",
         ));
     }
     let least = facts.socket_bytes.iter().min();
@@ -289,13 +298,7 @@ fn kernel(facts: &MachineFacts) -> Vec<Check> {
             "files of a job are then all fetched before it begins: install fuse3, and give the container the device",
         ));
     }
-    if facts.ptrace_scope == Some(3) {
-        checks.push(Check::doubtful(
-            "stacks",
-            "no process may look into another (kernel.yama.ptrace_scope = 3)",
-            "`sysctl kernel.yama.ptrace_scope=1`, which takes a restart of the machine, to see where programs hang",
-        ));
-    }
+    checks.push(stacks(facts));
     if let Some(governor) = &facts.slow_governor {
         checks.push(Check::doubtful(
             "processor's clock",
@@ -304,6 +307,31 @@ fn kernel(facts: &MachineFacts) -> Vec<Check> {
         ));
     }
     checks
+}
+
+fn stacks(facts: &MachineFacts) -> Check {
+    const WHAT: &str = "stacks";
+    match facts.ptrace_scope.unwrap_or(0) {
+        3.. => Check::doubtful(
+            WHAT,
+            "no process may look into another (kernel.yama.ptrace_scope = 3)",
+            "set that to 1, which takes a restart of the machine, to see where programs hang",
+        ),
+        scope @ 1..3 if !facts.superuser => Check::doubtful(
+            WHAT,
+            format!(
+                "a process may look into those it started alone (kernel.yama.ptrace_scope = {scope})"
+            ),
+            "run the daemon as root or with CAP_SYS_PTRACE, or `sysctl kernel.yama.ptrace_scope=0`, to see where \
+             programs in Python hang",
+        ),
+        _ if !facts.py_spy => Check::doubtful(
+            WHAT,
+            "there is no py-spy in PATH",
+            "`pip install py-spy`, to see where programs in Python hang",
+        ),
+        _ => Check::good(WHAT, "programs can be looked into"),
+    }
 }
 
 fn devices(facts: &MachineFacts) -> Vec<Check> {
@@ -378,8 +406,8 @@ pub fn compare(machines: &[(String, MachineFacts)]) -> Vec<Check> {
         "MTU",
         "large packets are lost between them: give all the same with `ip link set INTERFACE mtu BYTES`",
         |facts| {
-            let outside = facts.interfaces.iter().filter(|it| it.name != "lo");
-            outside.map(|it| it.mtu).max().map(|mtu| mtu.to_string())
+            let out = facts.interfaces.iter().find(|it| it.leads_out);
+            out.map(|it| it.mtu.to_string())
         },
     ));
     checks.extend(alike(

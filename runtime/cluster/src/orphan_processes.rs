@@ -63,8 +63,8 @@ pub(crate) struct MarkedProgram {
     pub(crate) rank: Option<usize>,
 }
 
-/// The programs with a mark: those that were told a rank, of which a child is the same one; where none was, those that no
-/// other with the mark has started.
+/// The programs with a mark: one of each rank that a process was told; where none was, those that no other with the
+/// mark has started.
 pub(crate) fn programs(mark: &str) -> Vec<MarkedProgram> {
     let entry = format!("{VARIABLE}={mark}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -75,27 +75,69 @@ pub(crate) fn programs(mark: &str) -> Vec<MarkedProgram> {
         variables.clone().find(|it| *it == entry.as_bytes())?;
         let rank = variables.find_map(|it| it.strip_prefix(b"RANK="));
         let rank = rank.and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
-        Some((pid, (parent_of(pid)?, rank)))
+        let (parent, began) = parent_and_beginning(pid)?;
+        let process = MarkedProcess {
+            parent,
+            began,
+            rank,
+        };
+        Some((pid, process))
     });
-    let marked: BTreeMap<u32, (u32, Option<usize>)> = marked.collect();
-    let has_ranks = marked.values().any(|(_, rank)| rank.is_some());
-    let is_first = |(parent, rank): (u32, Option<usize>)| match has_ranks {
-        true => rank.is_some() && marked.get(&parent).is_none_or(|(_, of)| *of != rank),
-        false => !marked.contains_key(&parent),
-    };
-    let first = marked.iter().filter(|(_, of)| is_first(**of));
+    programs_of(&marked.collect())
+}
+
+/// A process with a mark.
+#[derive(Clone, Copy, Debug)]
+struct MarkedProcess {
+    parent: u32,
+    /// Ticks of the machine's clock.
+    began: u64,
+    rank: Option<usize>,
+}
+
+/// The programs of these processes. A child that was told the rank of its parent is a part of it. Of several that are
+/// left, as a helper has left the process that started it and kept its variables, the rank is the one that another with
+/// the mark has started, else the one that began first.
+fn programs_of(marked: &BTreeMap<u32, MarkedProcess>) -> Vec<MarkedProgram> {
+    let ranked = marked.iter().filter_map(|(pid, it)| {
+        let rank = it.rank?;
+        let parent = marked.get(&it.parent);
+        let is_helper = parent.is_some_and(|parent| parent.rank == it.rank);
+        (!is_helper).then_some((rank, (parent.is_none(), it.began, *pid)))
+    });
+    let mut first: BTreeMap<usize, (bool, u64, u32)> = BTreeMap::new();
+    for (rank, key) in ranked {
+        let known = first.entry(rank).or_insert(key);
+        *known = key.min(*known);
+    }
+    if first.is_empty() {
+        let alone = marked
+            .iter()
+            .filter(|(_, it)| !marked.contains_key(&it.parent));
+        return alone
+            .map(|(pid, _)| MarkedProgram {
+                pid: *pid,
+                rank: None,
+            })
+            .collect();
+    }
     first
-        .map(|(pid, (_, rank))| MarkedProgram {
-            pid: *pid,
-            rank: *rank,
+        .into_iter()
+        .map(|(rank, (_, _, pid))| MarkedProgram {
+            pid,
+            rank: Some(rank),
         })
         .collect()
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+/// The parent of a process, and when it began, in ticks of the machine's clock.
+fn parent_and_beginning(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: the state, the parent, and in the 20th place from there the beginning.
     let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
+    let mut fields = rest.split(' ').skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    Some((parent, fields.nth(17)?.parse().ok()?))
 }
 
 /// Ticks that a process and the children that it has waited for were given.
@@ -194,6 +236,49 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    /// SEMANTICS 161.
+    #[test]
+    fn a_helper_that_has_left_the_program_of_its_rank_is_no_program() {
+        let process = |pid, parent, began, rank| {
+            let process = MarkedProcess {
+                parent,
+                began,
+                rank,
+            };
+            (pid, process)
+        };
+        let found = |processes: &[(u32, MarkedProcess)]| -> Vec<(u32, Option<usize>)> {
+            let found = programs_of(&processes.iter().copied().collect());
+            found.iter().map(|it| (it.pid, it.rank)).collect()
+        };
+        // Worker 50 has started both ranks; 20 and 21 were started by rank 0, and have left it.
+        let worker = process(50, 1, 500, None);
+        let ranks = [
+            process(60, 50, 600, Some(0)),
+            process(61, 50, 601, Some(1)),
+            process(62, 61, 602, Some(1)),
+            process(20, 1, 700, Some(0)),
+            process(21, 1, 100, Some(0)),
+        ];
+        let expect = [(60, Some(0)), (61, Some(1))];
+        assert_eq!(found(&[&[worker][..], &ranks].concat()), expect);
+        // Nothing is known of who has started them.
+        assert_eq!(found(&ranks[..4]), expect);
+        assert_eq!(found(&[worker, process(51, 50, 501, None)]), [(50, None)]);
+    }
+
+    #[test]
+    fn the_parent_of_a_process_and_its_beginning_are_read() {
+        let (parent, began) = parent_and_beginning(std::process::id()).unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let of_child = parent_and_beginning(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(parent, std::os::unix::process::parent_id());
+        assert_eq!(of_child.0, std::process::id());
+        assert!(0 < began && began <= of_child.1, "{began} {of_child:?}");
     }
 
     /// SEMANTICS 161.

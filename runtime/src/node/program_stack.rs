@@ -41,13 +41,28 @@ pub enum StackError {
 }
 
 /// The stacks of the threads of a program, as `py-spy dump --json` prints them. Of a shell or a launcher, those of the
-/// Python program that it has started.
+/// Python program that it has started. Where native frames are refused, as those of a program that is stopped, the
+/// frames of Python.
 ///
 /// # Errors
 /// Why there is none.
 pub async fn program_stack(pid: u32, frames: StackFrames) -> Result<Vec<u8>, StackError> {
     let python = python_of(pid).ok_or(StackError::NoPython(pid))?;
     let reader = reader_for(python).ok_or(StackError::NoReader)?;
+    let taken = async {
+        match dump(&reader, python, frames).await {
+            Err(StackError::Refused(_)) if frames == StackFrames::Native => {
+                dump(&reader, python, StackFrames::Python).await
+            }
+            taken => taken,
+        }
+    };
+    let taken = Clock::timeout(TAKEN_WITHIN, taken).await;
+    taken.ok_or(StackError::Late)?
+}
+
+/// The answer of `py-spy` about an interpreter.
+async fn dump(reader: &Path, python: u32, frames: StackFrames) -> Result<Vec<u8>, StackError> {
     let mut command = Command::new(reader);
     command
         .args(["dump", "--json", "--full-filenames", "--pid"])
@@ -60,8 +75,7 @@ pub async fn program_stack(pid: u32, frames: StackFrames) -> Result<Vec<u8>, Sta
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let output = Clock::timeout(TAKEN_WITHIN, command.output()).await;
-    let output = output.ok_or(StackError::Late)?;
+    let output = command.output().await;
     let output = output.map_err(|error| StackError::Refused(error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -84,11 +98,16 @@ fn python_of(pid: u32) -> Option<u32> {
     None
 }
 
+/// The processes that a process has started, by any of its threads.
 fn children(pid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
-    let children = children.split_whitespace();
-    children.filter_map(|it| it.parse().ok()).collect()
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let children = children.flat_map(|of_one| {
+        let numbers = of_one.split_whitespace();
+        numbers.filter_map(|it| it.parse().ok()).collect::<Vec<_>>()
+    });
+    children.collect()
 }
 
 fn is_python(pid: u32) -> bool {

@@ -37,6 +37,8 @@ pub(super) struct ProgressWatch {
     members: Group<Exec>,
     nodes: Vec<String>,
     pause: Duration,
+    /// Time that ranks may take to say where their programs stand.
+    stack_patience: Duration,
     found: RankDetectors,
     hangs: Option<StillRanks>,
     /// What was told of ranks, and goes on.
@@ -47,8 +49,10 @@ pub(super) struct ProgressWatch {
 struct Told {
     pid: u32,
     since: Duration,
-    /// The words of the first time, without how long it lasts, so that what is recorded of it is one series.
+    /// The words of the first time, without how long it lasts.
     what: String,
+    /// Where it stood then, behind these words.
+    stands: String,
 }
 
 impl ProgressWatch {
@@ -64,6 +68,9 @@ impl ProgressWatch {
             members,
             nodes,
             pause: PAUSE_MAX.min(shortest / 8),
+            stack_patience: patience.hang_after.map_or(STACK_PATIENCE, |limit| {
+                STACK_PATIENCE.min((limit / 4).max(STACK_PATIENCE_MIN))
+            }),
             found: RankDetectors::new(ranks, patience.named_after, now),
             hangs,
             told: BTreeMap::new(),
@@ -85,6 +92,18 @@ impl ProgressWatch {
         let at = now();
         let mut news = vec![];
         let found = self.found.observe(&seen, at);
+        let hung = self.hangs.as_mut().map(|it| it.observe(&seen, at));
+        let hung = hung.unwrap_or_default();
+        let is_new = |it: &&Finding<_>| !self.told.contains_key(&(it.who[0], series(&it.cause)));
+        let new = found.iter().chain(&hung).filter(is_new);
+        let new: BTreeMap<usize, &RankTrouble> = new.map(|it| (it.who[0], &it.cause)).collect();
+        let stands = new.into_iter().map(async |(rank, trouble)| {
+            let stands = self.stands_at(rank, trouble).await;
+            (rank, stands)
+        });
+        // All at once, as the next look waits for them.
+        let stands: BTreeMap<usize, String> = join_all(stands).await.into_iter().collect();
+        let stands = |rank: usize| stands.get(&rank).cloned().unwrap_or_default();
         let pid = |rank: usize| seen[rank].as_ref().map_or(0, |it| it.pid);
         let mut told = BTreeMap::new();
         for Finding { who, cause, since } in found {
@@ -92,7 +111,7 @@ impl ProgressWatch {
             let it = match self.told.remove(&(rank, name)) {
                 Some(known) => known,
                 None => {
-                    let stands = self.stands_at(rank, &cause).await;
+                    let stands = stands(rank);
                     news.push(Trouble {
                         rank,
                         pid: pid(rank),
@@ -100,13 +119,14 @@ impl ProgressWatch {
                         hangs: false,
                     });
                     let what = match &cause {
-                        RankTrouble::Still { others, .. } => format!("{others}{stands}"),
-                        cause => format!("{cause}{stands}"),
+                        RankTrouble::Still { others, .. } => others.to_string(),
+                        cause => cause.to_string(),
                     };
                     Told {
                         pid: pid(rank),
                         since,
                         what,
+                        stands,
                     }
                 }
             };
@@ -116,9 +136,9 @@ impl ProgressWatch {
         for ((rank, name), over) in std::mem::replace(&mut self.told, told) {
             over.record(rank, name, &self.nodes[rank], Duration::ZERO);
         }
-        let hung = self.hangs.as_mut().map(|it| it.observe(&seen, at));
-        for Finding { who, cause, .. } in hung.into_iter().flatten() {
-            let stands = self.stands_at(who[0], &cause).await;
+        for Finding { who, cause, .. } in hung {
+            let told = self.told.get(&(who[0], series(&cause)));
+            let stands = told.map_or_else(|| stands(who[0]), |it| it.stands.clone());
             news.push(Trouble {
                 rank: who[0],
                 pid: pid(who[0]),
@@ -131,11 +151,12 @@ impl ProgressWatch {
 
     /// Where a rank stands, behind what is wrong with it; empty where that says nothing.
     async fn stands_at(&self, rank: usize, trouble: &RankTrouble) -> String {
-        let member = match (trouble, self.members.member(rank)) {
-            (RankTrouble::Still { .. } | RankTrouble::Slow { .. }, Some(member)) => member,
-            _ => return String::new(),
+        let (RankTrouble::Still { .. } | RankTrouble::Slow { .. }, Some(member)) =
+            (trouble, self.members.member(rank))
+        else {
+            return String::new();
         };
-        match member.ask(StandsAt).timeout(STACK_PATIENCE).await {
+        match member.ask(StandsAt).timeout(self.stack_patience).await {
             Ok(Ok(Some(stack))) => format!("; it stands at {stack}"),
             Ok(Err(why)) => format!("; where it stands is not known: {why}"),
             Ok(Ok(None)) | Err(_) => String::new(),
@@ -150,7 +171,7 @@ impl Told {
             .with("rank", rank as u64)
             .with("node", node.to_owned())
             .with("pid", u64::from(self.pid))
-            .with("what", self.what.clone())
+            .with("what", format!("{}{}", self.what, self.stands))
             .record();
     }
 }
@@ -187,7 +208,9 @@ fn now() -> Duration {
 
 /// The longest pause between two looks.
 const PAUSE_MAX: Duration = Duration::from_millis(2_500);
-/// Time that a rank may take to say where its program stands.
+/// Time that a rank may take to say where its program stands; less where ranks that stand still are soon ended, at least
+/// this much.
 const STACK_PATIENCE: Duration = Duration::from_secs(16);
+const STACK_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Time that a rank may take to say what it has done.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::place::{PlaceFault, PlaceSection, parameters, place_table, stages_of};
 use super::{Fault, PretrainRecipe, VisionSection};
 
+/// Layers that may be gathered ahead at most.
+const PREFETCH_MAX: u32 = 256;
+
 /// `[parallel]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -369,6 +372,10 @@ impl ParallelSection {
             );
             return fault("zero", what);
         };
+        if !(1..=PREFETCH_MAX).contains(&prefetch) {
+            let what = format!("{prefetch} is not from 1 to {PREFETCH_MAX}");
+            return fault("prefetch", what);
+        }
         if !stage.has_shards() {
             if params == Precision::Bf16 {
                 let what = format!(

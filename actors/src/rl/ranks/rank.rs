@@ -202,7 +202,7 @@ impl ModelRank {
                 let trainer = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
                 let trainer = trainer.map_err(Failure::fatal)?;
                 let model = trainer.optimizer().model();
-                let whole = model.part().map(|part| part.whole());
+                let whole = model.part().map(odeon_algorithms::model::ModelPart::whole);
                 let config = whole.unwrap_or_else(|| model.config());
                 metrics = Some(told.of_model(config, &args.spec.policy_train(), sharing)?);
                 RankEngine::Policy(Box::new(trainer))

@@ -62,12 +62,13 @@ pub struct FlowSummary {
 /// A group as it was known at the look before.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    completed: u64,
-    starved: u64,
+    /// The moment of the first look at which its communicator was there.
+    since: u64,
+    /// Its last call at the look before; nothing where its communicator was not seen yet.
+    last: Option<LastCall>,
     calls: VecDeque<(u64, CollectiveCall)>,
-    /// The last call that has failed: its communicator may be gone.
+    /// Its last call, where that has failed: its communicator may be gone.
     failed: Option<FlowRecord>,
-    launched: u64,
 }
 
 impl Known {
@@ -85,62 +86,73 @@ impl Known {
         }
         if record.state == CallState::Failed {
             self.failed = Some(*record);
+        } else if self.failed.is_some_and(|it| record.began >= it.at) {
+            self.failed = None;
         }
     }
 }
 
+/// The key of the group of a record.
+const fn key_of(record: &FlowRecord) -> (FlowMember, u64) {
+    (record.place.member, record.place.group)
+}
+
+/// True where a call ended so long before a reading that nobody is told of it any more.
+const fn is_old(record: &FlowRecord, reading: &FlowReading) -> bool {
+    reading.at.saturating_sub(record.at) > WINDOW.as_nanos() as u64
+}
+
 impl FlowSummary {
-    /// The ranks of the process since the reading before, in the order of their members.
+    /// The ranks of the process since the reading before, in the order of their members. At the first reading there is
+    /// none before, so it counts no beats, and the first look at a group counts no calls.
     pub fn look(&mut self, reading: &FlowReading) -> Vec<RankLook> {
-        let beats = reading.beats - self.beats.unwrap_or(reading.beats).min(reading.beats);
-        self.beats = Some(reading.beats);
+        let before = self.beats.replace(reading.beats);
+        let beats = reading.beats - before.unwrap_or(reading.beats).min(reading.beats);
         let mut stages: BTreeMap<(FlowMember, u64), [u32; 4]> = BTreeMap::new();
         for record in &reading.records {
-            let key = (record.place.member, record.place.group);
+            let key = key_of(record);
             self.groups.entry(key).or_default().note(record);
-            if record.state == CallState::UnderWay {
+            if before.is_some() && record.state == CallState::UnderWay {
                 let counts = stages.entry(key).or_default();
                 counts[record.progress.stage() as usize] += 1;
             }
         }
-        let mut ranks: BTreeMap<FlowMember, RankLook> = BTreeMap::new();
-        let since = |then: u64| Duration::from_nanos(reading.at.saturating_sub(then));
-        let mut gone: Vec<LastCall> = vec![];
-        for (key, known) in &self.groups {
-            let is_there = |it: &LastCall| (it.record.place.member, it.record.place.group) == *key;
-            if let Some(failed) = known.failed.filter(|_| !reading.last.iter().any(is_there)) {
-                gone.push(LastCall {
-                    record: failed,
-                    launched: known.launched.max(failed.sequence),
-                    completed: known.completed,
-                    starved: known.starved,
-                });
+        for LastCall { record, .. } in &reading.last {
+            let known = self.groups.entry(key_of(record)).or_default();
+            known.note(record);
+            if known.last.is_none() {
+                known.since = reading.at;
             }
         }
-        for last in reading.last.iter().chain(&gone) {
+        let gone = self.gone(reading);
+        let is_dead = |it: &LastCall| {
+            it.record.state == CallState::Failed && self.has_gone_on(&it.record, reading)
+        };
+        let there: Vec<_> = reading.last.iter().filter(|it| !is_dead(it)).collect();
+        let mut ranks: BTreeMap<FlowMember, RankLook> = BTreeMap::new();
+        let since = |then: u64| Duration::from_nanos(reading.at.saturating_sub(then));
+        for last in there.into_iter().chain(&gone) {
             let record = &last.record;
-            let key = (record.place.member, record.place.group);
+            let key = key_of(record);
             let known = self.groups.entry(key).or_default();
-            known.note(record);
-            let rank = ranks
-                .entry(record.place.member)
-                .or_insert_with(|| RankLook {
-                    member: record.place.member,
-                    silent: since(reading.beat),
-                    beats: beats as u32,
-                    starved: Duration::ZERO,
-                    lost: reading.lost,
-                    groups: vec![],
-                });
+            let before = known.last.unwrap_or(*last);
+            let rank = ranks.entry(key.0).or_insert_with(|| RankLook {
+                member: key.0,
+                silent: since(reading.beat),
+                beats: beats as u32,
+                starved: Duration::ZERO,
+                lost: reading.lost,
+                groups: vec![],
+            });
             // A handler's calls are of one thread, whatever their groups.
-            let starved = Duration::from_nanos(last.starved.saturating_sub(known.starved));
-            if known.starved > 0 {
+            let starved = Duration::from_nanos(last.starved.saturating_sub(before.starved));
+            if before.starved > 0 {
                 rank.starved = rank.starved.max(starved);
             }
             rank.groups.push(GroupLook {
                 place: record.place,
                 launched: last.launched,
-                completed: last.completed.saturating_sub(known.completed) as u32,
+                completed: last.completed.saturating_sub(before.completed) as u32,
                 state: record.state,
                 sequence: record.sequence,
                 progress: record.progress,
@@ -148,16 +160,45 @@ impl FlowSummary {
                 stages: stages.get(&key).copied().unwrap_or_default(),
                 calls: known.calls.clone(),
             });
-            known.completed = last.completed;
-            known.starved = last.starved;
-            known.launched = last.launched;
+            known.last = Some(*last);
         }
-        let is_there = |key: &(FlowMember, u64)| {
+        self.groups.retain(|key, _| {
             let mut last = reading.last.iter().chain(&gone);
-            last.any(|it| (it.record.place.member, it.record.place.group) == *key)
-        };
-        self.groups.retain(|key, _| is_there(key));
+            last.any(|it| key_of(&it.record) == *key)
+        });
         ranks.into_values().collect()
+    }
+
+    /// Groups whose communicators are gone after a call that has just failed, with which others may be compared.
+    fn gone(&self, reading: &FlowReading) -> Vec<LastCall> {
+        let gone = self.groups.iter().filter_map(|(key, known)| {
+            let failed = known.failed?;
+            let is_there = reading.last.iter().any(|it| key_of(&it.record) == *key);
+            if is_there || is_old(&failed, reading) || self.has_gone_on(&failed, reading) {
+                return None;
+            }
+            Some(LastCall {
+                record: failed,
+                launched: known.last.map_or(0, |it| it.launched).max(failed.sequence),
+                completed: known.last.map_or(0, |it| it.completed),
+                starved: known.last.map_or(0, |it| it.starved),
+            })
+        });
+        gone.collect()
+    }
+
+    /// True where the member of a call that has failed has gone on without that group: in one that it has joined since,
+    /// or, a while after, in any other.
+    fn has_gone_on(&self, failed: &FlowRecord, reading: &FlowReading) -> bool {
+        let is_old = is_old(failed, reading);
+        let mut last = reading.last.iter().map(|it| &it.record);
+        last.any(|it| {
+            let key = key_of(it);
+            let is_other = key.0 == failed.place.member && key.1 != failed.place.group;
+            let known = self.groups.get(&key);
+            let is_new = known.is_some_and(|known| known.since > failed.at);
+            is_other && it.began >= failed.at && (is_new || is_old)
+        })
     }
 }
 
@@ -243,3 +284,6 @@ impl GroupLook {
         self.stages[stage as usize]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,7 +160,8 @@ impl<'a> Waits<'a> {
         behind.map_or(Waiting::Unknown, |(_, other)| Waiting::For(other))
     }
 
-    /// Follows every rank that waits to whoever is to blame, and takes the one that most come to.
+    /// Follows every rank that waits to whoever is to blame, and takes the one that most come to. A job stands still
+    /// only where half of its ranks wait, which are most of the others: where few do, the rest goes on.
     fn blamed(&self) -> Option<(FlowCause, Vec<FlowMember>)> {
         let mut votes: BTreeMap<Blamed, usize> = BTreeMap::new();
         let (mut circle, mut in_circle) = (None, 0);
@@ -176,7 +177,7 @@ impl<'a> Waits<'a> {
             }
         }
         let most = votes.into_iter().max_by_key(|(_, count)| *count);
-        match (most, circle) {
+        let found = match (most, circle) {
             (most, Some(first)) if most.is_none_or(|(_, count)| count < in_circle) => {
                 let mut circle = vec![first];
                 while let Waiting::For(next) = self.waiting(circle[circle.len() - 1])
@@ -188,7 +189,8 @@ impl<'a> Waits<'a> {
             }
             (Some((blamed, waiting)), _) => self.told(blamed, waiting),
             (None, _) => None,
-        }
+        };
+        found.filter(|(cause, _)| cause.waiting * 2 >= cause.ranks)
     }
 
     /// Where the way of each rank ends, from the ones that wait to the ones that these wait for.

@@ -108,10 +108,12 @@ impl Sample {
         let (mut completed, mut looks) = (0, 0);
         let (mut failed, mut called) = (false, false);
         for look in rank.lately(now, LATELY) {
+            // A rank that had failed before may have gone on since.
+            let is_newest = looks == 0;
             looks += 1;
             for group in &look.groups {
                 completed += u64::from(group.completed);
-                failed |= group.state == CallState::Failed;
+                failed |= is_newest && group.state == CallState::Failed;
                 called = true;
             }
         }

@@ -24,11 +24,13 @@ impl LineProgress {
     pub fn of(line: &str) -> Self {
         let tokens = tokens(line);
         let step = tokens.iter().enumerate().find_map(|(at, it)| match it {
-            Token::Word(word) if names_a_step(word) => integer_after(&tokens, at),
+            Token::Word(word) if names_a_step(word, &tokens[..at]) => integer_after(&tokens, at),
             _ => None,
         });
         let mut numbers = tokens.iter().enumerate().filter_map(|(at, it)| match it {
-            Token::Word(name) if names_a_loss(name) => Some((*name, kind_after(&tokens, at)?)),
+            Token::Word(name) if names_a_loss(name, &tokens[..at]) => {
+                Some((*name, kind_after(&tokens, at)?))
+            }
             _ => None,
         });
         let first = numbers.next();
@@ -79,18 +81,51 @@ fn tokens(line: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-fn names_a_step(word: &str) -> bool {
-    let word = word.to_lowercase();
-    let last = word.rsplit('_').next().unwrap_or(&word);
-    ["step", "steps", "iter", "iteration", "batch", "update"].contains(&last)
+/// Returns true for the name of the step of now, after the tokens before it: `global_step`, and neither `max_steps` nor
+/// `total steps`.
+fn names_a_step(word: &str, before: &[Token<'_>]) -> bool {
+    let last = parts(word).pop();
+    last.is_some_and(|it| STEPS.contains(&it.as_str())) && !is_of(word, before, NO_STEPS)
 }
 
-/// Returns true for the name of a loss or of a norm of gradients of now; the best one so far is infinite at first.
-fn names_a_loss(word: &str) -> bool {
-    let word = word.to_lowercase();
-    let names = ["loss", "grad", "gnorm", "perplexity", "ppl"];
-    let others = ["best", "min", "max", "scale", "clip"];
-    names.iter().any(|it| word.contains(it)) && !others.iter().any(|it| word.contains(it))
+/// Returns true for the name of a loss or of a norm of gradients of now, after the tokens before it; the best one so
+/// far is infinite at first.
+fn names_a_loss(word: &str, before: &[Token<'_>]) -> bool {
+    let mut parts = parts(word).into_iter();
+    parts.any(|it| LOSSES.contains(&it.as_str())) && !is_of(word, before, NO_LOSSES)
+}
+
+/// Returns true where a part of a name, or of one of the words just before it, is among these.
+fn is_of(word: &str, before: &[Token<'_>], parts: &[&str]) -> bool {
+    let before = before.iter().rev().take(WORDS_BEFORE);
+    let before = before.map_while(|it| match it {
+        Token::Word(word) => Some(*word),
+        _ => None,
+    });
+    let mut all = before.chain([word]).flat_map(self::parts);
+    all.any(|it| parts.contains(&it.as_str()))
+}
+
+/// The letters of a name between all else, in lower case: `train`, `loss` of `train_loss` and of `trainLoss2`.
+fn parts(word: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut is_small = false;
+    for letter in word.chars() {
+        let begins = is_small && letter.is_uppercase() || !letter.is_alphabetic();
+        if let Some(part) = parts.last_mut().filter(|_| !begins) {
+            part.extend(letter.to_lowercase());
+        } else {
+            parts.push(
+                letter
+                    .to_lowercase()
+                    .filter(|it| it.is_alphabetic())
+                    .collect(),
+            );
+        }
+        is_small = letter.is_lowercase();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
 /// The value behind a name, over the signs and the few words that may stand between: `loss: tensor(nan)`.
@@ -146,6 +181,47 @@ fn part_of_a_whole(tokens: &[Token<'_>]) -> Option<u64> {
     None
 }
 
+/// Last parts of names of steps.
+const STEPS: &[&str] = &["step", "steps", "iter", "iteration", "batch", "update"];
+/// Parts of names of numbers of steps that are not the step of now.
+const NO_STEPS: &[&str] = &[
+    "max",
+    "total",
+    "num",
+    "warmup",
+    "save",
+    "eval",
+    "logging",
+    "accumulation",
+];
+/// Parts of names of losses and of norms of gradients.
+const LOSSES: &[&str] = &[
+    "loss",
+    "losses",
+    "grad",
+    "grads",
+    "gradient",
+    "gradients",
+    "gradnorm",
+    "gnorm",
+    "perplexity",
+    "ppl",
+];
+/// Parts of names of numbers about these that are none of now.
+const NO_LOSSES: &[&str] = &[
+    "best",
+    "min",
+    "max",
+    "scale",
+    "scaler",
+    "scaling",
+    "clip",
+    "clipped",
+    "clipping",
+    "accumulation",
+];
+/// Words before a name that are looked at: `total optimization steps`.
+const WORDS_BEFORE: usize = 2;
 /// Parts of a line that are looked at.
 const TOKENS_MAX: usize = 200;
 /// Parts between a name and its value.
@@ -198,11 +274,40 @@ mod tests {
         );
         // Neither is a number of now.
         check("best_loss=inf", None, None);
+        check("best loss: inf", None, None);
+        check("max_grad_norm=inf clipped_grad nan", None, None);
         check("no nan found in the loss of step two", None, None);
         check("loaded 3 files on 2026/11/29", None, None);
         check("loss is computed in nanoseconds", None, None);
         check("batch_size 32, batch of 12", None, None);
         check("", None, None);
+    }
+
+    #[test]
+    fn names_count_by_their_whole_parts() {
+        let check = |line: &str, step: Option<u64>, name: Option<&str>| {
+            let seen = LineProgress::of(line);
+            let number = seen.number.as_ref().map(|(name, _)| name.as_str());
+            assert_eq!((seen.step, number), (step, name), "{line}");
+        };
+        check("glossary nan, upgrade inf, graduate 3", None, None);
+        check("gradient_accumulation_steps=4", None, None);
+        for line in [
+            "max_steps=1000",
+            "maxSteps: 1000",
+            "total steps 1000",
+            "Total optimization steps = 1000",
+            "num_train_steps: 1000",
+            "warmup_steps=100, save_steps 500",
+        ] {
+            check(line, None, None);
+        }
+        check("max_steps=1000 step=12", Some(12), None);
+        check("total: 1000, step 12", Some(12), None);
+        check("globalStep 12 trainLoss 0.5", Some(12), Some("trainLoss"));
+        check("loss_2 nan", None, Some("loss_2"));
+        check("total loss nan", None, Some("loss"));
+        check("gradient_norm=inf", None, Some("gradient_norm"));
     }
 
     proptest! {

@@ -54,14 +54,14 @@ impl Observation for [Option<RankLook>] {
 pub enum RankTrouble {
     /// It has neither printed nor worked for so long.
     Still {
-        /// For how long.
+        /// The time since it last did.
         lasts: Duration,
-        /// What the others do meanwhile.
+        /// The doing of the others meanwhile.
         others: Others,
     },
     /// It makes fewer steps than the others, or these wait for it.
     Slow {
-        /// How many times as long as the others it takes for a step, where that is known.
+        /// Its time for a step as a multiple of that of the others, where that is known.
         times: Option<f64>,
         /// The part of the time that the others wait, in hundredths, where they wait for it.
         others_wait: Option<u32>,
@@ -190,7 +190,7 @@ impl StillRanks {
         self
     }
 
-    /// The ranks to blame of those that stand still, and what the others do.
+    /// The ranks to blame of those that stand still, and the doing of the others.
     fn blamed(&self, still: &[usize]) -> (Vec<usize>, Others) {
         let known = self.known().count();
         let waits = |rank: &&usize| self.ranks[**rank].waits();
@@ -574,7 +574,7 @@ const WAITING_PERCENT: u128 = 1;
 const STILL_SAMPLES: u64 = 4;
 /// The part of its samples in which a rank that stands still waits, in hundredths.
 const MOSTLY_PERCENT: u64 = 80;
-/// How many times as long as the median rank a slow one takes at least.
+/// The least time of a slow rank as a multiple of that of the median rank.
 const SLOW_TIMES: f64 = 2.0;
 /// Steps of the median rank from which on others are compared with it.
 const STEPS_MIN: u64 = 4;

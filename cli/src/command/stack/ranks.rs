@@ -19,10 +19,12 @@ use crate::print;
 struct Seen {
     #[serde(flatten)]
     stacks: Stacks,
-    /// Ranks that stand at the same place, the most first.
+    /// Ranks that stand at the same place, the most first. Programs without a rank are counted in their order.
     places: Vec<BTreeSet<usize>>,
     /// The ranks that stand elsewhere than most.
     outliers: BTreeSet<usize>,
+    /// The ranks of which no stack was had.
+    unknown: BTreeSet<usize>,
     /// The smallest group that holds these.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
@@ -34,11 +36,21 @@ pub(super) fn run(args: &StackArgs) -> Result<()> {
     let seen = judge(stacks, args.mesh.as_ref())?;
     if args.json {
         print::line(serde_json::to_string(&seen)?)?;
-        return Ok(());
+    } else {
+        let lines = lines(&args.actor, &seen).into_iter();
+        lines
+            .map(|line| figures::plain(&line))
+            .try_for_each(print::line)?;
     }
-    lines(&args.actor, &seen)
-        .into_iter()
-        .try_for_each(print::line)?;
+    if seen.stacks.programs.is_empty() {
+        bail!("{} has no programs at the moment", args.actor);
+    }
+    if seen.places.is_empty() {
+        bail!(
+            "no program of {} gave a stack, so nothing is known of where they stand",
+            args.actor
+        );
+    }
     Ok(())
 }
 
@@ -47,8 +59,14 @@ fn number(at: usize, program: &StackOfProgram) -> usize {
     program.rank.map_or(at, |rank| rank as usize)
 }
 
-fn judge(stacks: Stacks, mesh: Option<&Mesh>) -> Result<Seen> {
+fn judge(mut stacks: Stacks, mesh: Option<&Mesh>) -> Result<Seen> {
+    let has_ranks = stacks.programs.iter().any(|it| it.rank.is_some());
+    // Beside ranks, others are what starts and watches them.
+    stacks.programs.retain(|it| it.rank.is_some() == has_ranks);
     let ranks = stacks.programs.len();
+    if mesh.is_some() && ranks > 0 && !has_ranks {
+        bail!("the programs of the job were told no rank, so --mesh says nothing of them");
+    }
     if let Some(mesh) = mesh
         && mesh.len() != ranks
     {
@@ -58,12 +76,16 @@ fn judge(stacks: Stacks, mesh: Option<&Mesh>) -> Result<Seen> {
     let main: Vec<(usize, ThreadStack)> = main
         .filter_map(|(at, program)| Some((number(at, program), thread(program.threads.first()?))))
         .collect();
+    let unknown = stacks.programs.iter().enumerate();
+    let unknown = unknown.filter(|(_, program)| program.threads.is_empty());
+    let unknown = unknown.map(|(at, program)| number(at, program));
     let clusters = cluster_stacks(main.iter().map(|(rank, stack)| (*rank, stack)));
     let outliers = outliers(&clusters);
     let groups = groups(&stacks, mesh);
     let group = smallest_group(&outliers, &groups);
     Ok(Seen {
-        group: group.map(|(name, ranks)| format!("{name} ({})", in_words(ranks))),
+        group: group.map(|(name, ranks)| format!("{name} ({})", named(ranks, &stacks))),
+        unknown: unknown.collect(),
         places: clusters.into_iter().map(|it| it.ranks).collect(),
         outliers,
         stacks,
@@ -109,6 +131,20 @@ fn groups(stacks: &Stacks, mesh: Option<&Mesh>) -> Vec<(String, BTreeSet<usize>)
     groups
 }
 
+/// Programs by their numbers, in words: those that were told a rank by these, others by their processes.
+fn named(numbers: &BTreeSet<usize>, stacks: &Stacks) -> String {
+    if stacks.programs.iter().any(|it| it.rank.is_some()) {
+        return in_words(numbers);
+    }
+    let pids = numbers.iter().filter_map(|at| stacks.programs.get(*at));
+    let pids: Vec<String> = pids.map(|it| it.pid.to_string()).collect();
+    match pids.split_last() {
+        Some((last, [])) => format!("program (pid {last})"),
+        Some((last, others)) => format!("programs (pids {} and {last})", others.join(", ")),
+        None => "no program".to_owned(),
+    }
+}
+
 /// Numbers in words: `rank 2`, `ranks 0 to 3 and 7`.
 fn in_words(ranks: &BTreeSet<usize>) -> String {
     let mut spans: Vec<(usize, usize)> = vec![];
@@ -140,19 +176,21 @@ fn lines(job: &str, seen: &Seen) -> Vec<String> {
     let by_number: BTreeMap<usize, &StackOfProgram> = by_number
         .map(|(at, program)| (number(at, program), program))
         .collect();
-    let mut lines = vec![format!(
-        "{} of {job}, at {}",
-        figures::plural(programs.len() as u64, "program"),
-        figures::plural(seen.places.len() as u64, "place")
-    )];
+    let programs = figures::plural(programs.len() as u64, "program");
+    let mut lines = vec![match seen.places.len() as u64 {
+        0 => format!("{programs} of {job}"),
+        places => format!(
+            "{programs} of {job}, at {}",
+            figures::plural(places, "place")
+        ),
+    }];
     for ranks in &seen.places {
         lines.push(String::new());
         let first = ranks.first().and_then(|rank| by_number.get(rank));
-        let where_it_is = match (ranks.len(), first) {
-            (1, Some(program)) => format!(", on {} (pid {})", program.node, program.pid),
-            _ => String::new(),
-        };
-        lines.push(format!("{}{where_it_is}", in_words(ranks)));
+        lines.push(match (ranks.len(), first) {
+            (1, Some(program)) => of_one(program),
+            _ => named(ranks, &seen.stacks),
+        });
         let frames = first.and_then(|program| program.threads.first());
         let frames = frames.map_or(&[][..], |thread| &thread.frames);
         lines.extend(frames.iter().map(|frame| match frame.line {
@@ -160,23 +198,47 @@ fn lines(job: &str, seen: &Seen) -> Vec<String> {
             None => format!("    {}  {}", frame.function, frame.file),
         }));
     }
-    let unknown = by_number
-        .iter()
-        .filter_map(|(rank, it)| Some((rank, it, it.why.as_ref()?)));
-    for (rank, program, why) in unknown {
-        lines.push(format!(
-            "rank {rank}, on {} (pid {}): {why}",
-            program.node, program.pid
-        ));
+    for program in by_number.values().filter(|it| it.threads.is_empty()) {
+        let why = program.why.as_deref().unwrap_or("it has no threads");
+        lines.push(format!("{}: {why}", of_one(program)));
     }
     for silent in &seen.stacks.silent {
         lines.push(format!("node {}: {}", silent.node, silent.why));
     }
-    lines.push(String::new());
-    lines.push(match (seen.outliers.len(), &seen.group) {
-        _ if programs.is_empty() => "it has no programs at the moment".to_owned(),
-        (0, _) if seen.places.len() == 1 => "all stand at the same place".to_owned(),
-        (0, _) => "no place is that of most, so nobody is odd".to_owned(),
+    if !seen.places.is_empty() {
+        lines.extend([String::new(), verdict(seen)]);
+    }
+    lines
+}
+
+/// A program, and where it runs.
+fn of_one(program: &StackOfProgram) -> String {
+    let StackOfProgram { node, pid, .. } = program;
+    match program.rank {
+        Some(rank) => format!("rank {rank}, on {node} (pid {pid})"),
+        None => format!("program (pid {pid}), on {node}"),
+    }
+}
+
+/// What follows, of those whose stacks were had, and of whom nothing does.
+fn verdict(seen: &Seen) -> String {
+    let mut unknown = vec![];
+    if !seen.unknown.is_empty() {
+        unknown.push(format!("of {}", named(&seen.unknown, &seen.stacks)));
+    }
+    let silent = seen.stacks.silent.iter();
+    unknown.extend(silent.map(|it| format!("of what runs on node {}", it.node)));
+    let known = match (seen.outliers.len(), &seen.group) {
+        (0, _) if seen.places.len() > 1 => "no place is that of most, so nobody is odd".to_owned(),
+        (0, _) if unknown.is_empty() => "all stand at the same place".to_owned(),
+        (0, _) => {
+            let ranks = &seen.places[0];
+            let stand = match ranks.len() {
+                1 => "alone gave a stack",
+                _ => "stand at the same place",
+            };
+            format!("{} {stand}", named(ranks, &seen.stacks))
+        }
         (n, group) => {
             let (stand, them) = if n == 1 {
                 ("stands", "it")
@@ -188,11 +250,14 @@ fn lines(job: &str, seen: &Seen) -> Vec<String> {
             });
             format!(
                 "{} {stand} elsewhere than most{group}",
-                in_words(&seen.outliers)
+                named(&seen.outliers, &seen.stacks)
             )
         }
-    });
-    lines.iter().map(|line| figures::plain(line)).collect()
+    };
+    match &unknown[..] {
+        [] => known,
+        unknown => format!("{known}; {} nothing is known", unknown.join(" and ")),
+    }
 }
 
 #[cfg(test)]
@@ -268,6 +333,75 @@ mod tests {
         let two = Mesh::new([("dp", 2)]).unwrap();
         let error = judge(stacks(&[]), Some(&two)).unwrap_err().to_string();
         assert!(error.contains("has 2 ranks, and the job 8"), "{error}");
+    }
+
+    /// SEMANTICS 162.
+    #[test]
+    fn nothing_is_said_of_ranks_whose_stacks_were_not_had() {
+        let end = |odd: &[u64], unknown: &[usize], silent: &[&str]| {
+            let mut all = stacks(odd);
+            for at in unknown {
+                all.programs[*at].threads.clear();
+                all.programs[*at].why = Some("py-spy: it is stopped".to_owned());
+            }
+            let silent = silent.iter().map(|node| SilentNode {
+                node: (*node).to_owned(),
+                why: "it does not answer".to_owned(),
+            });
+            all.silent.extend(silent);
+            lines("j1", &judge(all, None).unwrap()).pop().unwrap()
+        };
+        assert_eq!(
+            end(&[], &[2], &[]),
+            "ranks 0, 1 and 3 to 7 stand at the same place; of rank 2 nothing is known"
+        );
+        assert_eq!(
+            end(&[], &[], &["c"]),
+            "ranks 0 to 7 stand at the same place; of what runs on node c nothing is known"
+        );
+        let odd = end(&[6], &[2, 3], &["c"]);
+        assert!(
+            odd.starts_with("rank 6 stands elsewhere than most; "),
+            "{odd}"
+        );
+        let unknown = "; of ranks 2 and 3 and of what runs on node c nothing is known";
+        assert!(odd.ends_with(unknown), "{odd}");
+        assert_eq!(
+            end(&[], &[0, 1, 2, 3, 4, 5, 6, 7], &[]),
+            "rank 7, on b (pid 107): py-spy: it is stopped",
+            "no verdict"
+        );
+    }
+
+    #[test]
+    fn programs_without_a_rank_are_told_by_their_processes_and_left_out_beside_ranks() {
+        let without = |node: &str, pid: u32| StackOfProgram {
+            rank: None,
+            pid,
+            ..program(0, node, "load")
+        };
+        let mut all = stacks(&[]);
+        all.programs.insert(0, without("a", 90));
+        let text = lines("j1", &judge(all, None).unwrap()).join("\n");
+        assert!(
+            text.starts_with("8 programs of j1, at 1 place\n\nranks 0 to 7\n"),
+            "{text}"
+        );
+        let mut alone = stacks(&[]);
+        alone.programs = vec![without("a", 90), without("b", 91)];
+        alone.programs[1].threads.clear();
+        alone.programs[1].why = Some("process 91 is no Python program".to_owned());
+        let two = Mesh::new([("dp", 2)]).unwrap();
+        let error = judge(alone.clone(), Some(&two)).unwrap_err().to_string();
+        assert!(error.contains("told no rank"), "{error}");
+        let text = lines("j1", &judge(alone, None).unwrap()).join("\n");
+        for words in [
+            "\nprogram (pid 90), on a\n",
+            "\nprogram (pid 91), on b: process 91 is no Python program\n",
+            "\nprogram (pid 90) alone gave a stack; of program (pid 91) nothing is known",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     #[test]

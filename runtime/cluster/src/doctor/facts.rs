@@ -1,7 +1,7 @@
 //! Facts of a machine, and how they are read: from `/proc`, `/sys` and the devices' library.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,6 +47,12 @@ pub struct MachineFacts {
     pub fuse: bool,
     /// The system's rule for looking into other processes (`kernel.yama.ptrace_scope`).
     pub ptrace_scope: Option<u32>,
+    /// Set when whoever looks is the superuser.
+    pub superuser: bool,
+    /// Set when `py-spy` is in `PATH`.
+    pub py_spy: bool,
+    /// Why the usual port of the API cannot be had; `None` where a daemon has its own already.
+    pub api_port: Option<Result<(), String>>,
     /// The rule that keeps the processor slow, where one does.
     pub slow_governor: Option<String>,
     /// Version of the devices' driver.
@@ -56,6 +62,9 @@ pub struct MachineFacts {
     /// Cards that no driver here can use, each with the reason.
     pub unusable: Vec<String>,
 }
+
+/// The port at which a daemon's API listens unless told otherwise or taken.
+const API_PORT: u16 = 7433;
 
 /// A folder that is written, and its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +86,8 @@ pub struct Interface {
     pub name: String,
     /// Bytes of its largest packets.
     pub mtu: u32,
+    /// Set when packets to other machines leave by it.
+    pub leads_out: bool,
 }
 
 /// A device, as far as it says something of itself.
@@ -92,7 +103,7 @@ pub struct DeviceState {
     pub lost_bits: Option<u64>,
     /// Degrees Celsius.
     pub celsius: Option<u32>,
-    /// Processes that hold memory of it.
+    /// Processes that hold memory of it, without those of this daemon.
     pub held_by: Vec<u32>,
 }
 
@@ -100,10 +111,17 @@ impl MachineFacts {
     /// Looks at this machine, and at the disk of a daemon's folder.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
+        let folder = &std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+        let daemon = number::<u32>(folder.join("daemon.pid"));
+        let ours = [Some(std::process::id()), daemon];
         let inventory = Nvml::new().inventory();
         let (devices, driver) = match &inventory.driver {
             Reading::Measured(version) => (
-                Ok(inventory.devices.iter().map(DeviceState::of).collect()),
+                Ok(inventory
+                    .devices
+                    .iter()
+                    .map(|it| DeviceState::of(it, ours))
+                    .collect()),
                 Some(version.driver.clone()),
             ),
             Reading::Unmeasured { why } => (Err(why.clone()), None),
@@ -113,7 +131,7 @@ impl MachineFacts {
             now_ms: Unix::now().0,
             ahead_ms: None,
             clock_synchronised: clock_synchronised(),
-            open_files: getrlimit(Resource::Nofile).maximum,
+            open_files: getrlimit(Resource::Nofile).current,
             processes: getrlimit(Resource::Nproc).current,
             memory: memory().unwrap_or(0),
             memory_limit: memory_limit(),
@@ -127,13 +145,22 @@ impl MachineFacts {
                 .iter()
                 .filter_map(|name| number(format!("/proc/sys/net/core/{name}")))
                 .collect(),
-            interfaces: interfaces(Path::new("/sys/class/net")),
+            interfaces: interfaces(
+                Path::new("/sys/class/net"),
+                &fs::read_to_string("/proc/net/route").unwrap_or_default(),
+            ),
             fuse: fs::File::options()
                 .read(true)
                 .write(true)
                 .open("/dev/fuse")
                 .is_ok(),
             ptrace_scope: number("/proc/sys/kernel/yama/ptrace_scope"),
+            superuser: rustix::process::geteuid().is_root(),
+            py_spy: is_in_path("py-spy"),
+            api_port: daemon.is_none().then(|| {
+                let bound = TcpListener::bind(("127.0.0.1", API_PORT)).map(|_| ());
+                bound.map_err(|error| error.to_string())
+            }),
             slow_governor: slow_governor(Path::new("/sys/devices/system/cpu/cpu0/cpufreq")),
             driver,
             devices,
@@ -150,7 +177,7 @@ fn unusable(inventory: &Inventory) -> Vec<String> {
 }
 
 impl DeviceState {
-    fn of(facts: &DeviceFacts) -> Self {
+    fn of(facts: &DeviceFacts, ours: [Option<u32>; 2]) -> Self {
         let memory = facts.memory.value().map(|memory| memory.total_bytes);
         let held_by = facts.processes.value().into_iter().flatten();
         Self {
@@ -162,7 +189,10 @@ impl DeviceState {
             },
             lost_bits: facts.ecc.value().map(|ecc| ecc.uncorrected),
             celsius: facts.temperature_celsius.value().copied(),
-            held_by: held_by.map(|process| process.pid).collect(),
+            held_by: held_by
+                .map(|process| process.pid)
+                .filter(|pid| !is_below(*pid, ours))
+                .collect(),
         }
     }
 }
@@ -170,13 +200,16 @@ impl DeviceState {
 impl DiskFacts {
     fn read(folder: &Path) -> Self {
         // A folder that is yet to be made lies on the disk of the nearest one above.
-        let there = folder.ancestors().find(|it| it.is_dir());
-        let folder = there.unwrap_or(Path::new("/")).to_path_buf();
+        let there = folder.ancestors().find(|it| it.exists());
+        let folder = there.unwrap_or_else(|| Path::new("/")).to_path_buf();
         let told = room(&folder);
         Self {
             writable: is_writable(&folder),
             files_free: told.as_ref().ok().map(|(_, files)| *files),
-            room: told.map(|(room, _)| room),
+            room: match folder.is_dir() {
+                true => told.map(|(room, _)| room),
+                false => Err("it is a file".to_owned()),
+            },
             folder,
         }
     }
@@ -234,8 +267,16 @@ fn clock_synchronised() -> Option<bool> {
     if Path::new("/run/systemd/timesync/synchronized").exists() {
         return Some(true);
     }
-    let asked = Command::new("timedatectl")
-        .args(["show", "-p", "NTPSynchronized", "--value"])
+    // It asks others, who may not answer.
+    let asked = Command::new("timeout")
+        .args([
+            "2",
+            "timedatectl",
+            "show",
+            "-p",
+            "NTPSynchronized",
+            "--value",
+        ])
         .output()
         .ok()?;
     match String::from_utf8_lossy(&asked.stdout).trim() {
@@ -245,15 +286,48 @@ fn clock_synchronised() -> Option<bool> {
     }
 }
 
-fn interfaces(folder: &Path) -> Vec<Interface> {
+/// Returns true when a process is one of these, or was started by one of them or by what they started.
+fn is_below(pid: u32, ours: [Option<u32>; 2]) -> bool {
+    let mut pid = pid;
+    while pid > 1 {
+        if ours.contains(&Some(pid)) {
+            return true;
+        }
+        // Behind the name, which may have spaces and parentheses: its state, then its parent.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        pid = rest
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0);
+    }
+    false
+}
+
+fn is_in_path(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// Networks that are up; `routes` is the kernel's table, in which the way to all others has the destination 0.
+fn interfaces(folder: &Path, routes: &str) -> Vec<Interface> {
+    let mut out = routes.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        (words.next()? == "00000000").then_some(name)
+    });
+    let leads_out = out.next();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<Interface> = entries
         .filter_map(|entry| {
             let state = fs::read_to_string(entry.path().join("operstate")).ok()?;
             // A loop-back's state is unknown.
             let is_up = ["up", "unknown"].contains(&state.trim());
+            let name = entry.file_name().into_string().ok()?;
             Some(Interface {
-                name: entry.file_name().into_string().ok()?,
+                leads_out: leads_out == Some(name.as_str()),
+                name,
                 mtu: number(entry.path().join("mtu"))?,
             })
             .filter(|_| is_up)
@@ -290,6 +364,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_no_folder_and_a_relative_folder_is_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(DiskFacts::read(&file).room.is_err());
+        let here = MachineFacts::read(Path::new("not-there"));
+        assert_eq!(here.disks[0].folder, std::env::current_dir().unwrap());
+    }
+
+    #[test]
+    fn processes_of_a_daemon_hold_its_devices_rightly() {
+        let own = std::process::id();
+        assert!(is_below(own, [Some(own), None]));
+        let parent = std::os::unix::process::parent_id();
+        assert!(is_below(own, [None, Some(parent)]));
+        assert!(!is_below(parent, [Some(own), None]));
+    }
+
+    #[test]
     fn networks_that_are_down_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         for (name, state, mtu) in [
@@ -305,8 +398,10 @@ mod tests {
         let want = Interface {
             name: "eth0".to_owned(),
             mtu: 9000,
+            leads_out: true,
         };
-        assert_eq!(interfaces(folder.path()), [want]);
+        let routes = "Iface\tDestination\tGateway\neth1\t0010A8C0\t0\neth0\t00000000\t010010AC\n";
+        assert_eq!(interfaces(folder.path(), routes), [want]);
     }
 
     #[test]

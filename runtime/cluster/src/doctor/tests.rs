@@ -33,9 +33,13 @@ fn sound() -> MachineFacts {
         interfaces: vec![Interface {
             name: "eth0".to_owned(),
             mtu: 1500,
+            leads_out: true,
         }],
         fuse: true,
         ptrace_scope: Some(1),
+        superuser: true,
+        py_spy: true,
+        api_port: Some(Ok(())),
         slow_governor: None,
         driver: Some("580.1".to_owned()),
         devices: Ok(vec![DeviceState {
@@ -102,7 +106,7 @@ fn each_damage_is_named_with_what_to_change() {
                 it.shared_memory = Some(DiskRoom {
                     free: 64 << 20,
                     all: 64 << 20,
-                })
+                });
             },
             Fitness::Doubtful,
             "/dev/shm",
@@ -128,7 +132,7 @@ fn each_damage_is_named_with_what_to_change() {
                 it.disks[0].room = Ok(DiskRoom {
                     free: 1 << 20,
                     all: 1 << 40,
-                })
+                });
             },
             Fitness::Bad,
             "disk of /data",
@@ -140,7 +144,7 @@ fn each_damage_is_named_with_what_to_change() {
                 it.disks[0].room = Ok(DiskRoom {
                     free: 4 << 30,
                     all: 100 << 30,
-                })
+                });
             },
             Fitness::Doubtful,
             "disk of /data",
@@ -148,7 +152,7 @@ fn each_damage_is_named_with_what_to_change() {
             "5 %",
         ),
         (
-            |it| it.disks[0].files_free = Some(0),
+            |it| (it.disks[0].files_free, it.disks[0].writable) = (Some(0), false),
             Fitness::Bad,
             "disk of /data",
             "no more files",
@@ -190,11 +194,32 @@ fn each_damage_is_named_with_what_to_change() {
             "fuse3",
         ),
         (
+            |it| it.superuser = false,
+            Fitness::Doubtful,
+            "stacks",
+            "ptrace_scope = 1",
+            "CAP_SYS_PTRACE",
+        ),
+        (
+            |it| it.py_spy = false,
+            Fitness::Doubtful,
+            "stacks",
+            "no py-spy",
+            "pip install",
+        ),
+        (
+            |it| it.api_port = Some(Err("taken".to_owned())),
+            Fitness::Doubtful,
+            "port 7433",
+            "taken",
+            "--api",
+        ),
+        (
             |it| it.ptrace_scope = Some(3),
             Fitness::Doubtful,
             "stacks",
             "ptrace_scope = 3",
-            "ptrace_scope=1",
+            "set that to 1",
         ),
         (
             |it| it.slow_governor = Some("powersave".to_owned()),

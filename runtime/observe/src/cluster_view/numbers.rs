@@ -61,6 +61,9 @@ struct SeriesTable {
 /// The label of numbers that are of one of many ranks.
 const RANK: &str = "rank";
 
+/// The label of text about a number, which may be another at each point and so tells no numbers apart.
+const WHAT: &str = "what";
+
 /// The key of a recorded number: its name, the actor, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RecordedKey {
@@ -76,8 +79,10 @@ pub struct Recorded {
     pub name: String,
     /// The actor that records it.
     pub actor: ActorId,
-    /// The labels that tell it apart; `step` is left out, it is the place on the axis.
+    /// The labels that tell it apart; `step` is left out, it is the place on the axis, and so is `what`.
     pub labels: Labels,
+    /// The text with its last point, of the label `what`.
+    pub what: Option<String>,
     /// When, at which step if it says so, and how much.
     pub points: VecDeque<(Date, Option<f64>, f64)>,
     /// Number of points so far, forgotten ones too.
@@ -175,9 +180,11 @@ impl ClusterView {
             Label::Number(value) => Some(*value),
             Label::Text(_) => None,
         });
+        let what = labels.iter().find(|(name, _)| name == WHAT);
+        let what = what.map(|(_, text)| text.to_string());
         let labels: Labels = labels
             .into_iter()
-            .filter(|(name, _)| name != "step")
+            .filter(|(name, _)| name != "step" && name != WHAT)
             .collect();
         let text: Vec<_> = labels
             .iter()
@@ -200,9 +207,11 @@ impl ClusterView {
             name,
             actor,
             labels,
+            what: None,
             points: VecDeque::new(),
             told: 0,
         });
+        row.what = what;
         row.told += 1;
         if row.points.len() == table.points_max {
             row.points.pop_front();
@@ -255,6 +264,30 @@ mod tests {
     use odeon::ProcessId;
 
     use super::*;
+
+    #[test]
+    fn text_about_a_number_makes_no_series() {
+        let mut seen = ClusterView::default();
+        let actor = ActorId::root(ProcessId(7));
+        for (second, what) in [(1, "is slow"), (2, "is slow; it stands at load")] {
+            let labels = vec![
+                ("rank".into(), Label::Int(2)),
+                (WHAT.into(), what.to_owned().into()),
+            ];
+            seen.record(
+                "gang.rank_slow_s".to_owned(),
+                actor,
+                labels,
+                Date(second),
+                1.0,
+            );
+        }
+        let [one] = &seen.recorded().collect::<Vec<_>>()[..] else {
+            panic!("another text is another series");
+        };
+        assert_eq!((one.points.len(), one.labels.len()), (2, 1));
+        assert_eq!(one.what.as_deref(), Some("is slow; it stands at load"));
+    }
 
     #[test]
     fn numbers_of_ranks_take_no_room_of_others_and_are_kept_for_the_last_steps() {

@@ -11,8 +11,8 @@ use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Subject;
 
-/// The numbers that a gang records of a rank in trouble, in seconds since that began, with the labels `rank`, `node`,
-/// `pid` and `what`; zero when it is over. Each with its rule.
+/// The numbers that a gang records of a rank in trouble, in seconds since that began, with the labels `rank`, `node` and
+/// `pid`, and the text `what`; zero when it is over. Each with its rule.
 const SERIES: [(&str, &str); 3] = [
     ("gang.rank_still_s", RANK_STILL),
     ("gang.rank_slow_s", RANK_SLOW),
@@ -66,7 +66,7 @@ fn in_trouble(seen: &ClusterView, now: Date) -> Vec<Finding> {
             at: *at,
             seconds: *seconds,
             rank: format!("rank {rank}, on node {node} (pid {pid})"),
-            what: label("what").unwrap_or_default(),
+            what: it.what.clone().unwrap_or_default(),
         };
         let key = (*rule, it.actor, rank);
         match last.get_mut(&key) {
