@@ -29,8 +29,11 @@ impl WaitSamples {
     /// Looks at a program four times a second, until the future is dropped. Where the kernel does not show what a
     /// thread does, there are no looks.
     pub(super) async fn follow(self, pid: u32) -> Infallible {
+        let mut part = 0.0f64;
         loop {
-            Clock::sleep(PAUSE).await;
+            // Never in time with the steps of a program: parts by the golden ratio are spread evenly.
+            part = (part + GOLDEN).fract();
+            Clock::sleep(PAUSE.mul_f64(0.5 + part)).await;
             if let Some(waits) = main_thread(pid) {
                 self.0.taken.fetch_add(1, Ordering::Relaxed);
                 self.0
@@ -53,28 +56,20 @@ fn main_thread(mut pid: u32) -> Option<bool> {
         if !WAITS_FOR_A_CHILD.contains(&number) {
             return Some(WAITS.contains(&number));
         }
-        match children(pid)[..] {
-            [] => return None,
-            [child] => pid = child,
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let mut children = children.split_whitespace();
+        match (children.next()?.parse(), children.next()) {
+            (Ok(child), None) => pid = child,
             _ => return Some(false),
         }
     }
     None
 }
 
-/// The processes that a process has started, by any of its threads.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
-    let children = children.flat_map(|of_one| {
-        let numbers = of_one.split_whitespace();
-        numbers.filter_map(|it| it.parse().ok()).collect::<Vec<_>>()
-    });
-    children.collect()
-}
-
+/// The mean pause between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
+/// The fractional part of the golden ratio.
+const GOLDEN: f64 = 0.618_033_988_749_895;
 /// Launchers that start launchers.
 const DEPTH_MAX: usize = 8;
 

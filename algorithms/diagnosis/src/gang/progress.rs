@@ -249,7 +249,13 @@ impl Detector<Ranks> for StillRanks {
         let lasts = |since: Duration| at.saturating_sub(since);
         let still = self.known().filter(|(_, it)| lasts(it.since) >= self.limit);
         let still: Vec<usize> = still.map(|(rank, _)| rank).collect();
-        if still.is_empty() {
+        // Others that have been quiet for a part of that time do not work: they may have begun to wait a little later.
+        let busy = self
+            .known()
+            .filter(|(_, it)| 2 * lasts(it.since) < self.limit);
+        let is_early = 2 * busy.count() < self.known().count() - still.len();
+        let few = 2 * still.len() < self.known().count();
+        if still.is_empty() || (is_early && few && !self.always_names) {
             return vec![];
         }
         let (blamed, others) = self.blamed(&still);
