@@ -20,9 +20,10 @@ use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::catalog::WriteError;
 use odeon_cluster::controller::Rules;
 use odeon_cluster::fact::Fact;
+use odeon_cluster::folder::{Folder, Leavings};
 use odeon_cluster::logs::LogLimits;
 use odeon_cluster::tables::{NodeRow, owner_key};
-use odeon_cluster::{Daemon, DaemonConfig, NodeEntry, OnDemand};
+use odeon_cluster::{Daemon, DaemonConfig, FolderError, NodeEntry, OnDemand};
 use odeon_otel::{Counting, Exporter, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -306,20 +307,51 @@ pub(crate) fn down(args: &DownArgs) -> Result<ExitCode> {
     folders.push(folder.clone());
     // All are told first, so that they end at the same time.
     let mut ending = vec![];
-    for folder in folders {
-        if let Some(pid) = tell_to_end(&folder)? {
+    for folder in &folders {
+        if let Some(pid) = tell_to_end(folder)? {
             ending.push((folder, pid));
         }
     }
     for (folder, pid) in &ending {
         await_end(folder, *pid);
     }
+    let members = folders.iter().filter(|folder| is_member(folder));
+    let mut cleared = false;
+    for folder in members {
+        cleared |= clear(folder)?;
+    }
     match ending.len() {
-        0 => bail!("no daemon runs in {}", folder.display()),
+        0 if !cleared => bail!("no daemon runs in {}", folder.display()),
+        0 => {}
         1 => print::say("node down"),
         n => print::say(format!("{n} nodes down")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends and takes away what a killed daemon has left in its folder, and says so. Returns false if that is nothing.
+fn clear(folder: &Path) -> Result<bool> {
+    // One that was killed holds its folder for a moment still.
+    let deadline = Clock::now().after(KILLED_PATIENCE);
+    let taken = loop {
+        match Folder::take(folder) {
+            Err(FolderError::InUse(_)) if !deadline.left(Clock::now()).is_zero() => pause(),
+            // Another one has been started since.
+            Err(FolderError::InUse(_)) => return Ok(false),
+            taken => break taken?,
+        }
+    };
+    let left = Waiter::alone()?.block_on(taken.clear())?;
+    if left == Leavings::default() {
+        return Ok(false);
+    }
+    print::say(format!(
+        "cleared {}, where a daemon was killed: {} of its drivers ended, {} mounts taken away",
+        folder.display(),
+        left.drivers,
+        left.mounts
+    ));
+    Ok(true)
 }
 
 /// The folder of a daemon, wherever its jobs work.

@@ -941,7 +941,7 @@ fn a_killed_head_comes_back_with_all_that_it_knew() {
 
 /// SEMANTICS 56.
 #[test]
-fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back() {
+fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back_and_when_it_is_told_to_end() {
     // So that all that is larger than nothing is worth a mount.
     let cluster = Cluster::up(&["--on-demand-above-mib=0"]);
     let mounts = cluster.dir().canonicalize().unwrap().join("mounts");
@@ -962,9 +962,20 @@ fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back() {
     );
     cluster.ok(&["up", "--api", "127.0.0.1:0"]);
     assert!(!mounted() && !is_alive(driver));
-    cluster.ok(&["submit", "/bin/sh", "--wait", "--", "-c", "echo again"]);
-    cluster.ok(&["down"]);
-    assert!(!mounted());
+    cluster.ok(&["submit", "/bin/sh", "--", "-c", "echo begun; sleep 1000"]);
+    cluster.begun("j2");
+    let driver = cluster.driver("j2");
+    kill_9(cluster.daemons()[0]);
+    assert!(mounted() && is_alive(driver));
+    // Nobody runs there, and what was left is gone.
+    let said = cluster.ok(&["down"]);
+    assert!(
+        said.contains(": 1 of its drivers ended, 1 mounts taken away"),
+        "{said}"
+    );
+    assert!(!mounted() && !is_alive(driver));
+    let why = cluster.fails(&["down"]);
+    assert!(why.contains("no daemon runs in"), "{why}");
 }
 
 /// SEMANTICS 56.

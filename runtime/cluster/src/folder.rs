@@ -24,6 +24,10 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::orphan_processes;
+use crate::staging::stale;
+use crate::stale_drivers::{self, Ended};
+
 /// The open folder of a node, which is this daemon's while this lives.
 #[derive(Debug)]
 pub struct Folder {
@@ -49,6 +53,15 @@ pub struct NodeFile {
     /// The voters that it knew.
     #[serde(default)]
     pub voters: Vec<String>,
+}
+
+/// Things that a daemon which was killed had left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leavings {
+    /// Drivers that still ran.
+    pub drivers: usize,
+    /// Mounts.
+    pub mounts: usize,
 }
 
 /// Why a folder cannot be used.
@@ -137,6 +150,26 @@ impl Folder {
 
     pub(crate) fn part(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// Ends what a daemon that was killed has left running here, and takes away what it has left mounted.
+    ///
+    /// # Errors
+    /// The notes about drivers or the system's table of mounts cannot be read, or one of the folders not be removed.
+    pub async fn clear(&self) -> Result<Leavings, FolderError> {
+        let drivers = self.part(DRIVERS_FOLDER);
+        let ended = match stale_drivers::end(&drivers, &[]) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ended::default(),
+            ended => ended.map_err(failed("clearing", &drivers))?,
+        };
+        for mark in ended.marks {
+            orphan_processes::end(mark).await;
+        }
+        let mounts = self.part(MOUNTS_FOLDER);
+        Ok(Leavings {
+            drivers: ended.drivers,
+            mounts: stale::clear(&mounts).map_err(failed("clearing", &mounts))?,
+        })
     }
 
     /// The node's file from when it last ran; `None` in a new folder.
@@ -230,3 +263,7 @@ impl Folder {
 }
 
 const NODE_FILE: &str = "node.json";
+/// The folder with a note of each driver that runs.
+pub(crate) const DRIVERS_FOLDER: &str = "drivers";
+/// The folder below which files of jobs are mounted.
+pub(crate) const MOUNTS_FOLDER: &str = "mounts";

@@ -23,7 +23,7 @@ pub(crate) mod givers;
 mod mount;
 mod mounted;
 mod mounts;
-mod stale;
+pub(crate) mod stale;
 mod tree;
 
 use demand::{Holding, OnDemand};

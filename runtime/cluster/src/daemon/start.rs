@@ -21,7 +21,7 @@ use crate::catalog::{Catalog, CatalogError, Picture, WriteError};
 use crate::cgroups::Cgroups;
 use crate::controller::Controller;
 use crate::disk_room::WatchedDisk;
-use crate::folder::{Folder, NodeFile};
+use crate::folder::{DRIVERS_FOLDER, Folder, MOUNTS_FOLDER, NodeFile};
 use crate::forward::Forward;
 use crate::history::History;
 use crate::logs::Logs;
@@ -211,7 +211,7 @@ impl Starting<'_> {
         let places = Places {
             store,
             jobs: self.folder.part("jobs"),
-            mounts: self.folder.part("mounts"),
+            mounts: self.folder.part(MOUNTS_FOLDER),
         };
         let (engine, memory) = (self.system.clone(), self.catalog.clone());
         let givers = Arc::new(Agents {
@@ -231,7 +231,7 @@ impl Starting<'_> {
         cgroups: Cgroups,
     ) -> Result<Agent, DaemonError> {
         let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
-        let stale_drivers = StaleDrivers::open(self.folder.part("drivers"), &drivers);
+        let stale_drivers = StaleDrivers::open(self.folder.part(DRIVERS_FOLDER), &drivers);
         let agent = Agent::begin(
             self.system,
             &self.node.name,

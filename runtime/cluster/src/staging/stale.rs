@@ -8,22 +8,25 @@ use std::path::{Path, PathBuf};
 
 use super::mount::unmount;
 
-/// Takes away all mounts below a folder, and what is left of the folder.
-pub(super) fn clear(folder: &Path) -> io::Result<()> {
+/// Takes away all mounts below a folder, and what is left of the folder. Says how many these were.
+pub(crate) fn clear(folder: &Path) -> io::Result<usize> {
     // As the system names it, which knows of no links.
     let folder = match fs::canonicalize(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         found => found?,
     };
     let table = fs::read("/proc/self/mountinfo")?;
+    let mut cleared = 0;
     // What was mounted last lies on top.
     for place in places(&table).iter().rev() {
         if place.starts_with(&folder) && *place != folder {
             tracing::warn!(place = %place.display(), "a mount of the daemon before this one is taken away");
             unmount(place);
+            cleared += 1;
         }
     }
-    fs::remove_dir_all(&folder)
+    fs::remove_dir_all(&folder)?;
+    Ok(cleared)
 }
 
 /// Where something is mounted, as the system's table has it. Pure.
@@ -116,8 +119,8 @@ mod tests {
         // Nobody answers there now.
         assert!(fs::metadata(&place).is_err());
         assert!(is_mounted_below(&mounts));
-        clear(&mounts).unwrap();
+        assert_eq!(clear(&mounts).unwrap(), 1);
         assert!(!is_mounted_below(&mounts) && !mounts.exists());
-        clear(&mounts).unwrap();
+        assert_eq!(clear(&mounts).unwrap(), 0);
     }
 }
