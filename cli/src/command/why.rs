@@ -254,6 +254,9 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         told.extend(problems_of(&own, &inspector).await?);
         let (sentences, in_short) = of_ranks(mesh.as_ref(), &own);
         told.extend(sentences);
+        // Neither is anything said of the helpers in the processes of ranks whose places are told.
+        let of_ranks = own.iter().filter(|row| in_short.contains(&row.id));
+        let of_ranks: BTreeSet<String> = of_ranks.map(|row| row.process.clone()).collect();
         for row in own {
             // It may have ended meanwhile.
             let Ok(detail) = inspector.actor(&row.id).await else {
@@ -262,7 +265,7 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             let why = detail.data.placement.map(|placement| placement.sentence);
             told.push(Told {
                 role: row.name.unwrap_or(row.r#type),
-                in_short: in_short.contains(&row.id),
+                in_short: of_ranks.contains(&row.process),
                 actor: Some(row.id),
                 why: why.unwrap_or_else(|| format!("on node {}", row.node)),
                 facts: None,

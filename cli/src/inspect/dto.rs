@@ -339,13 +339,20 @@ impl Shown<'_> {
                 node: Some(actor.node.clone()),
             };
         };
-        let (node, devices) = match &why {
-            Why::Placed { node, devices, .. } => (Some(node.clone()), devices.as_slice()),
-            _ => (None, &[][..]),
+        let (node, devices, pid) = match &why {
+            Why::Placed {
+                node,
+                devices,
+                process,
+            } => {
+                let pid = self.seen.process(*process).and_then(|it| it.pid);
+                (Some(node.clone()), devices.as_slice(), pid)
+            }
+            _ => (None, &[][..], None),
         };
         let named = |index: &u32| format!("{}/{index}", node.as_deref().unwrap_or("?"));
         told::Placement {
-            sentence: why.to_string(),
+            sentence: why.sentence(pid),
             devices: devices.iter().map(named).collect(),
             node,
         }

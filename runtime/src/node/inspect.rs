@@ -165,26 +165,35 @@ impl NodeView {
     }
 }
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Why {
+    /// Says it in words, with the operating system's number of the process where that is known.
+    #[must_use]
+    pub fn sentence(&self, pid: Option<u32>) -> String {
         match self {
             Self::Placed {
                 node,
                 process,
                 devices,
             } => {
-                write!(f, "on {node}, in process {process}")?;
-                match devices.as_slice() {
-                    [] => Ok(()),
-                    [one] => write!(f, ", with device {one}"),
+                let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                let with = match devices.as_slice() {
+                    [] => String::new(),
+                    [one] => format!(", with device {one}"),
                     many => {
                         let many: Vec<_> = many.iter().map(u32::to_string).collect();
-                        write!(f, ", with devices {}", many.join(", "))
+                        format!(", with devices {}", many.join(", "))
                     }
-                }
+                };
+                format!("on {node}, in process {process}{pid}{with}")
             }
-            Self::Waits(waiting) => waiting.fmt(f),
+            Self::Waits(waiting) => waiting.to_string(),
         }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence(None))
     }
 }
 
