@@ -14,6 +14,7 @@
 
 mod checkpoint;
 pub mod compare;
+mod gradients;
 mod meshes;
 mod pictures;
 pub mod rank;
@@ -23,5 +24,6 @@ mod seats;
 pub mod verify;
 mod work;
 
+pub use gradients::GradientRules;
 pub(crate) use meshes::data_mesh;
 pub use run::{Desk, HeldOut, Member, PretrainPlan, run};

@@ -41,6 +41,7 @@
 
 mod activations;
 mod footprint;
+mod guard;
 mod optimizer;
 mod schedule;
 mod stages;
@@ -59,6 +60,7 @@ use crate::model::{
 
 pub use activations::MicroBatches;
 pub use footprint::{Footprint, Sharing, ZeroStage};
+pub use guard::{GradientFault, GradientGuard, GradientLook, WorstTensor};
 pub use optimizer::{Adam8bit, AdamW, Lion, Muon, Optimizer, Partition};
 use optimizer::{Holding, Prepared};
 pub use schedule::Schedule;
@@ -211,7 +213,8 @@ pub struct Update {
     pub lr: f32,
     /// L2 norm of the gradient before clipping, after scaling.
     pub grad_norm: f32,
-    /// True when it took effect: a gradient that is not finite is thrown away.
+    /// True when it took effect: a gradient that is not finite is thrown away, and one that a
+    /// [guard](Trainer::guard) does not take.
     pub applied: bool,
 }
 
@@ -230,6 +233,8 @@ pub struct Trainer<B: Backend = Cpu> {
     share: Option<Share>,
     /// Passes through stages, of a pipeline rank.
     stages: StagePasses<B>,
+    /// Rules for gradients that are taken, of guarded steps.
+    guard: Option<GradientGuard>,
     step: u64,
 }
 
@@ -282,6 +287,7 @@ impl<B: Backend> Trainer<B> {
             optimizer,
             share: None,
             stages: StagePasses::default(),
+            guard: None,
             step: 0,
         }
     }
@@ -307,6 +313,7 @@ impl<B: Backend> Trainer<B> {
             optimizer,
             share,
             stages: StagePasses::default(),
+            guard: None,
             step: 0,
         }
     }
@@ -626,33 +633,6 @@ impl<B: Backend> Trainer<B> {
         backend.scope(|| backend.sum_squares(B::view(grads, part)))
     }
 
-    /// The sum of the squares of what this rank tells of the gradient, of those that have a part of the model each.
-    fn told_squares(&mut self) -> f64 {
-        let model = self.model();
-        // Of an embedding that two pipeline ranks have the first tells.
-        let of_another = match model.config().has_embedding_of_another() {
-            true => model.embedding_kept(),
-            false => 0..0,
-        };
-        // Of what is sharded each number is with one rank alone.
-        let told = match model.part().filter(|_| model.shard().is_none()) {
-            Some(part) => part.told_ranges(),
-            None => vec![self.part().clone()],
-        };
-        let told = told.into_iter().flat_map(|own| {
-            let before = own.start..of_another.start.clamp(own.start, own.end);
-            let behind = of_another.end.clamp(before.end, own.end)..own.end;
-            [before, behind].into_iter().filter(|it| !it.is_empty())
-        });
-        let told: Vec<_> = told.collect();
-        let backend = self.model().backend().clone();
-        let grads = &*self.trained_gradient_mut();
-        let squares = told
-            .into_iter()
-            .map(|own| backend.sum_squares(B::view(grads, own)));
-        squares.sum()
-    }
-
     /// The trained parameters by the ranks that have the same.
     fn ranges(&self) -> PartRanges {
         match self.model().part() {
@@ -668,6 +648,7 @@ impl<B: Backend> Trainer<B> {
             scorer,
             grads,
             optimizer,
+            guard,
             step,
             ..
         } = self;
@@ -678,7 +659,7 @@ impl<B: Backend> Trainer<B> {
         let len = B::len(grads);
         let keepers = model.shard_keepers();
         let grad_norm = grad_scale * squares.sqrt() as f32;
-        let applied = grad_norm.is_finite();
+        let applied = guard.unwrap_or_default().takes(grad_norm);
         if applied {
             *step += 1;
         }

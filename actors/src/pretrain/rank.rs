@@ -11,7 +11,7 @@ use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
 use odeon_algorithms::model::{Dropout, ShardTime};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Sharing, TrainConfig};
+use odeon_algorithms::train::{GradientFault, GradientGuard, GradientLook, Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
@@ -63,10 +63,24 @@ pub struct RankArgs {
     pub train: TrainConfig,
     /// Share of numbers that are dropped in passes that learn.
     pub dropout: f32,
+    /// Faults that this rank commits on purpose.
+    pub drills: Vec<Drill>,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
     /// Number of checkpoints that are kept.
     pub keep: usize,
+}
+
+/// A fault that a rank commits on purpose, to try what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(crate = "odeon::serde", deny_unknown_fields)]
+pub struct Drill {
+    /// The step, from 1.
+    pub step: u64,
+    /// The rank.
+    pub rank: u32,
+    /// The fault.
+    pub fault: GradientFault,
 }
 
 fn checkpointed(
@@ -176,6 +190,12 @@ pub struct Train {
     pub step: u64,
     /// Set where its passes are recorded as spans, of ranks with some of the layers.
     pub spans: bool,
+    /// The largest norm of the gradient that is nothing unusual; `None` where none is known.
+    pub norm_max: Option<f32>,
+    /// Set where a larger one is taken all the same when it was computed twice.
+    pub takes_spikes: bool,
+    /// Set where ranks commit the faults of their drills: a step that is made again has none.
+    pub drills: bool,
 }
 
 /// Results of a rank in a step.
@@ -190,6 +210,12 @@ pub struct Trained {
     pub own_loss: Option<f64>,
     /// Norm of the whole gradient before clipping.
     pub grad_norm: f64,
+    /// Set where it changed the weights.
+    pub is_taken: bool,
+    /// The own gradient of this rank.
+    pub gradient: OwnGradient,
+    /// The first try, where its gradient was not taken and the step was computed once more.
+    pub first_try: Option<FirstTry>,
     /// Learning rate.
     pub lr: f64,
     /// Tokens of this rank.
@@ -215,6 +241,35 @@ pub struct Trained {
     pub moving_waits: Duration,
     /// A hash of what was trained on.
     pub digest: [u8; 32],
+}
+
+/// The gradient of one rank, before that of others is added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct OwnGradient {
+    /// The sum of its squares.
+    pub squares: f64,
+    /// The tensor at which it went wrong, where it did.
+    pub tensor: Option<String>,
+}
+
+impl From<GradientLook> for OwnGradient {
+    fn from(look: GradientLook) -> Self {
+        Self {
+            squares: look.squares,
+            tensor: look.worst.map(|worst| worst.name),
+        }
+    }
+}
+
+/// The gradient of a step that was not taken at first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub struct FirstTry {
+    /// Norm of the whole gradient.
+    pub grad_norm: f64,
+    /// The own gradient of the rank.
+    pub gradient: OwnGradient,
 }
 
 impl Trained {
@@ -509,10 +564,40 @@ impl PretrainRank {
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
         self.order(step + 1, cx);
-        let done = in_place(|| self.step(&work, step, Learning::Yes))?;
+        let drill = self
+            .args
+            .drills
+            .iter()
+            .find(|it| train.drills && it.step == step + 1);
+        let mut guard = GradientGuard {
+            norm_max: train.norm_max,
+            known: None,
+            drill: drill.map(|drill| drill.fault),
+        };
+        let done = in_place(|| self.step(&work, step, Some(guard)))?;
+        // All ranks have the same norm, to the bit: they do the same now.
+        if done.is_taken {
+            return Ok(Trained {
+                wait_seconds,
+                ..done
+            });
+        }
+        guard = GradientGuard {
+            known: Some(done.grad_norm as f32).filter(|_| train.takes_spikes),
+            drill: None,
+            ..guard
+        };
+        let again = in_place(|| self.step(&work, step, Some(guard)))?;
         Ok(Trained {
             wait_seconds,
-            ..done
+            compute_seconds: done.compute_seconds + again.compute_seconds,
+            reduce_seconds: done.reduce_seconds + again.reduce_seconds,
+            flops: done.flops + again.flops,
+            first_try: Some(FirstTry {
+                grad_norm: done.grad_norm,
+                gradient: done.gradient,
+            }),
+            ..again
         })
     }
 
@@ -524,7 +609,7 @@ impl PretrainRank {
             batches,
             pictures: vec![],
         };
-        in_place(|| self.step(&work, step, Learning::No))
+        in_place(|| self.step(&work, step, None))
     }
 
     /// Leaves the others where this rank does not compute with them: they would wait for it.
@@ -611,12 +696,19 @@ impl PretrainRank {
         }
     }
 
-    /// One update of the weights, or none where it only rates.
-    fn step(&mut self, work: &Work, number: u64, learning: Learning) -> Result<Trained, Failure> {
+    /// One update of the weights, where its gradient is taken; or none where there is no guard: it only rates.
+    fn step(
+        &mut self,
+        work: &Work,
+        number: u64,
+        guard: Option<GradientGuard>,
+    ) -> Result<Trained, Failure> {
         let args = &self.args;
         let dropout = Dropout::of_step(args.dropout, args.seed, number);
         let how = (args.sharing, dropout);
+        let learning = guard.map_or(Learning::No, |_| Learning::Yes);
         let mut optimizer = self.optimizer.lock();
+        optimizer.guard(guard);
         let vision = optimizer.model().config().vision.as_ref();
         let mut texts = Texts::of(work, vision, args.rank, how)?;
         let gangs = self.gangs.of_step(learning == Learning::Yes);
@@ -626,6 +718,8 @@ impl PretrainRank {
             loss: outcome.loss,
             next_token_loss: outcome.next_token_loss,
             grad_norm: outcome.update.map_or(0.0, |it| f64::from(it.grad_norm)),
+            is_taken: outcome.update.is_none_or(|it| it.applied),
+            gradient: outcome.gradient.unwrap_or_default().into(),
             lr: outcome.update.map_or(0.0, |it| f64::from(it.lr)),
             flops: outcome.flops,
             compute_seconds: stepped.compute_seconds,

@@ -18,10 +18,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::{newest, storage};
+use super::gradients::{GradientRules, Gradients};
 use super::meshes::{data_mesh, of_ranks};
 use super::rank::{
-    Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
-    SourcePart, Train, Trained,
+    Drill, Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle,
+    Settled, SourcePart, Trained,
 };
 use super::report::{Report, StepReport};
 use super::seats::Seating;
@@ -52,6 +53,10 @@ pub struct PretrainPlan {
     pub train: TrainConfig,
     /// Share of numbers that are dropped in passes that learn; at least 0, below 1.
     pub dropout: f32,
+    /// Gradients that are taken, and what follows where one is not.
+    pub gradients: GradientRules,
+    /// Faults that ranks commit on purpose.
+    pub drills: Vec<Drill>,
     /// The way in which the ranks train the model together, at first: there may be other copies later.
     pub sharing: Sharing,
     /// Steps in all.
@@ -161,6 +166,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut before = Before::default();
     let mut durable = None;
     let mut watch = plan.watch.clone();
+    let mut gradients = Gradients::new(plan.gradients.clone());
     let ended = loop {
         tries.life += 1;
         let run = RunParts {
@@ -170,6 +176,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             plane: &mut plane,
             held_out: held_out.as_ref(),
             watch: &mut watch,
+            gradients: &mut gradients,
         };
         let last = Before {
             lives: tries.life - 1,
@@ -285,6 +292,7 @@ struct RunParts<'a> {
     plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
     watch: &'a mut Watch,
+    gradients: &'a mut Gradients,
 }
 
 /// The ranks, from their start to their end.
@@ -324,11 +332,14 @@ impl<'a> Life<'a> {
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
             dropout: plan.dropout,
+            drills: vec![],
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };
+        let drills = |rank: u32| plan.drills.iter().filter(move |it| it.rank == rank);
         let of = |rank: usize| RankArgs {
             rank: rank as u32,
+            drills: drills(rank as u32).copied().collect(),
             ..args.clone()
         };
         let shape = mesh(sharing)?;
@@ -396,6 +407,7 @@ impl<'a> Life<'a> {
         let restored = answers(self.group.gather(restore).timeout(LONG).await)?;
         let Restored { steps, from } = agreed(restored)?;
         self.steps = steps;
+        self.run.gradients.back_to(steps);
         match from {
             Origin::Start => {}
             Origin::Storage => self.saved = Some(steps),
@@ -506,13 +518,11 @@ impl<'a> Life<'a> {
     async fn step(&mut self) -> Result<(), Failure> {
         let begun = Clock::now();
         let step = self.steps;
-        let train = Train {
-            step,
-            spans: self.sharing.stages > 1 && begun.since(self.passes_told) >= PASSES_EVERY,
-        };
-        if train.spans {
+        let spans = self.sharing.stages > 1 && begun.since(self.passes_told) >= PASSES_EVERY;
+        if spans {
             self.passes_told = begun;
         }
+        let train = self.run.gradients.order(step, spans);
         let span = telemetry::span("train step").with("step", step + 1);
         let asked = self.group.gather(train).timeout(LONG);
         let parts = answers(span.around(asked.into_future()).await);
@@ -532,20 +542,20 @@ impl<'a> Life<'a> {
             |source| names[usize::from(source)].name.clone(),
         )));
         let losses = parts.iter().map(|part| part.own_loss).collect();
-        for found in self
-            .run
-            .watch
-            .observe(&RunEvent::Losses(losses), self.steps)
-        {
-            self.report(Report::Finding {
-                step: self.steps,
-                rule: found.cause.rule.to_owned(),
-                ranks: found.who,
-                why: found.cause.sentence,
-                evidence: found.cause.evidence,
-            });
+        let repeated = self.run.gradients.note(&train, &parts, self.sharing);
+        let seen = repeated.map(RunEvent::Repeated);
+        for event in seen.into_iter().chain([RunEvent::Losses(losses)]) {
+            for found in self.run.watch.observe(&event, self.steps) {
+                self.report(Report::Finding {
+                    step: self.steps,
+                    rule: found.cause.rule.to_owned(),
+                    ranks: found.who,
+                    why: found.cause.sentence,
+                    evidence: found.cause.evidence,
+                });
+            }
         }
-        Ok(())
+        self.run.gradients.check()
     }
 
     /// Has a checkpoint made of where the run is, while it goes on.

@@ -111,6 +111,7 @@ pub fn first_steps(plan: &PretrainPlan, steps: u64, checkpoint: &Path) -> Pretra
         checkpoint: checkpoint.to_owned(),
         held_out: None,
         watch: Watch::new(steps),
+        drills: vec![],
         ..plan.clone()
     }
 }

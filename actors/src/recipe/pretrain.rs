@@ -16,14 +16,15 @@ use odeon_algorithms::train::{Footprint, Optimizer, Schedule, Sharing, TrainConf
 use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
-use odeon_diagnosis::run::Watch;
+use odeon_diagnosis::run::{UsualNorm, Watch};
 use odeon_gpu::{Device, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RankPlacement, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
+use crate::pretrain::rank::Drill;
 use crate::pretrain::verify::{Verification, first_steps};
-use crate::pretrain::{HeldOut, PretrainPlan, data_mesh};
+use crate::pretrain::{GradientRules, HeldOut, PretrainPlan, data_mesh};
 
 pub use auto::{Arranged, AutoPlan, CandidatePlan, ParallelChoice, PlannedCard, RefusedPlans};
 pub use parallel::ParallelSection;
@@ -64,6 +65,9 @@ pub struct PretrainRecipe {
     /// Evaluation on held-out samples.
     #[serde(default)]
     pub eval: HeldOutSection,
+    /// Faults that ranks commit on purpose, to try what follows.
+    #[serde(default, rename = "drill", skip_serializing_if = "Vec::is_empty")]
+    pub drills: Vec<Drill>,
 }
 
 /// `[vision]`
@@ -164,6 +168,26 @@ pub struct PretrainSection {
     /// Checkpoints that are kept.
     #[serde(default = "default_keep")]
     pub keep: usize,
+    /// From how many times its median on a norm of the gradient is computed once more; 0 takes all that are finite.
+    #[serde(default = "default_spike")]
+    pub spike: f64,
+    /// The rule for a gradient that is as large the second time.
+    #[serde(default)]
+    pub on_spike: OnSpike,
+    /// Steps in a row that may change nothing; 0 for as many as there are.
+    #[serde(default = "default_refused_max")]
+    pub refused_max: u64,
+}
+
+/// Rules for a gradient that is far larger than usual, and the same when it is computed once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnSpike {
+    /// It changes the weights, clipped like others.
+    #[default]
+    Take,
+    /// The step changes nothing.
+    Skip,
 }
 
 /// `[data]`
@@ -270,6 +294,14 @@ const fn default_checkpoint_every() -> u64 {
     50
 }
 
+const fn default_spike() -> f64 {
+    5.0
+}
+
+const fn default_refused_max() -> u64 {
+    20
+}
+
 const fn default_keep() -> usize {
     2
 }
@@ -353,11 +385,40 @@ impl PretrainRecipe {
         if let Err((field, what)) = self.placement.check() {
             return fault("placement", field, what);
         }
+        self.check_gradients()?;
         self.check_choice()?;
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
             let what = "held-out samples need eval.one_of of at least 2, and eval.tokens";
             return fault("eval", "one_of", what.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks the rules for gradients, and the faults that are committed on purpose.
+    fn check_gradients(&self) -> Result<(), Fault> {
+        let fault = |table, field, what: String| Err(Fault { table, field, what });
+        let spike = self.pretrain.spike;
+        if !(spike == 0.0 || spike > 1.0 && spike.is_finite()) {
+            let what = format!("expected 0, or a number above 1, found {spike}");
+            return fault("pretrain", "spike", what);
+        }
+        for drill in &self.drills {
+            if !(1..=self.pretrain.steps).contains(&drill.step) {
+                let what = format!(
+                    "step {} is none of pretrain.steps = {}, which count from 1",
+                    drill.step, self.pretrain.steps
+                );
+                return fault("drill", "step", what);
+            }
+            // As many as an arrangement finds are known later; then a rank that is none commits nothing.
+            if self.pretrain.parallel.is_none() && drill.rank >= self.processes.ranks {
+                let what = format!(
+                    "rank {} is none of processes.ranks = {}, which count from 0",
+                    drill.rank, self.processes.ranks
+                );
+                return fault("drill", "rank", what);
+            }
         }
         Ok(())
     }
@@ -579,6 +640,12 @@ impl PretrainRecipe {
             tokenizer,
             train: self.train(),
             dropout: self.pretrain.dropout,
+            gradients: GradientRules {
+                usual: UsualNorm::new(self.pretrain.spike),
+                takes_spikes: self.pretrain.on_spike == OnSpike::Take,
+                refused_max: self.pretrain.refused_max,
+            },
+            drills: self.drills.clone(),
             sharing: self.sharing(),
             watch: Watch::new(steps),
             steps,

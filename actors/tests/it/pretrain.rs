@@ -1,5 +1,6 @@
 //! A pretraining run makes the same steps whoever is lost, and goes on with other ranks.
 
+mod gradients;
 mod parts;
 mod shared;
 mod verify;

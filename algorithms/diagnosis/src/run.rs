@@ -16,66 +16,35 @@
 //! | `hockey_stick` | in the first tenth of the run (or two windows) a window's reward is below that of the first three steps by more than two noises, four errors and 0.02, and later windows have come back by as much | as above |
 //! | `entropy_collapse` | the entropy of a window is below a tenth of that of the first, `w` steps in a row, while less than 0.9 are right | DAPO, arXiv 2503.14476 |
 //! | `loss_not_finite` | the loss of a rank is not a number, or infinite | |
+//! | `gradient_corrupt` | a step was computed twice, and the gradient of a rank, or their sum, was another | ByteRobust, arXiv 2509.16293, replays steps to find corruption |
+//! | `gradient_not_finite`, `gradient_spike` | the same, and it was the same | as above |
 //!
 //! A finding that goes on is told once; again when it was gone for three windows, or of held-out problems
 //! in an evaluation, of a loss after a step in which it was finite. Of runs in which nothing
 //! happens but independent noise, fewer than one in a hundred is told of, over 400 steps.
 
 mod entropy_collapse;
+mod event;
 mod held_out;
 mod history;
 mod hockey_stick;
 mod length_collapse;
 mod loss_not_finite;
+mod repeated_step;
 mod reward_hacking;
 
 use std::fmt::Debug;
 
 pub use entropy_collapse::EntropyCollapse;
+pub use event::{RankGradient, RepeatedStep, RlStep, RunEvent};
 pub use held_out::HeldOut;
 pub use hockey_stick::HockeyStick;
 pub use length_collapse::LengthCollapse;
 pub use loss_not_finite::LossNotFinite;
+pub use repeated_step::{RepeatedSteps, UsualNorm};
 pub use reward_hacking::RewardHacking;
 
-use crate::{Alert, Detector, Evidence, Finding, Observation, Severity};
-
-/// An event of a run. Its moments are numbers of steps, from 1; who is to blame is a rank, or nobody where
-/// it is the run as a whole.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RunEvent {
-    /// A step of reinforcement learning.
-    Step(RlStep),
-    /// Held-out problems were answered.
-    Evaluated {
-        /// So many of them right,
-        correct: u64,
-        /// of so many.
-        problems: u64,
-    },
-    /// The loss of each rank over its own part of a step's batch, before they are put together; `None` of
-    /// a rank that had nothing to learn from.
-    Losses(Vec<Option<f64>>),
-}
-
-/// The numbers of one step of reinforcement learning.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RlStep {
-    /// Mean of what is trained on.
-    pub reward: f64,
-    /// Part of the replies that the checker calls right.
-    pub right: f64,
-    /// Mean length of a reply, in tokens.
-    pub length: f64,
-    /// Mean entropy of a token, in nats; `None` in steps in which the policy does not learn.
-    pub entropy: Option<f64>,
-}
-
-impl Observation for RunEvent {
-    type Subject = u32;
-    type Moment = u64;
-    type Cause = Alert;
-}
+use crate::{Detector, Finding};
 
 /// The detectors of a run.
 #[derive(Debug)]
@@ -115,6 +84,7 @@ impl Watch {
                 Box::new(HockeyStick::new(steps)),
                 Box::new(EntropyCollapse::new(steps)),
                 Box::new(LossNotFinite::default()),
+                Box::new(RepeatedSteps::default()),
             ],
         }
     }
@@ -128,35 +98,6 @@ impl Detector<RunEvent> for Watch {
         detectors.flat_map(|it| it.observe(seen, at)).collect()
     }
 }
-
-fn named((name, value): (&'static str, f64)) -> Evidence {
-    (name.to_owned(), value)
-}
-
-/// A finding of a run as a whole.
-fn finding(
-    rule: &'static str,
-    since: u64,
-    sentence: String,
-    evidence: Vec<(&'static str, f64)>,
-) -> Finding<RunEvent> {
-    Finding {
-        who: vec![],
-        cause: Alert {
-            rule,
-            severity: Severity::Warning,
-            sentence,
-            evidence: evidence.into_iter().map(named).collect(),
-        },
-        since,
-    }
-}
-
-/// Less of a rise is nothing, whatever its noise.
-const RISE: f64 = 0.05;
-
-/// Errors that are no chance.
-const ERRORS: f64 = 5.0;
 
 #[cfg(test)]
 mod tests;

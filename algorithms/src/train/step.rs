@@ -10,6 +10,7 @@
 //! ranks:                                                                      x                        x
 //! shared:                   scatter gradients ─> apply its part ─> gather parameters ─> sum losses
 //! ranks:                            x                                      x                x
+//! guarded:    look at this rank's gradient, before sums of gradients
 //! parts:      sum partial gradients ─> sum gradients ─> sum expert gradients ─> sum squares ─> apply ─> sum losses
 //! ranks:                 x                   x                    x                  x                       x
 //! shards:                                       sum replicas ─> sum squares ─> apply ─> sum losses
@@ -44,7 +45,7 @@ use odeon_gpu::{Backend, PassRanks};
 
 pub use plan::{PictureShape, StepOperation, StepShape, plan};
 
-use super::{Objective, StagePass, TokenGradients, Trainer, Update};
+use super::{GradientLook, Objective, StagePass, TokenGradients, Trainer, Update};
 use crate::model::{Batch, Pictures, ScoresRead, ShardCopies, TokenScores};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
@@ -247,6 +248,9 @@ pub struct StepOutcome {
     pub flops: f64,
     /// The counts of all ranks.
     pub counts: Vec<u64>,
+    /// The gradient of this rank before that of others was added, of a guarded step. Of a shard it has those of others,
+    /// which passes add up.
+    pub gradient: Option<GradientLook>,
     /// Bytes of shards that this rank copied around collectives.
     pub copies: ShardCopies,
 }
@@ -441,6 +445,7 @@ impl<B: Backend> Trainer<B> {
             | StepOperation::StageBackwardWeight(_)
             | StepOperation::StageRate(_)
             | StepOperation::AccumulateEncoder(_)
+            | StepOperation::LookAtGradient
             | StepOperation::Apply => Ok(()),
         }
     }
@@ -504,6 +509,7 @@ impl<B: Backend> Trainer<B> {
             }
             StepOperation::StageBackwardWeight(pass) => self.stage_backward_weights(pass),
             StepOperation::SumTied => self.sum_tied(),
+            StepOperation::LookAtGradient => outcome.gradient = Some(self.look_at_gradient()),
             StepOperation::Apply => {
                 outcome.update = Some(match carried.squares {
                     Some(squares) => self.apply_part(1.0, squares),
@@ -585,6 +591,33 @@ impl<B: Backend> Trainer<B> {
             backend.copy(B::view(&together, at), B::view_mut(gradient, range));
         }
         Ok(())
+    }
+
+    /// The sum of the squares of what this rank tells of the gradient, of those that have a part of the model each.
+    fn told_squares(&mut self) -> f64 {
+        let model = self.model();
+        // Of an embedding that two pipeline ranks have the first tells.
+        let of_another = match model.config().has_embedding_of_another() {
+            true => model.embedding_kept(),
+            false => 0..0,
+        };
+        // Of what is sharded each number is with one rank alone.
+        let told = match model.part().filter(|_| model.shard().is_none()) {
+            Some(part) => part.told_ranges(),
+            None => vec![self.part().clone()],
+        };
+        let told = told.into_iter().flat_map(|own| {
+            let before = own.start..of_another.start.clamp(own.start, own.end);
+            let behind = of_another.end.clamp(before.end, own.end)..own.end;
+            [before, behind].into_iter().filter(|it| !it.is_empty())
+        });
+        let told: Vec<_> = told.collect();
+        let backend = self.model().backend().clone();
+        let grads = &*self.trained_gradient_mut();
+        let squares = told
+            .into_iter()
+            .map(|own| backend.sum_squares(B::view(grads, own)));
+        squares.sum()
     }
 
     /// The sum of the squares of the gradient over all parts or shards, the same to the bit on all.

@@ -199,6 +199,7 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
         has_expert_part: gangs.passes.experts.is_some(),
         has_same_experts: gangs.same_experts.is_some(),
         has_shard: optimizer.model().shard().is_some(),
+        is_guarded: optimizer.is_guarded(),
         has_replicas: gangs.replicas.is_some(),
         pipeline: optimizer.pipeline(gangs.passes.stages.kind),
         ..StepShape::of(work, gangs.data.is_some(), learning == Learning::Yes)
@@ -235,7 +236,7 @@ pub(crate) fn step<W: StepWork<Error = Failure>>(
     }
     let outcome = done?;
     if outcome.update.is_some_and(|update| !update.applied) {
-        tracing::warn!("the gradient was not finite; the step changed nothing");
+        tracing::warn!("the gradient was not taken; the step changed nothing");
     }
     Ok(Stepped {
         outcome,

@@ -1,7 +1,7 @@
 //! The policy has become certain of what is often wrong.
 
+use super::event::{RunEvent, finding};
 use super::history::{Episodes, History};
-use super::{RunEvent, finding};
 use crate::{Detector, Finding};
 
 /// Part of the first entropy below which a policy is certain.

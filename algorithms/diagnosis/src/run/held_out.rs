@@ -1,7 +1,7 @@
 //! The reward that is trained on rises, and held-out problems are answered worse.
 
+use super::event::{ERRORS, RISE, RunEvent, finding};
 use super::history::History;
-use super::{ERRORS, RISE, RunEvent, finding};
 use crate::{Detector, Finding};
 
 /// Finds that a reward is hacked, by problems that are not trained on.
@@ -91,7 +91,7 @@ impl Detector<RunEvent> for HeldOut {
                 let found = self.evaluated(*correct, *problems, at);
                 found.into_iter().collect()
             }
-            RunEvent::Losses(_) => vec![],
+            RunEvent::Losses(_) | RunEvent::Repeated(_) => vec![],
         }
     }
 }

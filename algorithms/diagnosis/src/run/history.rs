@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::RlStep;
+use super::event::RlStep;
 
 /// Windows without a finding after which it begins anew.
 const QUIET: u64 = 3;

@@ -1,7 +1,7 @@
 //! The reward fell right after the begin, and comes back.
 
+use super::event::{RunEvent, finding};
 use super::history::{BEGIN, History, Means};
-use super::{RunEvent, finding};
 use crate::{Detector, Finding};
 
 /// Less of a fall at the begin is nothing.

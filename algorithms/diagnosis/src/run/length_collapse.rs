@@ -1,7 +1,7 @@
 //! Replies have become much shorter.
 
+use super::event::{RunEvent, finding};
 use super::history::{Episodes, History};
-use super::{RunEvent, finding};
 use crate::{Detector, Finding};
 
 /// Part of the first length below which replies are short.

@@ -1,6 +1,6 @@
 //! The loss of a rank is not a number, or infinite.
 
-use super::{RunEvent, named};
+use super::event::{RunEvent, named};
 use crate::{Alert, Detector, Finding, Severity};
 
 /// Finds ranks whose loss is not finite. One alone has a bad sample or a bad device; all together have bad

@@ -1,7 +1,7 @@
 //! The reward that is trained on rises, and the part that is right does not.
 
+use super::event::{ERRORS, RISE, RunEvent, finding};
 use super::history::{Episodes, History, Means};
-use super::{ERRORS, RISE, RunEvent, finding};
 use crate::{Detector, Finding};
 
 /// Less of a distance is nothing.

@@ -33,6 +33,8 @@ pub struct StepShape {
     pub sums_loss: bool,
     /// Set where ranks share the optimiser.
     pub shares_optimizer: bool,
+    /// Set where it looks at its own gradient.
+    pub is_guarded: bool,
 }
 
 impl StepShape {
@@ -56,6 +58,7 @@ impl StepShape {
             learns,
             sums_loss: work.sums_loss(),
             shares_optimizer: false,
+            is_guarded: false,
         }
     }
 }
@@ -96,6 +99,8 @@ pub enum StepOperation {
     SumFeatureGradients,
     /// Takes the gradient of features back through the pictures of a pass.
     AccumulateEncoder(usize),
+    /// Looks at the gradient that the passes of this rank have left.
+    LookAtGradient,
     /// Adds up the gradients of what every rank has whole over all ranks, of which each has an addend.
     SumPartialGradients,
     /// Adds up the gradients of parameters over the ranks that have the same.
@@ -155,6 +160,7 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
         learns,
         sums_loss,
         shares_optimizer,
+        is_guarded,
     } = shape;
     let passes = pictures.map_or(0, |pictures| pictures.passes);
     let shares = has_peers && pictures.is_some_and(|pictures| pictures.is_shared);
@@ -185,6 +191,7 @@ pub fn plan(shape: &StepShape) -> Vec<StepOperation> {
                 .filter(|_| learns)
                 .map(StepOperation::AccumulateEncoder),
         )
+        .chain(one(learns && is_guarded, StepOperation::LookAtGradient))
         .chain(one(
             has_tensor_part && adds_up,
             StepOperation::SumPartialGradients,

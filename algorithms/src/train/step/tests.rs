@@ -1,5 +1,6 @@
 //! Tests of steps as data.
 
+mod guarded;
 mod parts;
 
 use std::collections::BTreeSet;
@@ -538,6 +539,8 @@ proptest! {
                 learns,
                 sums_loss,
                 shares_optimizer,
+                // To look is no matter of others.
+                is_guarded: rank == 0,
             };
             let plan = plan(&shape);
             let once: BTreeSet<String> = plan.iter().map(|it| format!("{it:?}")).collect();

@@ -81,6 +81,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     }
     if !fresh {
         plan.watch = watch_after(plan.steps, &told);
+        plan.gradients = plan.gradients.after(&told);
     }
     if let Some(choice) = &choice {
         print::say(plan::chosen(choice));
