@@ -23,6 +23,8 @@
 //! | `gang`, `gang/*` | programs on many ranks, seen from outside: which rank failed first (`first_failure`), which stand still, are slow or print losses that are none (`progress`, by lines that `output` reads), and which stand elsewhere than most (`stacks`) |
 //! | `flows`, `flows/*` | ranks that the others of a job wait for in collectives, by how far their calls have got: `trigger`, `stall`, `pace` |
 //! | `machines`, `machines/*` | machines of a job whose metrics (`samples`) differ from those of the others (`odd`) |
+//! | `standbys` | the number of warm standbys that a job keeps |
+//! | `group_test` | the faulty one among many machines, by two rounds of replays on groups of them |
 //! | `run`, `run/*` | runs that go wrong, from the numbers of their steps: each detector is a file, and `history` is the window that they share |
 
 pub mod collective;
@@ -32,10 +34,12 @@ mod finding;
 pub mod flight_recorder;
 pub mod flows;
 pub mod gang;
+pub mod group_test;
 pub mod handler;
 pub mod machines;
 pub mod node;
 pub mod run;
+pub mod standbys;
 
 pub use finding::{
     Action, Alert, Detector, Evidence, Finding, FindingCause, Observation, Severity,
