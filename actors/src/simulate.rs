@@ -11,7 +11,10 @@
 //! | `laminar` | apart | over relays, when a rollout has drained or was emptied by packing | not bounded |
 //! | `drain` | as `laminar`, and nobody is packed | | |
 //! | `overlap` | as `laminar`; a rollout begins with new weights while it ends what it has begun | | |
+//!
+//! Of months under faults, where nothing but time is simulated, [`faults`] tells.
 
+pub mod faults;
 mod measure;
 mod mode;
 mod plan;

@@ -1,5 +1,6 @@
 //! Every flag, once.
 
+pub(crate) mod faults;
 pub(crate) mod mistyped;
 mod ranks;
 mod resources;
@@ -753,6 +754,9 @@ pub(crate) enum SimulateCommand {
     /// Tell how long a step of training takes on thousands of cards and what its time goes into; without a model,
     /// beside what papers tell of theirs
     Training(training::TrainingArgs),
+    /// Simulate months of a job on thousands of cards under faults, with and without inspection, standbys, updates in
+    /// place and copies at peers: how much of the time is left for training, and where the rest goes
+    Faults(faults::FaultsArgs),
 }
 
 /// The way in which rollouts and trainer of a simulated run work together.

@@ -4,7 +4,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, and plans of training; the answer to a command that does not exist; the commands, one a file |
+//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training and runs under faults; the answer to a command that does not exist; the commands, one a file |
 //! | `demos` | the recordings in the binary |
 //! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |

@@ -107,15 +107,23 @@ impl Source {
         })
     }
 
+    /// The text as a value of this type, which is not checked yet.
+    ///
+    /// # Errors
+    /// The text is no TOML, or has a wrong field.
+    pub(crate) fn typed<T: serde::de::DeserializeOwned>(&self) -> Result<T, RecipeError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            self.fault(start, error.message())
+        })
+    }
+
     /// The recipe of a pretraining run, checked as far as this file tells.
     ///
     /// # Errors
     /// The text is no TOML, has a wrong field, or asks for something impossible.
     pub fn pretrain_recipe(&self) -> Result<PretrainRecipe, RecipeError> {
-        let recipe: PretrainRecipe = toml::from_str(&self.text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            self.fault(start, error.message())
-        })?;
+        let recipe: PretrainRecipe = self.typed()?;
         let checked = recipe.check();
         checked.map_err(|fault| self.error(fault.table, fault.field, &fault.what))?;
         Ok(recipe)

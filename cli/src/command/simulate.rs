@@ -1,5 +1,7 @@
-//! `odeon simulate`: runs at the size of a cluster, under virtual time; steps of training, by their parts.
+//! `odeon simulate`: runs at the size of a cluster, under virtual time; steps of training, by their parts; months under
+//! faults.
 
+mod faults;
 mod paper;
 mod pictures;
 mod table;
@@ -21,8 +23,9 @@ use crate::print;
 pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let path = match (&args.step, &args.scenario) {
         (Some(SimulateCommand::Training(args)), _) => return training::run(args),
+        (Some(SimulateCommand::Faults(args)), _) => return faults::run(args),
         (None, Some(path)) => path,
-        (None, None) => bail!("give a scenario, or what to simulate: `training`"),
+        (None, None) => bail!("give a scenario, or what to simulate: `training` or `faults`"),
     };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("{} cannot be read", path.display()))?;

@@ -1672,6 +1672,75 @@ fn modes_are_simulated_and_compared() {
     assert!(error.contains("nothing to simulate"), "{error}");
 }
 
+const FAULTS: &str = r#"
+[simulation]
+name = "months"
+seeds = [1, 2]
+cards = 1600
+days = 20
+"#;
+
+/// SEMANTICS 223 and 227.
+#[test]
+fn months_under_faults_are_simulated_and_compared() {
+    let place = Place::new();
+    place.write("f.toml", FAULTS);
+    let told = place.out(&["simulate", "faults", "f.toml", "--json", "--out", "out"]);
+    let compared: Value = serde_json::from_str(&told).unwrap();
+    let outcomes = compared["outcomes"].as_array().unwrap();
+    let ettr = |at: usize| outcomes[at]["ettr"]["mean"].as_f64().unwrap();
+    assert_eq!(outcomes.len(), 5);
+    assert!((0..5).all(|at| (0.5..1.0).contains(&ettr(at))), "{told}");
+    assert!(ettr(4) > ettr(0), "{told}");
+    let again = place.out(&["simulate", "faults", "f.toml", "--json"]);
+    assert_eq!(again, told, "the same file gives the same numbers");
+    let kept = fs::read_to_string(place.path().join("out/months.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&kept).unwrap(), compared);
+    for (file, shows) in [
+        ("months-ettr.svg", "over an hour, first week"),
+        ("months-phases.svg", "recompute"),
+        ("months-restarts.svg", "in place, reported"),
+    ] {
+        let picture = fs::read_to_string(place.path().join("out").join(file)).unwrap();
+        assert!(
+            picture.starts_with("<svg") && picture.contains(shows),
+            "{file}"
+        );
+    }
+    let one = [
+        "simulate",
+        "faults",
+        "f.toml",
+        "--policy",
+        "peer_copies",
+        "--sensitivity",
+        "--set",
+        "simulation.seeds=[3]",
+    ];
+    let table = place.out(&one);
+    for row in ["peer_copies", "cuda_error", "1,024", "ladder.suite_seconds"] {
+        let is_row = |line: &&str| line.starts_with(row);
+        assert!(table.lines().any(|line| is_row(&line)), "{row}: {table}");
+    }
+    assert!(!table.contains("requeue   "), "{table}");
+    for (words, says) in [
+        (
+            ["--policy", "nothing"],
+            "there is no policy `nothing` in f.toml: policies are requeue",
+        ),
+        (
+            ["--set", "simulation.days=0"],
+            "--set simulation.days=0: days is 0: expected 0.01 to 3650",
+        ),
+    ] {
+        let error = place.error(&[&["simulate", "faults", "f.toml"][..], &words].concat());
+        assert!(error.contains(says), "{error}");
+    }
+    place.write("f.toml", &FAULTS.replace("days", "weeks"));
+    let error = place.error(&["simulate", "faults", "f.toml"]);
+    assert!(error.contains("f.toml:6: unknown field `weeks`"), "{error}");
+}
+
 #[test]
 fn steps_of_training_are_simulated_beside_what_papers_tell() {
     let place = Place::new();
