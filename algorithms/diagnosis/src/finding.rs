@@ -90,6 +90,27 @@ pub enum Action {
     QuarantineDevice,
     /// Take the node for lost: what ran on it is started elsewhere.
     LoseNode,
+    /// End the processes that are to blame, and start others elsewhere: their node is avoided from then on.
+    EvictNode,
+    /// Stop what the finding is about: a person has to look at it.
+    StopForPerson,
+}
+
+impl Action {
+    /// Its name, as reports and the API have it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tell => "tell",
+            Self::Avoid => "avoid",
+            Self::EndCall => "end_call",
+            Self::EndProcess => "end_process",
+            Self::QuarantineDevice => "quarantine_device",
+            Self::LoseNode => "lose_node",
+            Self::EvictNode => "evict_node",
+            Self::StopForPerson => "stop_for_person",
+        }
+    }
 }
 
 /// A number that a finding stands on: its name with the unit, and its value.

@@ -1,0 +1,338 @@
+//! The ladder: what is done about a rank that holds up or breaks its job, one rung after the other (ByteRobust,
+//! arXiv 2509.16293).
+//!
+//! ```text
+//!  tell  ->  end its process, which is made again in its place  ->  avoid its node, too  ->  stop for a person
+//! ```
+//!
+//! A rung is taken only when a fault of the same rank comes again, after the rung before it and within
+//! [`LadderPolicy::window`]. While an action is under way nothing else is done: a job whose ranks begin again is to be
+//! judged when they have.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Action, Finding, FindingCause, Observation};
+
+/// The kind of thing that is wrong with a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankFault {
+    /// It does not go on while others wait for it.
+    Still,
+    /// It is slow, and others wait for it.
+    Slow,
+    /// Its loss is not a number, or infinite.
+    NotFinite,
+    /// Its process has ended by itself.
+    Crashed,
+}
+
+/// A rank of a job, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlacedRank {
+    /// Its number.
+    pub rank: u32,
+    /// Its node.
+    pub node: String,
+}
+
+/// A fault of ranks, with the evidence in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankCause {
+    /// The kind of fault.
+    pub fault: RankFault,
+    /// The evidence, as it stands behind the names of the ranks: `3 of 4 ranks wait for it: its process is stopped`.
+    pub what: String,
+}
+
+impl Display for RankCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl FindingCause for RankCause {
+    /// The first rung, unless a [`LadderPolicy`] says otherwise. A rank that is slow may catch up, and one whose loss is
+    /// no number comes to the same from the same checkpoint, so that people decide.
+    fn action(&self) -> Action {
+        match self.fault {
+            RankFault::Still | RankFault::Crashed => Action::EndProcess,
+            RankFault::Slow | RankFault::NotFinite => Action::Tell,
+        }
+    }
+}
+
+/// The ranks of one job, as whoever supervises them hears of their faults.
+#[derive(Clone, Copy, Debug)]
+pub struct JobRanks;
+
+impl Observation for JobRanks {
+    type Subject = PlacedRank;
+    /// Time since any moment that stays.
+    type Moment = Duration;
+    type Cause = RankCause;
+}
+
+/// A fault of ranks of a job.
+pub type RankFinding = Finding<JobRanks>;
+
+/// Settings of a ladder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LadderPolicy {
+    /// Faults that something is done about; others are told. A crash has ended the process already, and counts.
+    pub acts: BTreeSet<RankFault>,
+    /// The time for which a rank stands still, or is slow, before something is done.
+    pub patience: Duration,
+    /// Restarts in place of a rank before its node is avoided.
+    pub in_place: u32,
+    /// Restarts of the job in all before it stops for a person.
+    pub restarts: u32,
+    /// The time after which a restart is forgotten.
+    pub window: Duration,
+}
+
+impl Default for LadderPolicy {
+    fn default() -> Self {
+        Self {
+            acts: BTreeSet::from([RankFault::Still, RankFault::Crashed]),
+            patience: Duration::from_secs(60),
+            in_place: 1,
+            restarts: 10,
+            window: Duration::from_hours(1),
+        }
+    }
+}
+
+/// The next rung for a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// The action to take: [`Action::Tell`], [`Action::EndProcess`], [`Action::EvictNode`] or
+    /// [`Action::StopForPerson`].
+    pub action: Action,
+    /// Nodes that are avoided from now on.
+    pub evicted: Vec<String>,
+    /// Nodes that were avoided and look innocent: the fault has come again elsewhere.
+    pub innocent: Vec<String>,
+    /// The finding, the action and its reason, in words.
+    pub why: String,
+}
+
+/// A restart that was ordered.
+#[derive(Clone, Debug)]
+struct Restarted {
+    at: Duration,
+    fault: RankFault,
+    who: Vec<PlacedRank>,
+    /// Nodes that have been avoided since.
+    evicted: Vec<String>,
+}
+
+/// What was tried for the ranks of a job.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    policy: LadderPolicy,
+    restarts: VecDeque<Restarted>,
+    /// Set from an action until the ranks go on.
+    under_way: bool,
+    stopped: bool,
+    /// Since when what was told lasts, by rank and fault.
+    told: BTreeMap<(u32, RankFault), Duration>,
+    avoided: BTreeSet<String>,
+    /// Times that a node was avoided, and that one was found innocent.
+    evictions: u32,
+    over_evictions: u32,
+}
+
+impl Ladder {
+    /// One on which nothing was tried.
+    #[must_use]
+    pub const fn new(policy: LadderPolicy) -> Self {
+        Self {
+            policy,
+            restarts: VecDeque::new(),
+            under_way: false,
+            stopped: false,
+            told: BTreeMap::new(),
+            avoided: BTreeSet::new(),
+            evictions: 0,
+            over_evictions: 0,
+        }
+    }
+
+    /// Nodes that the ranks are not placed on.
+    #[must_use]
+    pub const fn avoided(&self) -> &BTreeSet<String> {
+        &self.avoided
+    }
+
+    /// Has a node avoided, or no more, as a person says.
+    pub fn set_avoided(&mut self, node: &str, avoided: bool) {
+        if avoided {
+            self.avoided.insert(node.to_owned());
+        } else {
+            self.avoided.remove(node);
+        }
+    }
+
+    /// How often a node was avoided, and how often one was found innocent.
+    #[must_use]
+    pub const fn evictions(&self) -> (u32, u32) {
+        (self.evictions, self.over_evictions)
+    }
+
+    /// The ranks go on, so that what is found from now on is judged anew.
+    pub const fn went_on(&mut self) {
+        self.under_way = false;
+    }
+
+    /// Judges a finding. `elsewhere` says that there is a node that its ranks could be placed on beside their own.
+    /// Answers nothing where it is too soon, where it was told before, while an action is under way, and once the job
+    /// has stopped for a person.
+    pub fn climb(&mut self, found: &RankFinding, elsewhere: bool, now: Duration) -> Option<Rung> {
+        if self.under_way || self.stopped || found.who.is_empty() {
+            return None;
+        }
+        let fault = found.cause.fault;
+        let lasts = now.saturating_sub(found.since);
+        let waits = matches!(fault, RankFault::Still | RankFault::Slow);
+        if waits && lasts < self.policy.patience {
+            return None;
+        }
+        if !self.policy.acts.contains(&fault) {
+            return self.told(found);
+        }
+        while self
+            .restarts
+            .front()
+            .is_some_and(|it| now.saturating_sub(it.at) > self.policy.window)
+        {
+            self.restarts.pop_front();
+        }
+        let innocent = self.innocent(found);
+        self.over_evictions += innocent.len() as u32;
+        let window = in_words(self.policy.window);
+        let (nth, most) = (self.restarts.len() + 1, self.policy.restarts);
+        let (action, mut does) = if nth > most as usize {
+            self.stopped = true;
+            let does = format!(
+                "the job stops for a person, since its ranks have begun again {most} times within {window}"
+            );
+            (Action::StopForPerson, does)
+        } else {
+            let again = self.again(found);
+            let counted = format!("restart {nth} of {most} within {window}");
+            let does = if again.is_empty() {
+                format!("it is made again in its place ({counted})")
+            } else if elsewhere {
+                let nodes = match again.as_slice() {
+                    [node] => format!("node {node} is"),
+                    several => format!("nodes {} are", several.join(" and ")),
+                };
+                format!(
+                    "it is made again elsewhere, and {nodes} avoided from now on, since it was made again there before \
+                     ({counted})"
+                )
+            } else {
+                format!("it is made again in its place, since there is no other node ({counted})")
+            };
+            let evicted = if elsewhere { again } else { vec![] };
+            let action = match evicted.is_empty() {
+                true => Action::EndProcess,
+                false => Action::EvictNode,
+            };
+            self.evictions += evicted.len() as u32;
+            self.avoided.extend(evicted.iter().cloned());
+            self.restarts.push_back(Restarted {
+                at: now,
+                fault,
+                who: found.who.clone(),
+                evicted,
+            });
+            self.under_way = true;
+            (action, does)
+        };
+        for node in &innocent {
+            does += &format!("; node {node} looks innocent, since the same came again elsewhere");
+        }
+        let evicted = match action {
+            Action::EvictNode => self.restarts.back().map(|it| it.evicted.clone()),
+            _ => None,
+        };
+        Some(Rung {
+            action,
+            evicted: evicted.unwrap_or_default(),
+            innocent,
+            why: format!("{}: {}; {does}", named(&found.who), found.cause),
+        })
+    }
+
+    /// The rung of what people only hear of, once for each time that it begins.
+    fn told(&mut self, found: &RankFinding) -> Option<Rung> {
+        let fault = found.cause.fault;
+        let before = |it: &PlacedRank| self.told.get(&(it.rank, fault));
+        let is_new = |it: &PlacedRank| before(it).is_none_or(|since| *since < found.since);
+        if !found.who.iter().any(is_new) {
+            return None;
+        }
+        for it in &found.who {
+            self.told.insert((it.rank, fault), found.since);
+        }
+        Some(Rung {
+            action: Action::Tell,
+            evicted: vec![],
+            innocent: vec![],
+            why: format!("{}: {}; nothing is done", named(&found.who), found.cause),
+        })
+    }
+
+    /// Nodes of the finding on which its rank was made again as often as it may be.
+    fn again(&self, found: &RankFinding) -> Vec<String> {
+        let tries = |place: &PlacedRank| {
+            let there = self.restarts.iter().filter(|it| it.who.contains(place));
+            there.count()
+        };
+        let worn = found
+            .who
+            .iter()
+            .filter(|it| tries(it) >= self.policy.in_place as usize);
+        let nodes: BTreeSet<String> = worn.map(|it| it.node.clone()).collect();
+        nodes.into_iter().collect()
+    }
+
+    /// Nodes that were avoided for the same fault of the same rank, which has come again elsewhere. Each counts once.
+    fn innocent(&mut self, found: &RankFinding) -> Vec<String> {
+        let mut innocent = vec![];
+        for before in &mut self.restarts {
+            let same = |it: &PlacedRank| found.who.iter().any(|now| now.rank == it.rank);
+            if before.fault != found.cause.fault || !before.who.iter().any(same) {
+                continue;
+            }
+            let is_elsewhere = |node: &String| found.who.iter().all(|it| it.node != *node);
+            innocent.extend(before.evicted.extract_if(.., |node| is_elsewhere(node)));
+        }
+        innocent
+    }
+}
+
+/// Ranks for people.
+fn named(who: &[PlacedRank]) -> String {
+    let names = who
+        .iter()
+        .map(|it| format!("rank {} on node {}", it.rank, it.node));
+    names.collect::<Vec<_>>().join(" and ")
+}
+
+/// A window for people.
+fn in_words(time: Duration) -> String {
+    match time.as_secs() {
+        s if s < 120 || !s.is_multiple_of(60) => format!("{s} s"),
+        s => format!("{} min", s / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests;
