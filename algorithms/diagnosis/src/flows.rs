@@ -8,6 +8,7 @@
 mod cause;
 mod look;
 mod pace;
+mod ranks;
 #[cfg(test)]
 mod simulated;
 mod stall;
@@ -21,6 +22,7 @@ pub use odeon_collective::FlowMember;
 
 pub use cause::{FlowCause, FlowFault};
 pub use look::{FlowSummary, GroupLook, RankLook, RankWindow};
+pub use ranks::FlowRanks;
 pub use trigger::{FlowTrigger, SAMPLE_RANKS, TriggerKind};
 
 use crate::{Detector, Finding, Observation};
@@ -49,6 +51,15 @@ pub struct FlowWatch {
 }
 
 impl FlowWatch {
+    /// One that takes a rank of which nothing is known of what is usual for standing still after so long, 30 s at most.
+    #[must_use]
+    pub fn still_first(limit: Duration) -> Self {
+        Self {
+            trigger: FlowTrigger::default().still_first(limit),
+            suspected: None,
+        }
+    }
+
     /// Its trigger, with the count of what that has read.
     #[must_use]
     pub const fn trigger(&self) -> &FlowTrigger {

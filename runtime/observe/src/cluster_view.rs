@@ -13,7 +13,7 @@ use odeon::{ActorId, ProcessId, Waiting};
 use odeon_diagnosis::Detector;
 use serde::{Deserialize, Serialize};
 
-use self::flows::FlowRanks;
+use self::flows::JobFlows;
 pub(crate) use self::flows::since_1970;
 use self::look::Heard;
 pub use self::numbers::{Recorded, Total};
@@ -48,7 +48,7 @@ pub struct ClusterView {
     episodes: BTreeMap<(&'static str, Vec<Subject>), Date>,
     totals: Totals,
     recorded: RecordedNumbers,
-    flow_ranks: FlowRanks,
+    flow_ranks: JobFlows,
     /// Copies of blobs that have ended of late.
     copies: VecDeque<Copied>,
     jobs_waiting: Vec<WaitingJob>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use odeon_collective::FlowPlace;
 use serde::{Deserialize, Serialize};
 
+use super::trigger::TriggerKind;
 use crate::{Action, Evidence, FindingCause};
 
 /// The kind of thing that is wrong with a rank or one of its flows.
@@ -34,6 +35,8 @@ pub enum FlowFault {
 /// A rank, or one flow of it, that others wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowCause {
+    /// Its effect on the job: that calls do not end, or that they end late.
+    pub effect: TriggerKind,
     /// The kind of fault.
     pub fault: FlowFault,
     /// The group in which others wait, and the rank in it; nothing where it is of no group in particular.
@@ -62,6 +65,9 @@ impl Display for FlowCause {
             ranks,
             ..
         } = self;
+        if *waiting == 0 {
+            return write!(f, "its process is stopped, one of {ranks}");
+        }
         write!(f, "{waiting} of {ranks} ranks wait for ")?;
         match place {
             Some(place) => write!(f, "rank {} of a group of {}", place.rank, place.world)?,
@@ -97,7 +103,11 @@ impl Display for FlowCause {
 }
 
 impl FindingCause for FlowCause {
+    /// Calls that differ fail by themselves, and of a rank that has never called nobody knows which it is.
     fn action(&self) -> Action {
-        Action::Tell
+        match (self.effect, self.fault) {
+            (TriggerKind::Slow, _) | (_, FlowFault::Mismatch | FlowFault::Absent) => Action::Tell,
+            (TriggerKind::Stalled, _) => Action::EndProcess,
+        }
     }
 }

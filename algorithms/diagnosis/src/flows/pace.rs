@@ -7,6 +7,7 @@ use odeon_collective::{FlowMember, FlowPlace, FlowStage};
 
 use super::cause::{FlowCause, FlowFault};
 use super::look::{RankLook, RankWindow};
+use super::trigger::TriggerKind;
 
 /// The time over which it is counted who waits.
 const LATELY: Duration = Duration::from_secs(5);
@@ -81,6 +82,7 @@ pub(super) fn cause(ranks: &[RankWindow], now: Duration) -> Option<(FlowCause, V
     };
     let waiting = waits.iter().filter(|(part, _)| *part >= WAITS_MIN).count();
     let cause = FlowCause {
+        effect: TriggerKind::Slow,
         fault,
         place,
         peer,

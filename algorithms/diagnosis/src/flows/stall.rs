@@ -8,14 +8,18 @@ use odeon_collective::{CallState, CollectiveCall, FlowLabel, FlowMember, FlowPla
 use super::cause::{FlowCause, FlowFault};
 use super::look::{GroupLook, RankLook, RankWindow};
 use super::pace::starves;
+use super::trigger::TriggerKind;
 
 /// The time without a beat after which a process counts as stopped: many beats, since machines are busy at times.
 const SILENT: Duration = Duration::from_millis(1_500);
+/// The same where nobody waits for it, as between steps: so long is no matter of load.
+const SILENT_ALONE: Duration = Duration::from_secs(10);
 
 /// The cause of a stall, and who is to blame.
 pub(super) fn cause(ranks: &[RankWindow], now: Duration) -> Option<(FlowCause, Vec<FlowMember>)> {
     let waits = Waits::new(ranks, now);
-    waits.mismatch().or_else(|| waits.blamed())
+    let found = waits.mismatch().or_else(|| waits.blamed());
+    found.or_else(|| waits.stopped())
 }
 
 /// The state of a rank that others do not explain.
@@ -193,6 +197,31 @@ impl<'a> Waits<'a> {
         found.filter(|(cause, _)| cause.waiting * 2 >= cause.ranks)
     }
 
+    /// Ranks whose processes have been stopped for long while those of most are not, whoever waits for them: outside of
+    /// collectives nobody does, but whoever wants the next step.
+    fn stopped(&self) -> Option<(FlowCause, Vec<FlowMember>)> {
+        let known: Vec<&RankLook> = self.looks.iter().flatten().copied().collect();
+        let stopped: Vec<&RankLook> = known
+            .iter()
+            .filter(|it| it.silent > SILENT_ALONE)
+            .copied()
+            .collect();
+        let lasts = stopped.iter().map(|it| it.silent).min()?;
+        let cause = FlowCause {
+            effect: TriggerKind::Stalled,
+            fault: FlowFault::Stopped,
+            place: None,
+            peer: None,
+            sequence: 0,
+            waiting: 0,
+            ranks: self.looks.len(),
+            lasts,
+            evidence: vec![("ranks stopped".to_owned(), stopped.len() as f64)],
+        };
+        let few = stopped.len() * 2 < known.len();
+        few.then(|| (cause, stopped.iter().map(|it| it.member).collect()))
+    }
+
     /// Where the way of each rank ends, from the ones that wait to the ones that these wait for.
     fn ends(&self) -> Vec<End> {
         let mut ends: Vec<Option<End>> = vec![None; self.looks.len()];
@@ -227,6 +256,7 @@ impl<'a> Waits<'a> {
     /// The cause in words that others can judge.
     fn told(&self, blamed: Blamed, waiting: usize) -> Option<(FlowCause, Vec<FlowMember>)> {
         let cause = |fault, place, peer, sequence, lasts| FlowCause {
+            effect: TriggerKind::Stalled,
             fault,
             place,
             peer,
@@ -332,6 +362,7 @@ impl<'a> Waits<'a> {
         };
         let (_, _, lasts) = self.missed(culprit, look);
         let cause = FlowCause {
+            effect: TriggerKind::Stalled,
             fault,
             place: Some(missing.place),
             peer: None,
@@ -442,6 +473,7 @@ impl<'a> Waits<'a> {
             FlowFault::Mismatch
         };
         let cause = FlowCause {
+            effect: TriggerKind::Stalled,
             fault,
             place: Some(group.place),
             peer: None,

@@ -35,11 +35,23 @@ pub enum TriggerKind {
 }
 
 /// Looks at [`SAMPLE_RANKS`] ranks at most.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FlowTrigger {
     samples: Vec<Sample>,
     ranks: usize,
     read: u64,
+    still_first: Duration,
+}
+
+impl Default for FlowTrigger {
+    fn default() -> Self {
+        Self {
+            samples: vec![],
+            ranks: 0,
+            read: 0,
+            still_first: STILL_FIRST,
+        }
+    }
 }
 
 /// A rank that is looked at.
@@ -60,6 +72,14 @@ impl FlowTrigger {
         self.read
     }
 
+    /// Sets the time without a call that ends after which a rank stands still of which nothing is known of what is usual,
+    /// 30 s at most.
+    #[must_use]
+    pub fn still_first(mut self, limit: Duration) -> Self {
+        self.still_first = limit.min(STILL_FIRST);
+        self
+    }
+
     /// Looks at the sample.
     pub fn observe(&mut self, ranks: &[RankWindow], now: Duration) -> Option<TriggerKind> {
         let known = |it: &Sample| {
@@ -72,7 +92,7 @@ impl FlowTrigger {
         }
         let mut kind = None;
         for sample in &mut self.samples {
-            let (of_sample, read) = sample.look(&ranks[sample.index], now);
+            let (of_sample, read) = sample.look(&ranks[sample.index], now, self.still_first);
             self.read += read;
             kind = match (kind, of_sample) {
                 (Some(TriggerKind::Stalled), _) | (_, None) => kind,
@@ -104,7 +124,12 @@ impl FlowTrigger {
 
 impl Sample {
     /// Says what is wrong with it, and how many looks were read.
-    fn look(&mut self, rank: &RankWindow, now: Duration) -> (Option<TriggerKind>, u64) {
+    fn look(
+        &mut self,
+        rank: &RankWindow,
+        now: Duration,
+        still_first: Duration,
+    ) -> (Option<TriggerKind>, u64) {
         let (mut completed, mut looks) = (0, 0);
         let (mut failed, mut called) = (false, false);
         for look in rank.lately(now, LATELY) {
@@ -123,7 +148,7 @@ impl Sample {
         let usual = self.usual();
         let patience = match usual.filter(|usual| *usual > 0.0) {
             Some(usual) => Duration::from_secs_f64((STILL_CALLS / usual).min(600.0)).max(STILL_MIN),
-            None => STILL_FIRST,
+            None => still_first,
         };
         if called && now.saturating_sub(rank.progressed()) > patience {
             return (Some(TriggerKind::Stalled), looks);

@@ -31,14 +31,14 @@ struct Judged {
 impl Detector<ClusterView> for AwaitedRanks {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
         let mut jobs = std::mem::take(&mut self.jobs);
-        for (job, ranks) in seen.flow_jobs() {
+        for (job, all) in seen.flow_jobs() {
             let mut judged = jobs.remove(job).unwrap_or_default();
             // A recording that is shown again from its begin is earlier than it was.
             if now < judged.at {
                 judged = Judged::default();
             }
             if now.since(judged.at) >= FLOWS_EVERY {
-                let found = judged.watch.observe(&FlowJob { ranks }, since_1970(now));
+                let found = judged.watch.observe(&all, since_1970(now));
                 judged.at = now;
                 judged.found = found.into_iter().map(|it| told(seen, it)).collect();
             }
