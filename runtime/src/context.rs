@@ -13,6 +13,7 @@ use crate::base::error::NameError;
 use crate::base::failure::Down;
 use crate::base::id::{ActorId, Ref};
 use crate::node::blob::Blobs;
+use crate::system::Admin;
 
 impl<A: Actor> Context<A> {
     /// Spawns a child, supervised by this actor and ended with it.
@@ -62,6 +63,12 @@ impl<A: Actor> Context<A> {
     #[must_use]
     pub fn blobs(&self) -> Blobs {
         Blobs::new(self.engine())
+    }
+
+    /// The administration of the system in this process, for whoever supervises others here.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin::new(Arc::clone(self.engine()))
     }
 }
 

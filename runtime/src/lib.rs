@@ -98,7 +98,7 @@
 //! | `node/worker`, `node/worker/*`, `node/driver`, `node/program`, `node/printed_lines` | processes: start, reap, release; the driver of a job as its node sees it; programs that processes are started from; the lines that they print |
 //! | `node/program_stack` | stacks of programs that are none of Odeon |
 //! | `node/device_manager`, `node/device_manager/*` | a node's devices (`devices`), the book of its leases (`leases`, pure), the queue for room (`queue`, pure), what of a node whole jobs have reserved (`reservations`, pure), finding room (`schedule`), spares (`standby`) |
-//! | `node/flows` | records of collectives of its processes, read for those who look |
+//! | `node/flows`, `node/flows/*` | records of collectives of its processes, read for those who look, and looks at the ranks of a job from whoever supervises them |
 //! | `node/gang`, `node/gang/*` | ranks of other nodes: their bytes over the links |
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |
@@ -173,6 +173,7 @@ pub use node::detached::Detached;
 pub use node::detached::protocol::{DetachError, DetachedActor};
 pub use node::device_manager::{Devices, FakeDevices, JobReservation, Standby, Waiting};
 pub use node::driver::Driver;
+pub use node::flows::{NodeRanks, RankWatch};
 pub use node::inspect;
 pub use node::printed_lines::{PrintedLine, PrintedLines};
 pub use node::program::{Output, Programs, WorkerCommand, WorkerMode};

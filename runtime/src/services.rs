@@ -24,7 +24,8 @@ use crate::node::device_manager::protocol::{
     Claiming, Evicting, HandingOver, RoomChanged, Surveying, SurveyingAll,
 };
 use crate::node::device_manager::{DeviceConfig, DeviceManager};
-use crate::node::flows::OwnFlowLog;
+use crate::node::flows::protocol::{LookingAtRanks, NamingFlowLog};
+use crate::node::flows::{OwnFlowLog, RankReaders};
 use crate::node::gang::Gangs;
 use crate::node::gang::protocol::{Domains, GangMemory, GangRanks};
 use crate::node::inspect::watch::{LastSights, Subscribers};
@@ -59,6 +60,8 @@ pub(crate) const SERVICES: &[ServiceRow] = &[
     ServiceRow::at_once::<Streaming>(),
     ServiceRow::at_once::<Blocking>(),
     ServiceRow::later::<TellingWaits>(),
+    ServiceRow::at_once::<NamingFlowLog>(),
+    ServiceRow::later::<LookingAtRanks>(),
 ];
 
 const _: () = {
@@ -107,6 +110,7 @@ fn components(
         .with(BlockedThreads::default())
         .with(Subscribers::default())
         .with(OwnFlowLog::default())
+        .with(RankReaders::default())
         .with(LastSights::default())
         .with(Points::new(limits.points_max))
         // Last, so that an engine that is found has all others.

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use odeon_placement::{QuantityError, Quota, Resources, View, milli};
+use odeon_placement::{QuantityError, Quota, Resources, milli};
 
 pub use admin::Admin;
 use signals::{Signals, heeded};
@@ -36,7 +36,6 @@ use crate::net::link::Redial;
 use crate::net::quic::{Listen, Quic};
 use crate::net::wire::NameRow;
 use crate::node::blob::Blobs;
-use crate::node::device_manager::protocol::SurveyingAll;
 use crate::node::device_manager::{DeviceConfig, Devices, Standby};
 use crate::node::inspect::{NodeView, Why};
 use crate::node::program::{self, WorkerCommand, WorkerMode};
@@ -167,27 +166,7 @@ impl System {
     /// room, with the reason.
     #[odeon_macros::boxed]
     pub async fn nodes(&self) -> Vec<NodeView> {
-        let snapshots = match self.engine.uplink.get() {
-            None => self.engine.snapshots().await,
-            Some(node) => {
-                let patience = Some(self.engine.limits.ask_timeout);
-                let asked = self.engine.request::<SurveyingAll>(*node, &(), patience);
-                asked.await.unwrap_or_default()
-            }
-        };
-        let view = View::new(snapshots.iter().map(|(_, snapshot)| snapshot.node.clone()));
-        let views = snapshots.into_iter().map(|(process, snapshot)| NodeView {
-            process,
-            // With what is free worked out.
-            node: view
-                .node(&snapshot.node.name)
-                .cloned()
-                .unwrap_or(snapshot.node),
-            actors: snapshot.actors,
-            waiting: snapshot.waiting,
-            readings: vec![],
-        });
-        views.collect()
+        self.admin.nodes().await
     }
 
     /// Why an actor is where it is, or what it waits for; `None` for one that needs nothing, or has

@@ -23,7 +23,7 @@ use crate::net::session::Marks;
 /// Raised when a frame's layout or meaning changes, that of what a service says in one, or that of what one
 /// program of a process leaves to the next (`HandoffState`, and what a daemon adds to it). Peers with
 /// different versions refuse each other, and a node does not become a program of another.
-pub(crate) const VERSION: u32 = 13;
+pub(crate) const VERSION: u32 = 14;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;

@@ -38,6 +38,7 @@ use crate::node::detached::protocol::{DetachError, DetachOrder, DetachedActor};
 use crate::node::device_manager::protocol::{
     ClaimRequest, Eviction, HandOver, NodeSnapshot, Waiting,
 };
+use crate::node::flows::protocol::{NodeRanks, RanksRequest};
 use crate::node::gang::protocol::{GangMemoryRequest, GangNews, RankId};
 use crate::node::inspect::watch::LookOrder;
 use crate::node::inspect::{MethodView, Sight};
@@ -123,7 +124,7 @@ macro_rules! all {
         speeches![$of: Lives, Watching, Naming, Detaching, Launching, LeaseLaunching, Dismissing,
             LastWords, Scheduling, Surveying, SurveyingAll, Claiming, HandingOver, Evicting,
             Lending, Bringing, Domains, GangMemory, GangRanks, Looking, MethodCounts, Streaming, Blocking,
-            TellingWaits]
+            TellingWaits, NamingFlowLog, LookingAtRanks]
     };
 }
 
@@ -784,6 +785,30 @@ impl Drawn for Domains {
 
     fn answer(draw: &mut Draw) -> ProcessId {
         draw.process()
+    }
+}
+
+impl Drawn for NamingFlowLog {
+    fn request(_draw: &mut Draw) {}
+
+    fn answer(_draw: &mut Draw) -> Option<odeon_shm::FlowLogName> {
+        None
+    }
+}
+
+impl Drawn for LookingAtRanks {
+    fn request(draw: &mut Draw) -> RanksRequest {
+        RanksRequest {
+            subscriber: draw.next(),
+            processes: vec![draw.process(), draw.process()],
+        }
+    }
+
+    fn answer(draw: &mut Draw) -> NodeRanks {
+        NodeRanks {
+            node: draw.text(),
+            ranks: vec![(draw.process(), vec![])],
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon_placement::Quota;
+use odeon_placement::{Quota, View};
 
 use super::System;
 use crate::actor::engine::Engine;
@@ -17,9 +17,11 @@ use crate::base::trace::Span;
 use crate::net::link;
 use crate::node::detached::protocol::DetachedActor;
 use crate::node::device_manager::JobReservation;
+use crate::node::device_manager::protocol::SurveyingAll;
 use crate::node::driver::Driver;
+use crate::node::flows::RankWatch;
 use crate::node::inspect::{
-    self, ActorView, LinkView, MethodCounts, MethodView, ProcessView, Watch,
+    self, ActorView, LinkView, MethodCounts, MethodView, NodeView, ProcessView, Watch,
 };
 use crate::node::program::WorkerCommand;
 use crate::node::upgrade::{Busy, Succession};
@@ -49,7 +51,7 @@ impl System {
 }
 
 impl Admin {
-    pub(super) const fn new(engine: Arc<Engine>) -> Self {
+    pub(crate) const fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
 
@@ -74,6 +76,56 @@ impl Admin {
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch::new(Arc::clone(&self.engine))
+    }
+
+    /// The nodes of the cluster that answer: see [`System::nodes`].
+    #[odeon_macros::boxed]
+    pub async fn nodes(&self) -> Vec<NodeView> {
+        let snapshots = match self.engine.uplink.get() {
+            None => self.engine.snapshots().await,
+            Some(node) => {
+                let patience = Some(self.engine.limits.ask_timeout);
+                let asked = self.engine.request::<SurveyingAll>(*node, &(), patience);
+                asked.await.unwrap_or_default()
+            }
+        };
+        let view = View::new(snapshots.iter().map(|(_, snapshot)| snapshot.node.clone()));
+        let views = snapshots.into_iter().map(|(process, snapshot)| NodeView {
+            process,
+            // With what is free worked out.
+            node: view
+                .node(&snapshot.node.name)
+                .cloned()
+                .unwrap_or(snapshot.node),
+            actors: snapshot.actors,
+            waiting: snapshot.waiting,
+            readings: vec![],
+        });
+        views.collect()
+    }
+
+    /// Looks at ranks that do collectives, wherever they run, again and again.
+    #[must_use]
+    pub fn watch_ranks(&self) -> RankWatch {
+        RankWatch::new(Arc::clone(&self.engine))
+    }
+
+    /// Ends the worker process of an actor that this process spawned, for a reason with which its actors fail; what
+    /// follows is their supervisors' to say. SIGKILL ends it, also where it is stopped, on whatever node it runs. Returns
+    /// false where the actor is in no process of its own at the moment.
+    pub fn end_process_of(&self, actor: ActorId, why: &str) -> bool {
+        let engine = &self.engine;
+        let rows = engine.members.list();
+        let row = rows.into_iter().find(|row| row.0 == actor);
+        let Some(process) = row.and_then(|row| row.3) else {
+            return false;
+        };
+        if process == engine.process {
+            return false;
+        }
+        let (own, why) = (Arc::clone(engine), why.to_owned());
+        engine.begin_task(async move { own.retire(process, None, &why).await });
+        true
     }
 
     /// The work of an actor by kind of message in the process that hosts it now; `None` when that
