@@ -15,6 +15,7 @@ mod mailbox_full;
 mod node;
 mod pending;
 mod pipeline_straggler;
+mod recovery;
 mod restart_loop;
 mod slow_copy;
 mod straggler;
@@ -57,18 +58,25 @@ const RANK_NOT_FINITE: &str = "rank_not_finite";
 /// A rank is waited for by all others of its job.
 const AWAITED_RANK: &str = "awaited_rank";
 
+/// Something is done about a rank that held up or broke its job.
+const RANK_RECOVERY: &str = "rank_recovery";
+/// A job does not place its ranks on a node.
+const NODE_AVOIDED: &str = "node_avoided";
+
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 24] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
     "restart_loop",
     "blocked_thread",
     "stuck_handler",
+    RANK_RECOVERY,
     RANK_STILL,
     RANK_NOT_FINITE,
     RANK_SLOW,
     AWAITED_RANK,
+    NODE_AVOIDED,
     "low_disk",
     "pending",
     "waits_in_circle",
@@ -97,6 +105,7 @@ impl Default for Detectors {
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
             Box::new(gang_rank::GangRanks),
+            Box::new(recovery::Recoveries),
             Box::<awaited_rank::AwaitedRanks>::default(),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),

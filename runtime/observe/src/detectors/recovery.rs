@@ -1,0 +1,115 @@
+//! Ranks about which something is done, and nodes that their jobs avoid, as whoever supervises the ranks records it.
+
+use std::time::Duration;
+
+use odeon_diagnosis::{Detector, Severity};
+
+use super::{Finding, NODE_AVOIDED, RANK_RECOVERY, finding};
+use crate::cluster_view::{ClusterView, Recorded};
+use crate::date::Date;
+use crate::event::Subject;
+
+/// For how many seconds a rank was faulty when something was done about it, with the labels `rank` and `node` and the text
+/// `what`; zero when all ranks go on.
+const RANK_SERIES: &str = "recovery.rank_s";
+/// One of a node that ranks of the job are not placed on, with the label `node` and the text `what`; zero when it is let
+/// back.
+const NODE_SERIES: &str = "recovery.node_avoided";
+/// What was done is a problem for so long at least, so that people see it where ranks go on at once.
+const SHOWN: Duration = Duration::from_secs(15);
+
+/// Finds ranks about which something is done, and nodes that jobs avoid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recoveries;
+
+impl Detector<ClusterView> for Recoveries {
+    fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
+        let living = seen.recorded().filter(|it| {
+            let process = seen.process(it.actor.home);
+            process.is_none_or(|process| process.ended.is_none())
+        });
+        living.filter_map(|it| found(it, now)).collect()
+    }
+}
+
+fn found(it: &Recorded, now: Date) -> Option<Finding> {
+    let label = |name: &str| {
+        let found = it.labels.iter().find(|(known, _)| known == name);
+        found.map(|(_, label)| label.to_string())
+    };
+    let (last, what) = (it.points.back()?, it.what.clone()?);
+    let goes_on = last.2 > 0.0;
+    let mut who = vec![Subject::Process(it.actor.home)];
+    match it.name.as_str() {
+        RANK_SERIES => {
+            // The newest point of when something was done: those behind it say that it is over.
+            let done = it.points.iter().rev().find(|(.., lasts)| *lasts > 0.0)?;
+            let (at, _, lasts) = *done;
+            if !goes_on && now.since(at) >= SHOWN {
+                return None;
+            }
+            let lasts = Duration::from_secs_f64(lasts);
+            let since = Date(at.0.saturating_sub(lasts.as_nanos() as u64));
+            Some(finding(RANK_RECOVERY, Severity::Warning, since, what, who))
+        }
+        NODE_SERIES if goes_on => {
+            let node = label("node")?;
+            let sentence = format!("node {node} is avoided by a job: {what}");
+            let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
+            let since = since.last().map_or(last.0, |(at, ..)| *at);
+            who.push(Subject::Node(node));
+            Some(finding(
+                NODE_AVOIDED,
+                Severity::Warning,
+                since,
+                sentence,
+                who,
+            ))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odeon::{ActorId, ProcessId};
+
+    use super::*;
+
+    /// SEMANTICS 243.
+    #[test]
+    fn what_is_done_about_a_rank_is_a_problem_until_the_ranks_go_on() {
+        let driver = ActorId::root(ProcessId(7));
+        let mut seen = ClusterView::default();
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut record = |name: &str, labels: &[(&str, &str)], second, value| {
+            let labels = labels.iter();
+            let labels =
+                labels.map(|(name, text)| ((*name).to_owned().into(), (*text).to_owned().into()));
+            seen.record(name.to_owned(), driver, labels.collect(), at(second), value);
+        };
+        let of_rank = [("rank", "2"), ("node", "b"), ("what", "it is made again")];
+        record(RANK_SERIES, &of_rank, 100, 30.0);
+        let of_node = [("node", "b"), ("what", "made again before")];
+        record(NODE_SERIES, &of_node, 100, 1.0);
+        record(RANK_SERIES, &of_rank, 102, 0.0);
+        let told = |seen: &ClusterView, second| {
+            let found = Recoveries.observe(seen, at(second));
+            let found = found.into_iter();
+            let told = found.map(|it| (it.cause.rule, it.cause.sentence, it.since));
+            let mut told: Vec<_> = told.collect();
+            told.sort_unstable();
+            told
+        };
+        let avoided = "node b is avoided by a job: made again before".to_owned();
+        let avoided = (NODE_AVOIDED, avoided, at(100));
+        let ended = (RANK_RECOVERY, "it is made again".to_owned(), at(70));
+        assert_eq!(told(&seen, 103), [avoided.clone(), ended]);
+        assert_eq!(told(&seen, 116), [avoided]);
+        let of_node = [("node", "b"), ("what", "a person has let it back")];
+        let labels = of_node.map(|(name, text)| (name.to_owned().into(), text.to_owned().into()));
+        let labels = labels.into_iter().collect();
+        seen.record(NODE_SERIES.to_owned(), driver, labels, at(120), 0.0);
+        assert_eq!(told(&seen, 121), []);
+    }
+}
