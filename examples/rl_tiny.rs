@@ -23,6 +23,7 @@ use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 
 fn plan(folder: &Path) -> RunPlan {
@@ -87,6 +88,7 @@ fn plan(folder: &Path) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

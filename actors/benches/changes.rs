@@ -33,6 +33,7 @@ use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 
 const WARMUP: u64 = 80;
@@ -181,6 +182,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Changes(word),

@@ -12,6 +12,7 @@
 //! need no storage, unless neighbours were lost at once. The data plane is no part of that: whoever of
 //! it is lost is made again by itself, and ranks notice nothing but the time.
 
+mod batches;
 mod checkpoint;
 pub mod compare;
 mod gradients;
@@ -21,6 +22,7 @@ pub mod rank;
 pub mod report;
 mod run;
 mod seats;
+mod tries;
 pub mod verify;
 mod work;
 

@@ -10,6 +10,7 @@ pub(crate) mod gangs;
 mod mark;
 pub(crate) mod metrics;
 pub mod places;
+pub(crate) mod recovery;
 mod seats;
 
 pub(crate) use courier::Mail;

@@ -8,6 +8,7 @@ mod environment;
 mod fields;
 mod placement;
 mod pretrain;
+mod recovery;
 mod sandbox;
 mod source;
 
@@ -46,6 +47,7 @@ pub use pretrain::{
     ParallelSection, PlaceSection, PlannedCard, PretrainRecipe, PretrainSection, RanksSection,
     RefusedPlans, TokenizerSection,
 };
+pub use recovery::{FaultResponse, RecoverySection};
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};
 
@@ -88,6 +90,9 @@ pub struct Recipe {
     /// Resources that the processes reserve.
     #[serde(default)]
     pub placement: PlacementSection,
+    /// What is done about ranks that hold up the others.
+    #[serde(default)]
+    pub recovery: RecoverySection,
     /// Evaluation on held-out problems.
     #[serde(default)]
     pub eval: EvalSection,

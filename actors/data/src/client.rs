@@ -85,6 +85,11 @@ pub struct ClientCounts {
     pub fed: u64,
 }
 
+/// Asks whether somebody waits for the batch of this step, or of one before it.
+#[message(reply = bool, name = "data.Awaits")]
+#[derive(Clone, Copy, Debug)]
+pub struct Awaits(pub u64);
+
 /// A batch was brought, or cannot be had: see `arrivals`. A client tells itself.
 #[message(name = "data.Brought")]
 #[derive(Clone, Debug)]
@@ -192,6 +197,12 @@ impl DataClient {
     #[handler(message = CountBrought)]
     fn count(&mut self, _count: CountBrought) -> ClientCounts {
         self.counts
+    }
+
+    #[handler(message = Awaits)]
+    fn awaits(&mut self, Awaits(step): Awaits) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.any(|(wanted, answer)| *wanted <= step && !answer.is_closed())
     }
 }
 

@@ -7,6 +7,7 @@ use odeon_diagnosis::run::{RunEvent, Watch};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{Origin, SourcePart};
+use crate::ranks::recovery::Acted;
 
 /// Events of a run, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +51,17 @@ pub enum Report {
         why: String,
         /// The numbers that it stands on, by name.
         evidence: Vec<(String, f64)>,
+    },
+    /// Something was done about ranks that hold up the others or were lost, or people have to.
+    Recovery {
+        /// The action: `tell`, `end_process`, `evict_node` or `stop_for_person`.
+        action: String,
+        /// The ranks that are to blame.
+        ranks: Vec<u32>,
+        /// Nodes that ranks are not placed on from now on.
+        avoided: Vec<String>,
+        /// The finding, the action and its reason, in words.
+        why: String,
     },
     /// A checkpoint is durable.
     Saved {
@@ -132,6 +144,23 @@ pub enum Report {
         /// Steps that are done.
         steps: u64,
     },
+}
+
+impl Report {
+    pub(super) fn of_recovery(acted: Acted) -> Self {
+        let Acted {
+            action,
+            ranks,
+            avoided,
+            why,
+        } = acted;
+        Self::Recovery {
+            action: action.word().to_owned(),
+            ranks,
+            avoided,
+            why,
+        }
+    }
 }
 
 /// A step in numbers.

@@ -1,22 +1,24 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures::future::join_all;
-use odeon::{Clock, Failure, FailureKind, Group, Needs, Ref, System, Timestamp, telemetry};
+use futures::future::{FutureExt, join_all};
+use odeon::{Clock, Failure, Group, Needs, System, Timestamp, telemetry};
 use odeon_algorithms::model::ShardTime;
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
+use odeon_diagnosis::ladder::{LadderPolicy, RankFault};
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::{Device, Precision};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::batches::AwaitedBatches;
 use super::checkpoint::{newest, storage};
 use super::gradients::{GradientRules, Gradients};
 use super::meshes::{data_mesh, of_ranks};
@@ -25,9 +27,11 @@ use super::rank::{
     Settled, SourcePart, Trained,
 };
 use super::report::{Report, StepReport};
-use super::seats::Seating;
+use super::seats::{Seating, avoiding};
+use super::tries::{Before, Tries};
 use crate::engine::compute::ModelSource;
 use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::recovery::{FaultAtWork, Recovery};
 use crate::ranks::{Formed, Mark, mesh};
 
 /// Settings that a run is made from.
@@ -74,6 +78,8 @@ pub struct PretrainPlan {
     pub keep: usize,
     /// Resources that each rank reserves on its node.
     pub needs: Needs,
+    /// What is done about ranks that hold up the others, or are lost.
+    pub recovery: LadderPolicy,
     /// Plan of the data to train on. Its mesh is that of the ranks.
     pub data: DataPlan,
     /// Samples that are rated without learning from them, and the steps at which that happens.
@@ -109,9 +115,6 @@ pub use crate::hybrid::Member;
 
 /// Steps between two looks at what loaders give.
 const TEND_EVERY: u64 = 5;
-
-/// Losses of a rank between two checkpoints, after which a run ends.
-const LOSSES_MAX: u32 = 3;
 
 /// Runs a plan to its end, or until it is asked to halt. Answers the steps that are done.
 ///
@@ -167,8 +170,11 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut durable = None;
     let mut watch = plan.watch.clone();
     let mut gradients = Gradients::new(plan.gradients.clone());
+    let moves = !plan.needs.is_empty();
+    let mut recovery = Recovery::new(system.admin().clone(), plan.recovery.clone(), moves);
     let ended = loop {
         tries.life += 1;
+        let unseen = watch.clone();
         let run = RunParts {
             system,
             plan,
@@ -183,7 +189,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             placed: tries.placed,
             ..std::mem::take(&mut before)
         };
-        let life = Life::start(run, sharing, last);
+        let life = Life::start(run, sharing, last, recovery.avoided());
         let mut life = match life.await {
             Ok(life) => life,
             // Nothing is done beyond the last checkpoint.
@@ -198,8 +204,14 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             },
         };
         tries.placed = true;
-        let ended = life.drive(&mut desk.ranks.clone()).await;
-        let (steps, saved) = (life.steps, life.saved);
+        let group = life.group.clone();
+        // A run goes on when nobody listens.
+        let tell = |acted| drop(desk.reports.send(Report::of_recovery(acted)));
+        let (batches, ranks) = (life.batches.clone(), desk.ranks.clone());
+        let excused = |rank| batches.clone().is_awaited(rank).boxed();
+        let ended = recovery.beside(&group, excused, tell, life.drive(ranks));
+        let ended = ended.await;
+        let (steps, saved, fault) = (life.steps, life.saved, life.fault.take());
         durable = saved.or(durable);
         match ended {
             Ok(End::Done) => {
@@ -223,6 +235,16 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             Err(failure) if tries.again(&failure, saved) => {
                 tracing::warn!(%failure, "all ranks go back, to the checkpoint");
                 before = life.lost().await;
+                if fault.is_some() {
+                    // Where the same comes again it is to be seen again.
+                    watch = unseen;
+                }
+                let left = &mut before.members;
+                let lost = || FaultAtWork::of_lost(sharing.ranks(), left, &failure);
+                let fault = fault.unwrap_or_else(lost);
+                if let Err(failure) = recovery.leave(left, fault, tell).await {
+                    break Err(failure);
+                }
             }
             Err(failure) => {
                 life.stop().await;
@@ -237,51 +259,12 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     ended
 }
 
-/// State that is left from before a life of the ranks.
-#[derive(Default)]
-struct Before {
-    /// Number of lives.
-    lives: u32,
-    /// Set where there was room for the ranks of one.
-    placed: bool,
-    /// Those of the last that are still there.
-    members: BTreeMap<usize, Ref<PretrainRank>>,
-    /// Steps of the last checkpoint that is durable.
-    saved: Option<u64>,
-    /// When it was over.
-    since: Option<Timestamp>,
-}
-
 /// The good ends of a life of the ranks.
 enum End {
     /// All steps are done, or it was asked to halt.
     Done,
     /// The ranks should be these from now on.
     Resized(Sharing),
-}
-
-/// Losses of ranks in a row.
-#[derive(Debug, Default)]
-struct Tries {
-    life: u32,
-    /// Set once there was room for all ranks.
-    placed: bool,
-    losses: u32,
-    /// Steps of the checkpoint that was saved when they were lost last.
-    saved: Option<u64>,
-}
-
-impl Tries {
-    /// Returns true when it makes sense to make the ranks again.
-    fn again(&mut self, failure: &Failure, saved: Option<u64>) -> bool {
-        self.losses = if saved == self.saved {
-            self.losses + 1
-        } else {
-            1
-        };
-        self.saved = saved;
-        self.losses <= LOSSES_MAX && failure.kind != FailureKind::Fatal
-    }
 }
 
 /// Parts of a run that outlive its ranks.
@@ -302,6 +285,10 @@ struct Life<'a> {
     group: Group<PretrainRank>,
     /// Ranks can talk to each other while this is there.
     formed: Formed,
+    /// A fault that ranks have shown in their work, for which they go back.
+    fault: Option<FaultAtWork>,
+    /// The batches that its ranks wait for.
+    batches: AwaitedBatches,
     /// Steps that are done.
     steps: u64,
     /// Steps of the last checkpoint that is durable.
@@ -317,7 +304,12 @@ struct Life<'a> {
 const PASSES_EVERY: Duration = Duration::from_secs(2);
 
 impl<'a> Life<'a> {
-    async fn start(run: RunParts<'a>, sharing: Sharing, before: Before) -> Result<Self, Failure> {
+    async fn start(
+        run: RunParts<'a>,
+        sharing: Sharing,
+        before: Before,
+        avoided: &BTreeSet<String>,
+    ) -> Result<Self, Failure> {
         let RunParts { system, plan, .. } = run;
         let args = RankArgs {
             rank: 0,
@@ -345,7 +337,7 @@ impl<'a> Life<'a> {
         let shape = mesh(sharing)?;
         let seating = Seating {
             system,
-            plan,
+            needs: avoiding(&plan.needs, avoided),
             sharing,
             left: &before.members,
             waits: before.placed,
@@ -378,6 +370,8 @@ impl<'a> Life<'a> {
             sharing,
             group,
             formed,
+            fault: None,
+            batches: AwaitedBatches::default(),
             steps: 0,
             saved: before.saved,
             saving: None,
@@ -397,6 +391,7 @@ impl<'a> Life<'a> {
         self.tell_members();
         let joins = self.formed.seats.iter().cloned().map(Join).collect();
         let joined = answers(self.group.scatter::<Join>(joins).timeout(LONG).await)?;
+        self.batches = AwaitedBatches::of(&joined);
         let mark = Mark::set(&self.run.plan.checkpoint)?;
         let restore = Restore {
             life,
@@ -458,7 +453,7 @@ impl<'a> Life<'a> {
     }
 
     /// All steps that are left.
-    async fn drive(&mut self, ranks: &mut watch::Receiver<Option<u32>>) -> Result<End, Failure> {
+    async fn drive(&mut self, mut ranks: watch::Receiver<Option<u32>>) -> Result<End, Failure> {
         let plan = self.run.plan;
         self.tell_left_out(false).await;
         if plan.checkpoint_first && self.steps == 0 {
@@ -518,6 +513,7 @@ impl<'a> Life<'a> {
     async fn step(&mut self) -> Result<(), Failure> {
         let begun = Clock::now();
         let step = self.steps;
+        self.batches.begin(step);
         let spans = self.sharing.stages > 1 && begun.since(self.passes_told) >= PASSES_EVERY;
         if spans {
             self.passes_told = begun;
@@ -546,6 +542,8 @@ impl<'a> Life<'a> {
         let seen = repeated.map(RunEvent::Repeated);
         for event in seen.into_iter().chain([RunEvent::Losses(losses)]) {
             for found in self.run.watch.observe(&event, self.steps) {
+                let fault = FaultAtWork::of_losses(&found);
+                let why = found.cause.sentence.clone();
                 self.report(Report::Finding {
                     step: self.steps,
                     rule: found.cause.rule.to_owned(),
@@ -553,6 +551,12 @@ impl<'a> Life<'a> {
                     why: found.cause.sentence,
                     evidence: found.cause.evidence,
                 });
+                // Of a gradient alone the weights are as they were, and the step was computed once more.
+                let is_of_loss = matches!(event, RunEvent::Losses(_));
+                if is_of_loss && self.run.plan.recovery.acts.contains(&RankFault::NotFinite) {
+                    self.fault = Some(fault);
+                    return Err(Failure::error(why));
+                }
             }
         }
         self.run.gradients.check()

@@ -1,6 +1,6 @@
 //! The ranks of a life: those that are left of the last, and new ones in the seats of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::{join, join_all};
 use odeon::group::SpawnGroup;
@@ -10,14 +10,26 @@ use odeon_mesh::Mesh;
 use odeon_placement::{Talk, TalkEnd};
 
 use super::rank::{PretrainRank, RankArgs};
-use super::run::{PretrainPlan, stop};
+use super::run::stop;
 use crate::ranks::places::{near, refused, talks, units};
 use crate::room::WaitForRoom;
+
+/// The needs of ranks that are not to be on these nodes. Those that reserve nothing are where the run is.
+pub(super) fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
+    let needs = needs.clone();
+    match needs.is_empty() {
+        true => needs,
+        false => avoided
+            .iter()
+            .fold(needs, |needs, node| needs.not_on_node(node.clone())),
+    }
+}
 
 /// The ranks that a life begins with.
 pub(super) struct Seating<'a> {
     pub(super) system: &'a System,
-    pub(super) plan: &'a PretrainPlan,
+    /// What each reserves.
+    pub(super) needs: Needs,
     pub(super) sharing: Sharing,
     /// Those of the last life that are still there.
     pub(super) left: &'a BTreeMap<usize, Ref<PretrainRank>>,
@@ -85,7 +97,7 @@ impl Seating<'_> {
         let made = lost.map(async |(rank, near)| {
             let member = self.system.spawn::<PretrainRank>(of(rank));
             let member = member.restart(Restart::Temporary).isolated();
-            let needs = &self.plan.needs;
+            let needs = &self.needs;
             let member = match (needs.is_empty(), nodes.get(&near.id())) {
                 (true, _) => member,
                 (false, Some(node)) => member.needs(|_| needs.clone()).on_node(node.clone()),
@@ -136,7 +148,7 @@ impl Seating<'_> {
         spawn: impl Fn(Needs) -> SpawnGroup<PretrainRank> + Sync,
         tell: &(impl Fn(&str) + Sync),
     ) -> Result<Group<PretrainRank>, Failure> {
-        let needs = &self.plan.needs;
+        let needs = &self.needs;
         let spawned = match self.waits && !needs.is_empty() {
             true => {
                 let spawn = |needs| spawn(needs).returning().into_future();
@@ -149,7 +161,7 @@ impl Seating<'_> {
 
     /// The nodes of the ranks that are left.
     async fn nodes(&self) -> BTreeMap<ActorId, String> {
-        if self.plan.needs.is_empty() {
+        if self.needs.is_empty() {
             return BTreeMap::new();
         }
         let views = self.system.nodes().await;

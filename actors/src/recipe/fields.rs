@@ -288,6 +288,13 @@ pub(super) const FIELDS: &[Field] = &[
     field("placement", "trainer_cpus", CORES),
     field("placement", "rollout_cpus", CORES),
     field("placement", "wait_seconds", Range::Whole(0, 1_000_000)),
+    field("recovery", "still", RESPONSE),
+    field("recovery", "slow", RESPONSE),
+    field(
+        "recovery",
+        "hang_seconds",
+        Range::Number(1.0, 1e6, Ends::Both),
+    ),
     field("eval", "problems", Range::Whole(1, 1_000_000)),
     field("eval", "every", Range::Whole(0, STEPS_MAX)),
 ];
@@ -299,11 +306,12 @@ const PROMPT_BYTES: Range = Range::Whole(1, 1_048_576);
 const BELOW_ONE: Range = Range::Number(0.0, 1.0, Ends::Low);
 const WEIGHT: Range = Range::Number(0.0, 100.0, Ends::Both);
 const CORES: Range = Range::Number(0.0, 1024.0, Ends::Both);
+const RESPONSE: Range = Range::Word(&["act", "tell"]);
 const STEPS_MAX: i64 = 1_000_000_000;
 
 /// Tables that must be there; of the tasks, one.
 const NEEDED: [&str; 4] = ["run", "model", "task", "rl"];
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "run",
     "model",
     "task",
@@ -317,6 +325,7 @@ const TABLES: [&str; 14] = [
     "processes",
     "parallel",
     "placement",
+    "recovery",
     "eval",
 ];
 const TASKS: [&str; 5] = [

@@ -20,7 +20,7 @@ use odeon_diagnosis::run::{UsualNorm, Watch};
 use odeon_gpu::{Device, Precision};
 use serde::{Deserialize, Serialize};
 
-use super::{ModelSection, RankPlacement, RunSection};
+use super::{ModelSection, RankPlacement, RecoverySection, RunSection};
 use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::rank::Drill;
 use crate::pretrain::verify::{Verification, first_steps};
@@ -62,6 +62,9 @@ pub struct PretrainRecipe {
     /// The things that ranks share.
     #[serde(default)]
     pub parallel: ParallelSection,
+    /// What is done about ranks that hold up the run.
+    #[serde(default)]
+    pub recovery: RecoverySection,
     /// Evaluation on held-out samples.
     #[serde(default)]
     pub eval: HeldOutSection,
@@ -386,6 +389,9 @@ impl PretrainRecipe {
             return fault("placement", field, what);
         }
         self.check_gradients()?;
+        if let Err((field, what)) = self.recovery.check() {
+            return fault("recovery", field, what);
+        }
         self.check_choice()?;
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
@@ -655,6 +661,7 @@ impl PretrainRecipe {
             checkpoint,
             keep,
             needs: self.placement.needs(),
+            recovery: self.recovery.policy(),
             data,
             held_out,
         })

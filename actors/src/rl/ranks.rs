@@ -16,11 +16,12 @@ pub mod rank;
 
 use std::path::Path;
 
-use futures::future::try_join_all;
+use futures::future::{FutureExt, try_join_all};
 use odeon::HandledBy;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Actor, Blob, Blobs, Context, Failure, Group, Needs, Ref, Restart};
 use odeon_algorithms::train::Sharing;
+use odeon_diagnosis::ladder::LadderPolicy;
 
 use self::rank::{
     Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankLearn, RankRate,
@@ -36,6 +37,7 @@ use crate::engine::{
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::places::{near, refused, talks};
+use crate::ranks::recovery::Recovery;
 use crate::ranks::{Formed, Mark, mesh};
 use crate::room::WaitForRoom;
 use crate::trajectory::{Batch, Version};
@@ -48,6 +50,9 @@ pub struct RanksPlan {
     pub sharing: Sharing,
     /// Resources that each of them reserves on its node.
     pub needs: Needs,
+    /// What is done about one that holds up the others. With its process the role ends, which begins anew with nothing
+    /// tried.
+    pub recovery: LadderPolicy,
 }
 
 impl RanksPlan {
@@ -141,6 +146,17 @@ impl Ranks {
             mark: mark.name(),
         });
         answers(group.scatter::<Begin>(begins.collect()).timeout(LONG).await)?;
+        let mut recovery = Recovery::new(cx.admin(), plan.recovery.clone(), false);
+        let watched = group.clone();
+        cx.spawn_task(async move {
+            let never = std::future::pending::<Result<(), Failure>>();
+            let excused = |_| futures::future::ready(false).boxed();
+            // The role hears of the end of a rank, and says why it ended.
+            let ended = recovery.beside(&watched, excused, |_| (), never).await;
+            if let Err(failure) = ended {
+                tracing::warn!(%failure, "ranks are not looked at any more");
+            }
+        });
         let ranks = Self {
             group,
             _formed: formed,

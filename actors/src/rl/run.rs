@@ -23,6 +23,7 @@ use odeon::{
 };
 use odeon_algorithms::environment::{EnvironmentConfig, Latency};
 use odeon_algorithms::train::Sharing;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use tokio::sync::mpsc;
 
@@ -58,6 +59,8 @@ pub struct RunPlan {
     pub trainer_engine: EngineSpec,
     /// The way in which ranks share each of these models; alone, each is the matter of its actor.
     pub sharing: Sharing,
+    /// What is done about ranks that hold up the others.
+    pub recovery: LadderPolicy,
     /// Rollout processes.
     pub rollouts: usize,
     /// Relay processes on each node that has rollouts.
@@ -156,6 +159,7 @@ impl RunPlan {
         (self.sharing.ranks() > 1).then(|| RanksPlan {
             sharing: self.sharing,
             needs: needs.clone(),
+            recovery: self.recovery.clone(),
         })
     }
 

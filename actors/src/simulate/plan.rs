@@ -10,6 +10,7 @@ use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::Sharing;
 use odeon_algorithms::workload::Workload;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 
 use super::mode::Mode;
@@ -121,6 +122,7 @@ impl Scenario {
             rollout_engine: engine.clone(),
             trainer_engine: engine,
             sharing: Sharing::ALONE,
+            recovery: LadderPolicy::default(),
             rollouts,
             relays: 1,
             forms: Forms::Full,

@@ -32,6 +32,7 @@ use odeon_algorithms::objective::{Baseline, Gae, Lagrangian, Lambda};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_devices::fake::{Fake, Spec};
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 use odeon_topology::DeviceModel;
@@ -118,6 +119,7 @@ fn plan(folder: &Path) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: odeon_algorithms::train::Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

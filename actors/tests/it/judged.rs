@@ -28,6 +28,7 @@ use odeon_algorithms::objective::{Baseline, GroupBaseline};
 use odeon_algorithms::task::code::CodeConfig;
 use odeon_algorithms::task::{PromptStyle, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_skip::{Need, skip};
 use odeon_tests::again;
@@ -133,6 +134,7 @@ impl Place {
             relays: 1,
             forms: Forms::Full,
             sharing: odeon_algorithms::train::Sharing::ALONE,
+            recovery: LadderPolicy::default(),
             rollouts: 1,
             swap: Swap::Overlap,
             tell_every: Duration::from_secs(1),

@@ -25,6 +25,7 @@ use odeon_algorithms::task::{Split, SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
@@ -123,6 +124,7 @@ fn plan(
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 1,
         relays: 1,
         forms: Forms::Full,

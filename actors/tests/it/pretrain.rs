@@ -2,6 +2,7 @@
 
 mod gradients;
 mod parts;
+mod recovery;
 mod shared;
 mod verify;
 
@@ -282,9 +283,20 @@ fn losses(told: &Told) -> Vec<(u64, u64, String)> {
 /// Runs a plan, and does something whenever there is a report.
 async fn told(
     plan: &PretrainPlan,
-    mut on: impl FnMut(&Report, &System, &[Member], &watch::Sender<Option<u32>>),
+    on: impl FnMut(&Report, &System, &[Member], &watch::Sender<Option<u32>>),
 ) -> Told {
     let system = node().start().await.unwrap();
+    let told = told_on(&system, plan, on).await;
+    system.shutdown().await;
+    told
+}
+
+/// The same on a node that is there.
+async fn told_on(
+    system: &System,
+    plan: &PretrainPlan,
+    mut on: impl FnMut(&Report, &System, &[Member], &watch::Sender<Option<u32>>),
+) -> Told {
     let (report, mut news) = mpsc::unbounded_channel();
     let (members, member) = watch::channel(vec![]);
     let (_halt, halted) = watch::channel(false);
@@ -297,13 +309,13 @@ async fn told(
     };
     let mut reports = vec![];
     let steps = {
-        let mut running = Box::pin(run(&system, plan, desk));
+        let mut running = Box::pin(run(system, plan, desk));
         let ended = Clock::timeout(Duration::from_secs(120), async {
             loop {
                 tokio::select! {
                     biased;
                     Some(report) = news.recv() => {
-                        on(&report, &system, &member.borrow(), &ranks);
+                        on(&report, system, &member.borrow(), &ranks);
                         reports.push(report);
                     }
                     ended = &mut running => break ended,
@@ -315,7 +327,6 @@ async fn told(
     while let Ok(report) = news.try_recv() {
         reports.push(report);
     }
-    system.shutdown().await;
     Told { reports, steps }
 }
 

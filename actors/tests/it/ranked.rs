@@ -23,6 +23,7 @@ use odeon_actors::trajectory::Batch;
 use odeon_algorithms::model::{ContextKind, LayerBlock, ModelConfig, Moe, StageLayers};
 use odeon_algorithms::objective::{Baseline, Gae, Lambda};
 use odeon_algorithms::train::{Sharing, ZeroStage};
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
@@ -168,6 +169,7 @@ fn ranks(sharing: Sharing) -> Option<RanksPlan> {
     (sharing.ranks() > 1).then(|| RanksPlan {
         sharing,
         needs: odeon::Needs::new(),
+        recovery: LadderPolicy::default(),
     })
 }
 
@@ -375,6 +377,7 @@ fn run_plan(folder: &Path, sharing: Sharing) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing,
+        recovery: LadderPolicy::default(),
         rollouts: 1,
         relays: 1,
         forms: Forms::Full,

@@ -17,6 +17,7 @@ use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::{Baseline, Gae, GroupBaseline, Lambda};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
@@ -58,6 +59,7 @@ fn plan(
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: odeon_algorithms::train::Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

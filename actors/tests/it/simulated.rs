@@ -23,6 +23,7 @@ use odeon_algorithms::objective::{Baseline, GroupBaseline};
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::workload::WorkloadSpec;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 
 const STEPS: u64 = 12;
@@ -66,6 +67,7 @@ fn plan(mode: Mode, rollouts: usize) -> RunPlan {
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: odeon_algorithms::train::Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts,
         relays: 1,
         forms: Forms::Full,

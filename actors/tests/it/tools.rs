@@ -30,6 +30,7 @@ use odeon_algorithms::task::{SumsConfig, SumsForm, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Schedule, Sharing};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
 
@@ -86,6 +87,7 @@ fn plan(checkpoint: &Path, replies: &[(&str, &[[usize; 2]])], latency: Latency) 
         rollout_engine: engine.clone(),
         trainer_engine: engine,
         sharing: Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

@@ -39,6 +39,7 @@ use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Lion, Optimizer, Schedule};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_gpu::Cpu;
 
@@ -78,6 +79,7 @@ fn plan(checkpoint: &Path, steps: u64) -> RunPlan {
         rollout_engine: EngineSpec::Scripted(script.clone()),
         trainer_engine: EngineSpec::Scripted(script),
         sharing: odeon_algorithms::train::Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

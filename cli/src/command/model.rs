@@ -120,6 +120,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         },
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         sharing,
+        recovery: recipe.recovery.policy(),
         rollouts: recipe.processes.rollouts,
         relays: recipe.processes.relays,
         forms: recipe.processes.forms(),

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::nodes::{Nodes, eventually, text};
+use crate::nodes::{Nodes, eventually, found, text};
 
 const NAMES: [&str; 3] = ["head", "node-2", "node-3"];
 
@@ -255,4 +256,52 @@ fn a_node_of_ranks_alone_that_is_killed_costs_no_number_and_no_try() {
     nodes.ok("head", &["wait", "sent"]);
     assert_eq!(nodes.job("head", "sent")["tries"], 1);
     assert_eq!(losses(place), expected(staged, 1000));
+}
+
+/// SEMANTICS 242, 243.
+#[test]
+fn a_rank_that_is_stopped_on_another_node_is_ended_there_and_the_reason_is_told() {
+    let nodes = up();
+    let place = nodes.folder.path();
+    recipe(place, 1000);
+    let work = place.join("work");
+    let cores = std::thread::available_parallelism().unwrap();
+    // Each rank takes all processors of a node, so that one of the two is not on the driver's.
+    let apart = format!("placement.rank_cpus={cores}.0");
+    let submit = [
+        "submit",
+        "--node=head",
+        "--name=sent",
+        "r.toml",
+        "--set",
+        &apart,
+        "--set",
+        "recovery.hang_seconds=3",
+    ];
+    let output = nodes.command("head", &submit).current_dir(&work).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told = || {
+        let metrics = work.join("results/sent/metrics.jsonl");
+        fs::read_to_string(metrics).unwrap_or_default()
+    };
+    eventually("a checkpoint", || told().contains("\"Saved\""));
+    let pid = found("a rank elsewhere", || {
+        let listed = nodes.ok("head", &["ps", "--filter", "name:rank-"]);
+        let ranks = listed.lines().filter(|line| line.starts_with("rank-"));
+        let mut elsewhere = ranks.filter(|line| !line.contains(" head "));
+        elsewhere.next()?.split_whitespace().last()?.parse().ok()
+    });
+    let pid = Pid::from_raw(pid).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    eventually("what was done", || told().contains("\"Recovery\""));
+    let problem = "its process is stopped; it is made again in its place (restart 1 of 10";
+    eventually("the problem", || {
+        let events = nodes.ok("head", &["events", "--kind", "problem"]);
+        events.contains(problem)
+    });
+    eventually("its end", || test_kill_process(pid).is_err());
+    nodes.ok("head", &["wait", "sent"]);
+    assert_eq!(nodes.job("head", "sent")["tries"], 1);
+    assert_eq!(losses(place), expected(recipe, 1000));
 }

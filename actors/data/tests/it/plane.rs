@@ -14,7 +14,7 @@ use odeon::{
     WorkerCommand, WorkerMode,
 };
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_data::client::{CountBrought, DataClient, Next, Serve};
+use odeon_data::client::{Awaits, CountBrought, DataClient, Next, Serve};
 use odeon_data::constructor::{Delivery, Fetch};
 use odeon_data::loader::CountLoaded;
 use odeon_data::pack::{Packed, PackedSlice};
@@ -414,6 +414,35 @@ impl Clients {
             }
         }
     }
+}
+
+/// SEMANTICS 242.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_says_whether_its_rank_waits_for_the_batch_of_a_step() {
+    let world = World::start(1, Processes::Own, |_| {}).await;
+    let clients = Clients::start(&world).await;
+    let awaits = async |step| clients.clients[0].ask(Awaits(step)).await.unwrap();
+    clients.next(0, 0).await;
+    assert!(!awaits(0).await, "it is there");
+    world.halt("constructor-0").await;
+    // Far behind what is built.
+    let wanted = 500;
+    let next = clients.next(wanted, 0);
+    let judged = async {
+        while !awaits(wanted).await {
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            !awaits(wanted - 1).await,
+            "those before are wanted by nobody"
+        );
+        world.signal("constructor-0", Signal::CONT);
+    };
+    tokio::select! {
+        _ = next => panic!("it came from a constructor that is stopped"),
+        () = judged => {}
+    }
+    world.end().await;
 }
 
 /// Sequences by what a model reads and predicts of them: of each bucket and micro-batch, by sequence

@@ -16,6 +16,7 @@ use odeon_actors::rl::store::StoreArgs;
 use odeon_actors::rl::trainer::TrainPlan;
 use odeon_algorithms::objective::Baseline;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 
 use super::server::{Fault, Server, Setup};
@@ -55,6 +56,7 @@ fn plan(folder: &Path, servers: Option<(Dialect, &[Server; 2])>, swap: Swap) -> 
         trainer_engine: EngineSpec::Compute(Box::new(spec)),
         programs: ProgramSpec::default(),
         sharing: odeon_algorithms::train::Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         rollouts: 2,
         relays: 1,
         forms: Forms::Full,

@@ -1,0 +1,385 @@
+//! Recovery of ranks from faults: looks at how far their collectives get, and what is done about the one that holds up
+//! the others.
+//!
+//! Whoever supervises the ranks of a model has one [`Recovery`] for as long as it does. It judges looks by the same
+//! detector as observers do ([`FlowWatch`]), asks the [`Ladder`] what to do, and does it. The ranks begin again as after
+//! any crash, since the end of a process is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use odeon::{Actor, ActorId, Admin, Clock, Failure, Group, ProcessId, RankWatch, Ref, telemetry};
+use odeon_diagnosis::flows::{FlowCause, FlowMember, FlowRanks, FlowWatch, RankLook};
+use odeon_diagnosis::ladder::{
+    Ladder, LadderPolicy, PlacedRank, RankCause, RankFault, RankFinding, Rung,
+};
+use odeon_diagnosis::run::RunEvent;
+use odeon_diagnosis::{Action, Detector, Finding, FindingCause};
+
+/// Something that was done about ranks, or told of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Acted {
+    /// The rung that was taken.
+    pub(crate) action: Action,
+    /// The ranks that are to blame.
+    pub(crate) ranks: Vec<u32>,
+    /// Their nodes, where these are avoided from now on.
+    pub(crate) avoided: Vec<String>,
+    /// The finding, the action and the reason, in words.
+    pub(crate) why: String,
+}
+
+/// A fault that ranks show in their work, as whoever asks them hears it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FaultAtWork {
+    /// Those who are to blame.
+    pub(crate) ranks: Vec<u32>,
+    /// The fault.
+    pub(crate) cause: RankCause,
+}
+
+impl FaultAtWork {
+    /// The loss of those of so many ranks that are not left.
+    pub(crate) fn of_lost<A>(ranks: usize, left: &BTreeMap<usize, A>, why: &Failure) -> Self {
+        let lost = (0..ranks).filter(|rank| !left.contains_key(rank));
+        Self {
+            ranks: lost.map(|rank| rank as u32).collect(),
+            cause: RankCause {
+                fault: RankFault::Crashed,
+                what: why.message.clone(),
+            },
+        }
+    }
+
+    /// Of losses that are no numbers.
+    pub(crate) fn of_losses(found: &Finding<RunEvent>) -> Self {
+        Self {
+            ranks: found.who.clone(),
+            cause: RankCause {
+                fault: RankFault::NotFinite,
+                what: found.cause.to_string(),
+            },
+        }
+    }
+}
+
+/// Looks at the ranks of one life, and what they come to.
+struct Looks {
+    watch: RankWatch,
+    flows: FlowRanks<ProcessId>,
+    detector: FlowWatch,
+    ranks: BTreeMap<FlowMember, u32>,
+}
+
+impl Looks {
+    fn new<A>(admin: &Admin, group: &Group<A>, patience: Duration) -> Self {
+        let ranks = (0..).zip(group.members());
+        Self {
+            watch: admin.watch_ranks(),
+            flows: FlowRanks::default(),
+            detector: FlowWatch::still_first(patience),
+            ranks: ranks.map(|(rank, it)| (member(it.id()), rank)).collect(),
+        }
+    }
+
+    /// Takes in what a process shows. Of one that others work in, too, these ranks alone.
+    fn note(&mut self, process: ProcessId, ranks: Vec<RankLook>) {
+        let own = ranks
+            .into_iter()
+            .filter(|it| self.ranks.contains_key(&it.member));
+        self.flows.note(process, own.collect(), now());
+    }
+
+    /// The ranks that others wait for, with the fault and since when.
+    fn judge(&mut self) -> Vec<(Vec<u32>, RankCause, Duration)> {
+        let found = self.detector.observe(&self.flows.job(), now()).into_iter();
+        let found = found.map(|found| {
+            let who = found
+                .who
+                .iter()
+                .filter_map(|it| self.ranks.get(it).copied());
+            (who.collect(), fault_of(&found.cause), found.since)
+        });
+        found.collect()
+    }
+}
+
+/// What was done about the ranks of a model, over all of their lives.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    admin: Admin,
+    ladder: Ladder,
+    patience: Duration,
+    /// Set where ranks reserve something, and so may be on other nodes.
+    moves: bool,
+    /// The node of each rank of the present life, as far as it was seen.
+    nodes: BTreeMap<u32, String>,
+    /// The faulty ranks of the action under way.
+    under_way: Vec<PlacedRank>,
+}
+
+/// The longest pause between two looks, and from one judgement to the next in looks.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const LOOKS: u32 = 2;
+/// Time that a node may take to show its ranks.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Recovery {
+    /// One that has done nothing.
+    pub(crate) const fn new(admin: Admin, policy: LadderPolicy, moves: bool) -> Self {
+        Self {
+            admin,
+            patience: policy.patience,
+            ladder: Ladder::new(policy),
+            moves,
+            nodes: BTreeMap::new(),
+            under_way: vec![],
+        }
+    }
+
+    /// Nodes that ranks are not to be placed on.
+    pub(crate) const fn avoided(&self) -> &BTreeSet<String> {
+        self.ladder.avoided()
+    }
+
+    /// Looks at ranks that have begun while something goes on with them, and answers how that ends. `excused` says of a
+    /// rank that it waits for something that is no rank's, for which it is not to blame.
+    ///
+    /// # Errors
+    /// Those of what goes on, and that a person has to look at a rank.
+    pub(crate) async fn beside<A, T>(
+        &mut self,
+        group: &Group<A>,
+        excused: impl Fn(u32) -> BoxFuture<'static, bool> + Sync,
+        mut tell: impl FnMut(Acted),
+        going: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        self.began();
+        let mut looks = Looks::new(&self.admin, group, self.patience);
+        // Before anything else: each process is asked for the name of its log while it surely answers.
+        self.look(&mut looks, group).await;
+        let mut going = std::pin::pin!(going);
+        tokio::select! {
+            biased;
+            ended = &mut going => ended,
+            stopped = self.look_on(looks, group, &excused, &mut tell) => Err(stopped),
+        }
+    }
+
+    /// All ranks are there again.
+    fn began(&mut self) {
+        for it in std::mem::take(&mut self.under_way) {
+            record(&it, Duration::ZERO, "the ranks go on");
+        }
+        self.nodes.clear();
+        self.ladder.went_on();
+    }
+
+    /// Looks at ranks until a person has to.
+    async fn look_on<A>(
+        &mut self,
+        mut looks: Looks,
+        group: &Group<A>,
+        excused: &(impl Fn(u32) -> BoxFuture<'static, bool> + Sync),
+        tell: &mut impl FnMut(Acted),
+    ) -> Failure {
+        let pause = PAUSE_MAX.min(self.patience / 8);
+        loop {
+            for _ in 0..LOOKS {
+                Clock::sleep(pause).await;
+                self.look(&mut looks, group).await;
+            }
+            for (ranks, cause, since) in looks.judge() {
+                let mut who = vec![];
+                for it in ranks.into_iter().filter_map(|rank| self.placed(rank)) {
+                    if !excused(it.rank).await {
+                        who.push(it);
+                    }
+                }
+                let found = RankFinding { who, cause, since };
+                if let Some(stopped) = self.act(&found, group, tell).await {
+                    return stopped;
+                }
+            }
+        }
+    }
+
+    /// Looks at all ranks once.
+    async fn look<A>(&mut self, looks: &mut Looks, group: &Group<A>) {
+        let processes = self.processes(group);
+        let wanted = processes.keys().copied().collect();
+        for seen in looks.watch.look(&wanted, LOOK_PATIENCE).await {
+            for (process, ranks) in seen.ranks {
+                if let Some(rank) = processes.get(&process) {
+                    self.nodes.insert(*rank, seen.node.clone());
+                }
+                looks.note(process, ranks);
+            }
+        }
+    }
+
+    /// The processes of ranks.
+    fn processes<A>(&self, group: &Group<A>) -> BTreeMap<ProcessId, u32> {
+        let members = (0..).zip(group.members());
+        let known = members.filter_map(|(rank, it)| Some((self.admin.process_of(*it)?, rank)));
+        known.collect()
+    }
+
+    fn placed(&self, rank: u32) -> Option<PlacedRank> {
+        let node = self.nodes.get(&rank)?.clone();
+        Some(PlacedRank { rank, node })
+    }
+
+    /// Does what the ladder says about a finding. Answers why all is to stop, where it is.
+    async fn act<A>(
+        &mut self,
+        found: &RankFinding,
+        group: &Group<A>,
+        tell: &mut impl FnMut(Acted),
+    ) -> Option<Failure> {
+        let rung = self.climb(found, tell).await?;
+        if rung.action == Action::Tell {
+            return None;
+        }
+        // Also where all stop for a person: one that is stopped could not be asked to end.
+        for it in &found.who {
+            let member = group.members().get(it.rank as usize);
+            let ended = member.is_some_and(|it| self.admin.end_process_of(it.id(), &rung.why));
+            if !ended {
+                tracing::warn!(rank = it.rank, "it is in no process that can be ended");
+            }
+        }
+        let stops = rung.action == Action::StopForPerson;
+        stops.then(|| Failure::error(rung.why).fatal())
+    }
+
+    /// Asks the ladder, and has it told what that says.
+    async fn climb(&mut self, found: &RankFinding, tell: &mut impl FnMut(Acted)) -> Option<Rung> {
+        let elsewhere = self.is_elsewhere(&found.who).await;
+        let rung = self.ladder.climb(found, elsewhere, now())?;
+        tracing::warn!("{}", rung.why);
+        if rung.action != Action::Tell {
+            let lasts = now().saturating_sub(found.since).max(LEAST);
+            for it in &found.who {
+                record(it, lasts, &rung.why);
+            }
+            self.under_way.clone_from(&found.who);
+        }
+        let (_, innocent) = self.ladder.evictions();
+        for node in &rung.evicted {
+            telemetry::gauge("recovery.node_avoided", 1.0)
+                .with("node", node.clone())
+                .with("what", rung.why.clone())
+                .record();
+        }
+        telemetry::gauge("recovery.over_evictions", f64::from(innocent)).record();
+        // Of losses people hear in any case.
+        if rung.action != Action::Tell || found.cause.fault != RankFault::NotFinite {
+            tell(Acted {
+                action: rung.action,
+                ranks: found.who.iter().map(|it| it.rank).collect(),
+                avoided: rung.evicted.clone(),
+                why: rung.why.clone(),
+            });
+        }
+        Some(rung)
+    }
+
+    /// Returns true where there is a node for these ranks beside their own.
+    async fn is_elsewhere(&self, who: &[PlacedRank]) -> bool {
+        if !self.moves {
+            return false;
+        }
+        let views = self.admin.nodes().await;
+        views.iter().any(|view| {
+            let name = &view.node.name;
+            !self.avoided().contains(name) && who.iter().all(|it| it.node != *name)
+        })
+    }
+
+    /// A life of ranks is over, and these are left; it ended since some have shown a fault, or since others were lost. Those
+    /// that are to blame go, and so do all on nodes that are avoided.
+    ///
+    /// # Errors
+    /// A person has to look at it.
+    pub(crate) async fn leave<A: Actor>(
+        &mut self,
+        left: &mut BTreeMap<usize, Ref<A>>,
+        fault: FaultAtWork,
+        mut tell: impl FnMut(Acted),
+    ) -> Result<(), Failure> {
+        // What was ended here is no crash.
+        if self.under_way.is_empty() {
+            let there = self.admin.nodes().await;
+            let is_there = |it: &PlacedRank| there.iter().any(|view| view.node.name == it.node);
+            let who = fault.ranks.iter().filter_map(|rank| self.placed(*rank));
+            let found = RankFinding {
+                // With a node that is gone its ranks are lost for no fault of theirs.
+                who: who.filter(is_there).collect(),
+                cause: fault.cause,
+                since: now(),
+            };
+            let rung = self.climb(&found, &mut tell).await;
+            if let Some(rung) = rung
+                && rung.action == Action::StopForPerson
+            {
+                stop_all(left.values()).await;
+                return Err(Failure::error(rung.why).fatal());
+            }
+        }
+        let leaves = |rank: &usize| {
+            let place = self.placed(*rank as u32);
+            place
+                .is_some_and(|it| self.under_way.contains(&it) || self.avoided().contains(&it.node))
+        };
+        let leaving = left.extract_if(.., |rank, _| leaves(rank));
+        let leaving: Vec<_> = leaving.map(|(_, member)| member).collect();
+        stop_all(leaving.iter()).await;
+        Ok(())
+    }
+}
+
+async fn stop_all<'a, A: Actor>(ranks: impl Iterator<Item = &'a Ref<A>>) {
+    for ended in join_all(ranks.map(Ref::stop)).await {
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a rank was gone already");
+        }
+    }
+}
+
+/// Numbers of observers are of more than nothing while something goes on.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Has it noted for how long a rank has been faulty about which something is done; zero when all go on.
+pub(crate) fn record(it: &PlacedRank, lasts: Duration, what: &str) {
+    telemetry::gauge("recovery.rank_s", lasts.as_secs_f64())
+        .with("rank", u64::from(it.rank))
+        .with("node", it.node.clone())
+        .with("what", what.to_owned())
+        .record();
+}
+
+/// The fault of a rank that others wait for.
+fn fault_of(cause: &FlowCause) -> RankCause {
+    let fault = match cause.action() {
+        Action::EndProcess => RankFault::Still,
+        _ => RankFault::Slow,
+    };
+    RankCause {
+        fault,
+        what: cause.to_string(),
+    }
+}
+
+const fn member(id: ActorId) -> FlowMember {
+    FlowMember {
+        home: id.home.0,
+        serial: id.serial,
+    }
+}
+
+/// The time since the clock began.
+fn now() -> Duration {
+    Duration::from_nanos(Clock::now().0)
+}

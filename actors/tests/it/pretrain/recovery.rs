@@ -1,0 +1,182 @@
+//! Ranks that stand still are ended, and a run goes on without being asked.
+
+use odeon_diagnosis::ladder::RankFault;
+use rustix::process::test_kill_process;
+
+use super::*;
+
+/// Ranks that may stand still for so long.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn of_ranks(folder: &Path, ranks: usize) -> PretrainPlan {
+    let mut plan = plan(folder);
+    plan.sharing.copies = ranks;
+    plan.steps = 12;
+    plan.recovery.patience = PATIENCE;
+    plan
+}
+
+/// The process of a role, on one of these nodes.
+fn pid_of(nodes: &[&System], members: &[Member], role: &str) -> Pid {
+    let process = members.iter().find(|(name, ..)| name == role).unwrap().2;
+    let mut workers = nodes.iter().flat_map(|node| node.admin().workers());
+    let (_, pid) = workers.find(|(id, _)| Some(*id) == process).unwrap();
+    Pid::from_raw(pid as i32).unwrap()
+}
+
+/// What was done, to whom and which nodes are avoided since, with the reasons.
+fn recovered(told: &Told) -> Vec<(&str, &[u32], &[String], &str)> {
+    let recovered = told.reports.iter().filter_map(|report| match report {
+        Report::Recovery {
+            action,
+            ranks,
+            avoided,
+            why,
+        } => Some((
+            action.as_str(),
+            ranks.as_slice(),
+            avoided.as_slice(),
+            why.as_str(),
+        )),
+        _ => None,
+    });
+    recovered.collect()
+}
+
+/// SEMANTICS 242.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_that_is_stopped_is_ended_and_the_run_makes_the_same_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = told(&of_ranks(folder.path(), 4), |_, _, _, _| {}).await;
+    assert_eq!(recovered(&undisturbed), []);
+
+    let other = tempfile::tempdir().unwrap();
+    let mut stopped = None;
+    let plan = of_ranks(other.path(), 4);
+    let disturbed = told(&plan, |report, system, members, _| {
+        if matches!(report, Report::Step(step) if step.step >= 5) && stopped.is_none() {
+            let pid = pid_of(&[system], members, "rank-2");
+            kill_process(pid, Signal::STOP).unwrap();
+            stopped = Some(pid);
+        }
+    });
+    let disturbed = disturbed.await;
+    assert!(test_kill_process(stopped.unwrap()).is_err(), "it is gone");
+    let [(action, ranks, avoided, why)] = recovered(&disturbed)[..] else {
+        panic!("{:?}", recovered(&disturbed));
+    };
+    assert_eq!((action, ranks, avoided), ("end_process", &[2][..], &[][..]));
+    let says = ["rank 2 on node", "its process is stopped", "restart 1 of"];
+    assert!(says.iter().all(|it| why.contains(it)), "{why}");
+    let lives = disturbed.lives();
+    assert!(lives.len() == 2 && lives[1].1 >= 3, "{lives:?}");
+    assert_eq!(disturbed.made(), undisturbed.made());
+}
+
+/// SEMANTICS 242, 244.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_rank_is_stopped_again_is_left() {
+    let cluster = ClusterIdentity::generate().unwrap();
+    let start = async |name: &str| {
+        let node = node().job(odeon_actors::job());
+        let node = node.resource("rank", 2.0).unwrap();
+        let identity = cluster.issue(name).unwrap();
+        let node = node.listen("127.0.0.1:0".parse().unwrap(), identity);
+        node.start().await.unwrap()
+    };
+    let (system, other) = (start("a").await, start("b").await);
+    system.join(other.address().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = of_ranks(folder.path(), 2);
+    plan.needs = Needs::new().resource("rank", 1.0);
+    let mut at = vec![8, 5];
+    let disturbed = told_on(&system, &plan, |report, system, members, _| {
+        if matches!(report, Report::Step(step) if at.last().is_some_and(|it| step.step >= *it)) {
+            at.pop();
+            let pid = pid_of(&[system, &other], members, "rank-1");
+            kill_process(pid, Signal::STOP).unwrap();
+        }
+    });
+    let disturbed = disturbed.await;
+    let done = recovered(&disturbed);
+    let actions: Vec<_> = done.iter().map(|it| it.0).collect();
+    assert_eq!(actions, ["end_process", "evict_node"], "{done:?}");
+    let [left] = done[1].2 else {
+        panic!("{done:?}");
+    };
+    let again = format!("rank 1 on node {left}");
+    assert!(done.iter().all(|it| it.3.starts_with(&again)), "{done:?}");
+    assert_eq!(disturbed.lives().len(), 3);
+    assert_eq!(disturbed.steps, 12);
+    system.shutdown().await;
+    other.shutdown().await;
+}
+
+/// SEMANTICS 241, 242.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losses_that_are_no_numbers_again_and_again_end_in_front_of_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = of_ranks(folder.path(), 2);
+    // The first update throws the weights away.
+    plan.train.lr = 1e15;
+    plan.train.clip = None;
+    plan.recovery.acts.insert(RankFault::NotFinite);
+    plan.recovery.restarts = 1;
+    let system = node().start().await.unwrap();
+    let (report, mut news) = mpsc::unbounded_channel();
+    let (members, _member) = watch::channel(vec![]);
+    let (_halt, halt) = watch::channel(false);
+    let (_ranks, ranks) = watch::channel(None);
+    let desk = Desk {
+        reports: report,
+        members,
+        halt,
+        ranks,
+    };
+    let failure = run(&system, &plan, desk).await.unwrap_err().to_string();
+    assert!(failure.contains("stops for a person"), "{failure}");
+    assert!(failure.contains("is not finite in step 2"), "{failure}");
+    let mut actions = vec![];
+    while let Ok(report) = news.try_recv() {
+        if let Report::Recovery { action, .. } = report {
+            actions.push(action);
+        }
+    }
+    assert_eq!(actions, ["end_process", "stop_for_person"]);
+    system.shutdown().await;
+}
+
+/// SEMANTICS 242.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_has_begun_again_too_often_stops_for_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = of_ranks(folder.path(), 2);
+    plan.recovery.restarts = 0;
+    let system = node().start().await.unwrap();
+    let (report, mut news) = mpsc::unbounded_channel();
+    let (members, member) = watch::channel(vec![]);
+    let (_halt, halt) = watch::channel(false);
+    let (_ranks, ranks) = watch::channel(None);
+    let desk = Desk {
+        reports: report,
+        members,
+        halt,
+        ranks,
+    };
+    let mut stopped = None;
+    let listening = async {
+        while let Some(report) = news.recv().await {
+            if matches!(report, Report::Step(_)) && stopped.is_none() {
+                let pid = pid_of(&[&system], &member.borrow(), "rank-0");
+                kill_process(pid, Signal::STOP).unwrap();
+                stopped = Some(pid);
+            }
+        }
+    };
+    let (ended, ()) = tokio::join!(run(&system, &plan, desk), listening);
+    let failure = ended.unwrap_err().to_string();
+    assert!(failure.contains("stops for a person"), "{failure}");
+    assert!(failure.contains("its process is stopped"), "{failure}");
+    assert!(test_kill_process(stopped.unwrap()).is_err(), "it is gone");
+    system.shutdown().await;
+}
