@@ -19,6 +19,7 @@ use self::life::Life;
 use self::progress::Patience;
 use self::room::Goal;
 use super::{Exec, ExecSpec};
+use crate::ranks::recovery::record;
 
 /// Settings that a gang is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -196,9 +197,19 @@ impl Gang {
         }
         let why = format!("{} {what}", self.life.title(rank, pid));
         tracing::warn!("{why}");
-        if hangs {
-            self.fail(rank, Failure::error(why), cx).await;
+        if !hangs {
+            return;
         }
+        let (nth, most) = (cx.incarnation(), self.spec.restarts_max);
+        let does = match nth <= most {
+            true => format!("all ranks begin again (restart {nth} of {most})"),
+            false => format!("the gang ends, as it has begun again {most} times"),
+        };
+        let (place, does) = (self.life.placed(rank), format!("{why}; {does}"));
+        let lasts = self.spec.hang_after.unwrap_or_default();
+        record(&place, lasts, &does);
+        self.fail(rank, Failure::error(why), cx).await;
+        record(&place, Duration::ZERO, &does);
     }
 
     #[handler(message = Down)]

@@ -9,6 +9,7 @@ use futures::future::join_all;
 use odeon::{
     ActorId, AskError, Clock, Context, Failure, FailureKind, Group, ProgramEnd, Reason, Timestamp,
 };
+use odeon_diagnosis::ladder::PlacedRank;
 use parking_lot::Mutex;
 
 use super::progress::{Patience, ProgressWatch};
@@ -165,6 +166,14 @@ impl Life {
                 }
             }
         });
+    }
+
+    /// A rank and its node.
+    pub(super) fn placed(&self, rank: usize) -> PlacedRank {
+        PlacedRank {
+            rank: rank as u32,
+            node: self.nodes[rank].clone(),
+        }
     }
 
     /// A rank for people, as the one that something is said of.
