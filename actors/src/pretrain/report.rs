@@ -1,6 +1,6 @@
 //! Reports of a pretraining run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
@@ -212,6 +212,16 @@ pub struct StepReport {
     pub sources: BTreeMap<String, SourcePart>,
     /// A hash of what all ranks trained on.
     pub digest: String,
+}
+
+/// Nodes that a run avoids which told this before.
+#[must_use]
+pub fn avoided(before: &[Report]) -> BTreeSet<String> {
+    let avoided = before.iter().filter_map(|report| match report {
+        Report::Recovery { avoided, .. } => Some(avoided),
+        _ => None,
+    });
+    avoided.flatten().cloned().collect()
 }
 
 /// The detectors of a run of so many steps that have seen what the run told before.

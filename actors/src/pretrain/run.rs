@@ -80,6 +80,8 @@ pub struct PretrainPlan {
     pub needs: Needs,
     /// What is done about ranks that hold up the others, or are lost.
     pub recovery: LadderPolicy,
+    /// Nodes that ranks were not to be placed on in the tries before.
+    pub avoided: BTreeSet<String>,
     /// Plan of the data to train on. Its mesh is that of the ranks.
     pub data: DataPlan,
     /// Samples that are rated without learning from them, and the steps at which that happens.
@@ -172,6 +174,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut gradients = Gradients::new(plan.gradients.clone());
     let moves = !plan.needs.is_empty();
     let mut recovery = Recovery::new(system.admin().clone(), plan.recovery.clone(), moves);
+    recovery.avoid(&plan.avoided);
     let ended = loop {
         tries.life += 1;
         let unseen = watch.clone();

@@ -126,7 +126,7 @@ const LOOKS: u32 = 2;
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Recovery {
-    /// One that has done nothing.
+    /// One that has done nothing. Ranks that reserve something move to other nodes where there is a reason.
     pub(crate) const fn new(admin: Admin, policy: LadderPolicy, moves: bool) -> Self {
         Self {
             admin,
@@ -135,6 +135,14 @@ impl Recovery {
             moves,
             nodes: BTreeMap::new(),
             under_way: vec![],
+        }
+    }
+
+    /// Has nodes avoided that were avoided before, but for those that are trusted.
+    pub(crate) fn avoid(&mut self, nodes: &BTreeSet<String>) {
+        self.ladder.avoid(nodes);
+        for node in self.avoided() {
+            record_avoided(node, "since an earlier try");
         }
     }
 
@@ -268,10 +276,7 @@ impl Recovery {
         }
         let (_, innocent) = self.ladder.evictions();
         for node in &rung.evicted {
-            telemetry::gauge("recovery.node_avoided", 1.0)
-                .with("node", node.clone())
-                .with("what", rung.why.clone())
-                .record();
+            record_avoided(node, &rung.why);
         }
         telemetry::gauge("recovery.over_evictions", f64::from(innocent)).record();
         // Of losses people hear in any case.
@@ -356,6 +361,14 @@ pub(crate) fn record(it: &PlacedRank, lasts: Duration, what: &str) {
     telemetry::gauge("recovery.rank_s", lasts.as_secs_f64())
         .with("rank", u64::from(it.rank))
         .with("node", it.node.clone())
+        .with("what", what.to_owned())
+        .record();
+}
+
+/// Has it noted that ranks are not placed on a node.
+fn record_avoided(node: &str, what: &str) {
+    telemetry::gauge("recovery.node_avoided", 1.0)
+        .with("node", node.to_owned())
         .with("what", what.to_owned())
         .record();
 }

@@ -4,7 +4,7 @@ mod auto;
 pub(super) mod parallel;
 pub(super) mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -662,6 +662,7 @@ impl PretrainRecipe {
             keep,
             needs: self.placement.needs(),
             recovery: self.recovery.policy(),
+            avoided: BTreeSet::new(),
             data,
             held_out,
         })

@@ -34,6 +34,8 @@ pub struct RecoverySection {
     pub restarts: u32,
     /// Seconds after which a restart is forgotten.
     pub window_seconds: f64,
+    /// Nodes that are never avoided: who was is let back.
+    pub trusted: BTreeSet<String>,
 }
 
 impl Default for RecoverySection {
@@ -51,6 +53,7 @@ impl Default for RecoverySection {
             in_place: policy.in_place,
             restarts: policy.restarts,
             window_seconds: policy.window.as_secs_f64(),
+            trusted: policy.trusted,
         }
     }
 }
@@ -101,6 +104,7 @@ impl RecoverySection {
             in_place: self.in_place,
             restarts: self.restarts,
             window: Duration::from_secs_f64(self.window_seconds),
+            trusted: self.trusted.clone(),
         }
     }
 }

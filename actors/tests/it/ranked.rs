@@ -26,6 +26,7 @@ use odeon_algorithms::train::{Sharing, ZeroStage};
 use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::versions::{batch, tiny};
 
@@ -422,13 +423,15 @@ struct Told {
     resumed: u32,
 }
 
-/// The process that is killed when the second step is told.
+/// The process that is killed, or stopped, when the second step is told.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     /// That of a role.
     Role(&'static str),
     /// That of a rank, by its number among all: of the critic, the reference and the trainer.
     Rank(usize),
+    /// The same, which is stopped: who supervises it has to end it.
+    Stopped(usize),
 }
 
 fn lose(system: &System, run: &Run, lost: Lost) {
@@ -438,7 +441,7 @@ fn lose(system: &System, run: &Run, lost: Lost) {
         .collect();
     let process = match lost {
         Lost::Role(role) => of_roles[role],
-        Lost::Rank(rank) => {
+        Lost::Rank(rank) | Lost::Stopped(rank) => {
             let workers = system.admin().workers();
             let mut ranks: Vec<ProcessId> =
                 workers.into_iter().map(|(process, _)| process).collect();
@@ -447,6 +450,12 @@ fn lose(system: &System, run: &Run, lost: Lost) {
             ranks[rank]
         }
     };
+    if matches!(lost, Lost::Stopped(_)) {
+        let workers = system.admin().workers();
+        let (_, pid) = workers.into_iter().find(|it| it.0 == process).unwrap();
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        return kill_process(pid, Signal::STOP).unwrap();
+    }
     assert!(system.admin().kill_worker(process), "{lost:?}");
 }
 
@@ -454,7 +463,10 @@ fn lose(system: &System, run: &Run, lost: Lost) {
 async fn told(sharing: Sharing, lost: Option<Lost>) -> Told {
     let folder = tempfile::tempdir().unwrap();
     let system = system().await;
-    let plan = run_plan(folder.path(), sharing);
+    let mut plan = run_plan(folder.path(), sharing);
+    if matches!(lost, Some(Lost::Stopped(_))) {
+        plan.recovery.patience = Duration::from_secs(3);
+    }
     let mut run = Run::start(&system, plan).await.unwrap();
     let (mut told, mut workers) = (Told::default(), 0);
     let mut steps = BTreeSet::new();
@@ -532,7 +544,7 @@ async fn a_run_whose_models_ranks_share_makes_the_steps_of_one() {
     }
 }
 
-/// SEMANTICS 141.
+/// SEMANTICS 141, 242.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_with_the_same_numbers_whichever_rank_is_lost() {
     let sharing = Sharing {
@@ -545,6 +557,7 @@ async fn a_run_goes_on_with_the_same_numbers_whichever_rank_is_lost() {
         Lost::Rank(0),
         Lost::Rank(3),
         Lost::Rank(5),
+        Lost::Stopped(5),
     ] {
         let told = told(sharing, Some(lost)).await;
         assert_eq!(told.numbers, undisturbed.numbers, "{lost:?}");

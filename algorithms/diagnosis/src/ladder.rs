@@ -93,6 +93,9 @@ pub struct LadderPolicy {
     pub restarts: u32,
     /// The time after which a restart is forgotten.
     pub window: Duration,
+    /// Nodes that are never avoided, as a person says.
+    #[serde(default)]
+    pub trusted: BTreeSet<String>,
 }
 
 impl Default for LadderPolicy {
@@ -103,6 +106,7 @@ impl Default for LadderPolicy {
             in_place: 1,
             restarts: 10,
             window: Duration::from_hours(1),
+            trusted: BTreeSet::new(),
         }
     }
 }
@@ -169,13 +173,10 @@ impl Ladder {
         &self.avoided
     }
 
-    /// Has a node avoided, or no more, as a person says.
-    pub fn set_avoided(&mut self, node: &str, avoided: bool) {
-        if avoided {
-            self.avoided.insert(node.to_owned());
-        } else {
-            self.avoided.remove(node);
-        }
+    /// Has nodes avoided that were avoided before, but for those that are trusted.
+    pub fn avoid(&mut self, nodes: &BTreeSet<String>) {
+        let nodes = nodes.difference(&self.policy.trusted);
+        self.avoided.extend(nodes.cloned());
     }
 
     /// How often a node was avoided, and how often one was found innocent.
@@ -298,7 +299,8 @@ impl Ladder {
         let worn = found
             .who
             .iter()
-            .filter(|it| tries(it) >= self.policy.in_place as usize);
+            .filter(|it| tries(it) >= self.policy.in_place as usize)
+            .filter(|it| !self.policy.trusted.contains(&it.node));
         let nodes: BTreeSet<String> = worn.map(|it| it.node.clone()).collect();
         nodes.into_iter().collect()
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::Why;
 use odeon_actors::rl::ranks::RanksPlan;
-use odeon_client::inspect::{ActorRow, RunMesh};
+use odeon_client::inspect::{ActorRow, RunMesh, Subject};
 use odeon_client::types::Node;
 use odeon_client::{Asked, Inspector, Page, View};
 use odeon_mesh::Mesh;
@@ -251,7 +251,7 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         let own: Vec<_> = rows
             .filter(|row| is_of(row.job.as_deref().unwrap_or_default(), job))
             .collect();
-        told.extend(problems_of(&own, &inspector).await?);
+        told.extend(problems_of(job, &own, &inspector).await?);
         let (sentences, in_short) = of_ranks(mesh.as_ref(), &own);
         told.extend(sentences);
         // Neither is anything said of the helpers in the processes of ranks whose places are told.
@@ -275,16 +275,21 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
     })
 }
 
-/// What is wrong with these actors and their processes at the moment.
-async fn problems_of(rows: &[ActorRow], inspector: &Inspector) -> Result<Vec<Told>> {
+/// What is wrong at the moment with these actors of a job and their processes, and with its driver, in which there may be
+/// none of them.
+async fn problems_of(job: &str, rows: &[ActorRow], inspector: &Inspector) -> Result<Vec<Told>> {
     let Page::Now(now) = inspector.page(&Asked::all(View::Now)).await?.data else {
         return Ok(vec![]);
     };
-    let is_own = |id: &String| rows.iter().any(|row| row.id == *id || row.process == *id);
+    let is_own = |subject: &Subject| {
+        let id = &subject.id;
+        let is_of_it = subject.name.split(' ').any(|word| is_of(word, job));
+        is_of_it || rows.iter().any(|row| row.id == *id || row.process == *id)
+    };
     let own = now
         .problems
         .into_iter()
-        .filter(|problem| problem.subjects.iter().any(|subject| is_own(&subject.id)));
+        .filter(|problem| problem.subjects.iter().any(is_own));
     let told = own.map(|problem| Told {
         role: "problem".to_owned(),
         actor: None,

@@ -1,5 +1,6 @@
 //! Ranks that stand still are ended, and a run goes on without being asked.
 
+use odeon_actors::pretrain::report::avoided;
 use odeon_diagnosis::ladder::RankFault;
 use rustix::process::test_kill_process;
 
@@ -108,6 +109,18 @@ async fn a_node_whose_rank_is_stopped_again_is_left() {
     assert!(done.iter().all(|it| it.3.starts_with(&again)), "{done:?}");
     assert_eq!(disturbed.lives().len(), 3);
     assert_eq!(disturbed.steps, 12);
+    // A later try knows it from what was told.
+    plan.avoided = avoided(&disturbed.reports);
+    plan.steps = 14;
+    let there = if left == "a" { &other } else { &system };
+    let again = told_on(&system, &plan, |report, _, members, _| {
+        if matches!(report, Report::Step(_)) {
+            for rank in ["rank-0", "rank-1"] {
+                pid_of(&[there], members, rank);
+            }
+        }
+    });
+    assert_eq!(again.await.steps, 14);
     system.shutdown().await;
     other.shutdown().await;
 }

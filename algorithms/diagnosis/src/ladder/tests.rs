@@ -66,8 +66,24 @@ fn a_rung_is_taken_when_the_fault_comes_again() {
         None
     );
     assert_eq!(ladder.avoided().len(), 1, "until a person lets it back");
-    ladder.set_avoided("b", false);
-    assert!(ladder.avoided().is_empty());
+}
+
+/// SEMANTICS 244.
+#[test]
+fn a_node_is_avoided_until_a_person_trusts_it() {
+    let before = BTreeSet::from(["b".to_owned(), "c".to_owned()]);
+    let trusts = |node: &str| LadderPolicy {
+        trusted: BTreeSet::from([node.to_owned()]),
+        ..LadderPolicy::default()
+    };
+    let mut ladder = Ladder::new(trusts("b"));
+    ladder.avoid(&before);
+    assert_eq!(ladder.avoided(), &BTreeSet::from(["c".to_owned()]));
+    for nth in 1..=3_u32 {
+        let rung = ladder.climb(&still(0, "b", MINUTE * nth), true, MINUTE * (nth + 1));
+        assert_eq!(rung.unwrap().action, Action::EndProcess);
+        ladder.went_on();
+    }
 }
 
 /// SEMANTICS 241.
