@@ -90,7 +90,7 @@ pub struct Recipe {
     /// Resources that the processes reserve.
     #[serde(default)]
     pub placement: PlacementSection,
-    /// What is done about ranks that hold up the others.
+    /// The response to ranks that hold up the others.
     #[serde(default)]
     pub recovery: RecoverySection,
     /// Evaluation on held-out problems.

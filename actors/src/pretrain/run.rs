@@ -78,7 +78,7 @@ pub struct PretrainPlan {
     pub keep: usize,
     /// Resources that each rank reserves on its node.
     pub needs: Needs,
-    /// What is done about ranks that hold up the others, or are lost.
+    /// The response to ranks that hold up the others, or are lost.
     pub recovery: LadderPolicy,
     /// Nodes that ranks were not to be placed on in the tries before.
     pub avoided: BTreeSet<String>,

@@ -117,6 +117,8 @@ pub(crate) struct Recovery {
     nodes: BTreeMap<u32, String>,
     /// The faulty ranks of the action under way.
     under_way: Vec<PlacedRank>,
+    /// The last action with its reason, in words.
+    done: String,
 }
 
 /// The longest pause between two looks, and from one judgement to the next in looks.
@@ -135,6 +137,7 @@ impl Recovery {
             moves,
             nodes: BTreeMap::new(),
             under_way: vec![],
+            done: String::new(),
         }
     }
 
@@ -177,8 +180,9 @@ impl Recovery {
 
     /// All ranks are there again.
     fn began(&mut self) {
+        let done = format!("{}; all ranks go on", self.done);
         for it in std::mem::take(&mut self.under_way) {
-            record(&it, Duration::ZERO, "the ranks go on");
+            record(&it, Duration::ZERO, &done);
         }
         self.nodes.clear();
         self.ladder.went_on();
@@ -273,6 +277,7 @@ impl Recovery {
                 record(it, lasts, &rung.why);
             }
             self.under_way.clone_from(&found.who);
+            self.done.clone_from(&rung.why);
         }
         let (_, innocent) = self.ladder.evictions();
         for node in &rung.evicted {

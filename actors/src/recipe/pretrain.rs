@@ -62,7 +62,7 @@ pub struct PretrainRecipe {
     /// The things that ranks share.
     #[serde(default)]
     pub parallel: ParallelSection,
-    /// What is done about ranks that hold up the run.
+    /// The response to ranks that hold up the run.
     #[serde(default)]
     pub recovery: RecoverySection,
     /// Evaluation on held-out samples.

@@ -108,3 +108,47 @@ impl RecoverySection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::recipe::Source;
+
+    /// SEMANTICS 242.
+    #[test]
+    fn recovery_is_read_and_refused_by_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+        let text = std::fs::read_to_string(folder.join("pretrain-mix.toml")).unwrap();
+        let line = text.lines().count() + 3;
+        let of = |fields: &str| {
+            let text = format!("{text}\n[recovery]\n{fields}\n");
+            Source::new(Path::new("p.toml"), &text).pretrain_recipe()
+        };
+        let told = of("still = \"tell\"\nslow = \"act\"\nhang_seconds = 5\ntrusted = [\"b\"]");
+        let policy = told.unwrap().recovery.policy();
+        let acts = [RankFault::Slow, RankFault::Crashed];
+        assert_eq!(policy.acts, BTreeSet::from(acts));
+        assert_eq!(policy.patience, Duration::from_secs(5));
+        assert!(policy.trusted.contains("b"));
+        assert_eq!(of("").unwrap().recovery.policy(), LadderPolicy::default());
+        for (field, expected) in [
+            (
+                "hang_seconds = 0.5",
+                "expected 1 seconds or more, found 0.5",
+            ),
+            (
+                "window_seconds = -1",
+                "expected 1 seconds or more, found -1",
+            ),
+            ("in_place = 0", "at least 1 is needed"),
+            ("still = \"wait\"", "unknown variant `wait`"),
+            ("hangs = 3", "unknown field `hangs`"),
+        ] {
+            let error = of(field).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("p.toml:{line}: ")), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -50,7 +50,7 @@ pub struct RanksPlan {
     pub sharing: Sharing,
     /// Resources that each of them reserves on its node.
     pub needs: Needs,
-    /// What is done about one that holds up the others. With its process the role ends, which begins anew with nothing
+    /// The response to one that holds up the others. With its process the role ends, which begins anew with nothing
     /// tried.
     pub recovery: LadderPolicy,
 }

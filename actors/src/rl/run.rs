@@ -59,7 +59,7 @@ pub struct RunPlan {
     pub trainer_engine: EngineSpec,
     /// The way in which ranks share each of these models; alone, each is the matter of its actor.
     pub sharing: Sharing,
-    /// What is done about ranks that hold up the others.
+    /// The response to ranks that hold up the others.
     pub recovery: LadderPolicy,
     /// Rollout processes.
     pub rollouts: usize,
