@@ -135,7 +135,7 @@ struct Restarted {
     evicted: Vec<String>,
 }
 
-/// What was tried for the ranks of a job.
+/// The rungs that were taken for the ranks of a job.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     policy: LadderPolicy,
@@ -179,7 +179,7 @@ impl Ladder {
         self.avoided.extend(nodes.cloned());
     }
 
-    /// How often a node was avoided, and how often one was found innocent.
+    /// Counts of nodes that were avoided, and of those that were found innocent.
     #[must_use]
     pub const fn evictions(&self) -> (u32, u32) {
         (self.evictions, self.over_evictions)

@@ -1,3 +1,5 @@
+//! The rungs that are taken for faults in a row, and what holds of any sequence of them.
+
 use proptest::prelude::*;
 
 use super::*;
