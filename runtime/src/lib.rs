@@ -103,7 +103,7 @@
 //! | `node/blob`, `node/blob/*` | handles, leases, quotas, transfer between nodes |
 //! | `node/detached`, `node/detached/*` | actors that outlive their job: the calls of users; the node, host and finder of one |
 //! | `node/upgrade`, `node/handoff` | another program in the place of this one: the calls of users; the state of an engine that is handed on |
-//! | `node/inspect`, `node/inspect/*` | views of a process: its actors and machine (`machine`), and the part of all that which a subscriber has not seen (`watch`) |
+//! | `node/inspect`, `node/inspect/*` | views of a process: its actors and machine (`machine`), what the kernel counts of that (`counters`), the table of metrics (`metric`), and the part of all that which a subscriber has not seen (`watch`) |
 
 #![forbid(unsafe_code)]
 

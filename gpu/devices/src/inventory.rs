@@ -88,6 +88,10 @@ pub struct DeviceFacts {
     pub temperature_celsius: Reading<u32>,
     /// Draw of the board, in milliwatts.
     pub power_milliwatts: Reading<u32>,
+    /// Present clocks, which fall where the board is hot or short of power.
+    pub clocks: Reading<Clocks>,
+    /// Transfers over PCIe that were sent again since the driver loaded: a bad slot or a bad riser.
+    pub pcie_replays: Reading<u64>,
     /// Memory errors since the driver loaded.
     pub ecc: Reading<EccCounts>,
     /// Critical events since the probe opened, oldest first, the last [`XIDS_MAX`].
@@ -123,6 +127,8 @@ impl DeviceFacts {
             utilisation: Reading::unmeasured(why),
             temperature_celsius: Reading::unmeasured(why),
             power_milliwatts: Reading::unmeasured(why),
+            clocks: Reading::unmeasured(why),
+            pcie_replays: Reading::unmeasured(why),
             ecc: Reading::unmeasured(why),
             xids: Reading::unmeasured(why),
             mig: Reading::unmeasured(why),
@@ -168,6 +174,15 @@ pub struct Utilisation {
     pub compute_percent: u32,
     /// Time in which device memory was read or written.
     pub memory_percent: u32,
+}
+
+/// Clocks of a device, in megahertz.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// Of its multiprocessors.
+    pub compute_mhz: u32,
+    /// Of its memory.
+    pub memory_mhz: u32,
 }
 
 /// Memory errors since the driver loaded.

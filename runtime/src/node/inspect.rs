@@ -1,6 +1,8 @@
 //! Read-only views. Looking never enters a mailbox and disturbs nobody.
 
+mod counters;
 mod machine;
+mod metric;
 pub(crate) mod protocol;
 mod service;
 pub(crate) mod watch;
@@ -23,6 +25,7 @@ pub use crate::base::journal::{News, NewsKind, chain_of};
 pub use crate::base::sketch::Times;
 pub use crate::net::link::view::LinkView;
 pub use machine::{MachineView, Usage};
+pub use metric::{Metric, MetricOf};
 pub(crate) use protocol::MethodCounts;
 pub(crate) use watch::{LastSight, Looking};
 pub use watch::{NodeSight, ProcessKind, ProcessSight, Sight, WaitKind, WaitView, Watch};
@@ -118,9 +121,20 @@ pub struct DeviceReading {
     pub celsius: Reading<u32>,
     /// Draw of the board, in watts.
     pub watts: Reading<f64>,
+    /// Clocks of its multiprocessors and of its memory, in hertz.
+    #[serde(default = "not_told")]
+    pub clocks: Reading<(f64, f64)>,
+    /// Transfers over PCIe that were sent again so far.
+    #[serde(default = "not_told")]
+    pub pcie_replays: Reading<u64>,
     /// The processes that hold memory of it: the operating system's numbers of them, and bytes. Of
     /// a slice, those of its card.
     pub holders: Reading<Vec<(u32, Option<u64>)>>,
+}
+
+/// A sensor that a release of before did not read.
+fn not_told<T>() -> Reading<T> {
+    Reading::unmeasured("it was recorded before this was measured")
 }
 
 /// Why an actor is where it is.

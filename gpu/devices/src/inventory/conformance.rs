@@ -50,6 +50,8 @@ fn sound(device: &DeviceFacts) {
     reasoned("utilisation", &device.utilisation);
     reasoned("temperature", &device.temperature_celsius);
     reasoned("power", &device.power_milliwatts);
+    reasoned("clocks", &device.clocks);
+    reasoned("replays", &device.pcie_replays);
     reasoned("ecc", &device.ecc);
     reasoned("xids", &device.xids);
     reasoned("mig", &device.mig);

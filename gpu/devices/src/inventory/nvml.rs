@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nvml_wrapper::Nvml as Library;
 use nvml_wrapper::enum_wrappers::device::{
-    EccCounter, MemoryError, TemperatureSensor, TopologyLevel,
+    Clock, EccCounter, MemoryError, TemperatureSensor, TopologyLevel,
 };
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
@@ -19,8 +19,8 @@ use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON;
 
 use self::xid::XidWatch;
 use super::{
-    DeviceFacts, DriverVersion, EccCounts, Inventory, MemoryFacts, Mig, MigSlice, Nearness, NvLink,
-    NvLinkEnd, Pair, Probe, ProcessFacts, Reading, Utilisation, XIDS_MAX, Xid, sysfs,
+    Clocks, DeviceFacts, DriverVersion, EccCounts, Inventory, MemoryFacts, Mig, MigSlice, Nearness,
+    NvLink, NvLinkEnd, Pair, Probe, ProcessFacts, Reading, Utilisation, XIDS_MAX, Xid, sysfs,
 };
 
 /// Reads the machine through NVML.
@@ -167,6 +167,8 @@ impl Session {
             }),
             temperature_celsius: reading(device.temperature(TemperatureSensor::Gpu)),
             power_milliwatts: reading(device.power_usage()),
+            clocks: reading(clocks(&device)),
+            pcie_replays: reading(device.pcie_replay_counter()).map(u64::from),
             ecc: reading(ecc(&device)),
             xids: self.xids(index),
             mig: reading(mig(&device)),
@@ -275,6 +277,13 @@ fn memory(device: &Handle<'_>) -> Reading<MemoryFacts> {
         total_bytes: memory.total,
         used_bytes: memory.used,
         free_bytes: memory.free,
+    })
+}
+
+fn clocks(device: &Handle<'_>) -> Result<Clocks, NvmlError> {
+    Ok(Clocks {
+        compute_mhz: device.clock_info(Clock::SM)?,
+        memory_mhz: device.clock_info(Clock::Memory)?,
     })
 }
 

@@ -36,6 +36,8 @@ int nvmlDeviceGetName(void *device, char *text, unsigned n) { strncpy(text, "Stu
 int nvmlDeviceGetMemoryInfo_v2(void *device, Memory *memory) {
     memory->total = 1000; memory->reserved = 100; memory->free = 600; memory->used = 300; return 0; }
 int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *value) { return 4; }
+int nvmlDeviceGetClockInfo(void *device, unsigned kind, unsigned *mhz) { *mhz = 1000 + kind; return 0; }
+int nvmlDeviceGetPcieReplayCounter(void *device, unsigned *count) { *count = 7; return 0; }
 int nvmlDeviceGetPciInfo_v3(void *device, Pci *pci) {
     memset(pci, 0, sizeof *pci);
     strcpy(pci->bus_id, device == devices ? "00000000:1A:00.0" : "00000000:1B:00.0"); return 0; }
@@ -83,6 +85,10 @@ fn sound(inventory: &Inventory) {
     assert_eq!(second.bus_id, Reading::Measured("0000:1b:00.0".to_owned()));
     let memory = first.memory.value().unwrap();
     assert_eq!((memory.used_bytes, memory.free_bytes), (300, 600));
+    // The multiprocessors are the driver's kind 1, memory is 2.
+    let clocks = first.clocks.value().unwrap();
+    assert_eq!((clocks.compute_mhz, clocks.memory_mhz), (1001, 1002));
+    assert_eq!(first.pcie_replays, Reading::Measured(7));
     // Not permitted, not supported, and not in the library.
     assert!(
         first

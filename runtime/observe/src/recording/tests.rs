@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use odeon::ProcessId;
-use odeon::inspect::{MachineView, NodeSight};
+use odeon::inspect::{MachineView, Metric, NodeSight};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
@@ -45,6 +45,7 @@ fn sight(name: &str, at: u64) -> NodeSight {
             cpu: Some(f64::NAN),
             memory: 1 << 40,
             memory_used: at,
+            metrics: vec![(Metric::Load, 0.5)],
         },
         flows: vec![],
         names: Some(vec![]),

@@ -251,6 +251,13 @@ fn readings_of(card: &DeviceFacts) -> Vec<DeviceReading> {
         memory_used: used(&card.memory),
         celsius: card.temperature_celsius.clone(),
         watts: card.power_milliwatts.clone().map(|it| f64::from(it) / 1e3),
+        clocks: (card.clocks.clone()).map(|it| {
+            (
+                f64::from(it.compute_mhz) * 1e6,
+                f64::from(it.memory_mhz) * 1e6,
+            )
+        }),
+        pcie_replays: card.pcie_replays.clone(),
         holders,
     };
     let slices = card.mig.value().filter(|mig| mig.enabled);

@@ -1,4 +1,5 @@
-//! The machine of a node: use of processors and memory, in all and by process, from `/proc`.
+//! The machine of a node: use of processors and memory, in all and by process, from `/proc`, and what else the kernel
+//! counts of it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Metric;
+use super::counters::Counters;
 use crate::base::clock::{Clock, Timestamp};
 
 /// A machine at one look.
@@ -20,6 +23,9 @@ pub struct MachineView {
     pub memory: u64,
     /// Bytes of it that are neither free nor only kept for quicker reading.
     pub memory_used: u64,
+    /// What else the system tells of it: levels as they are, and counts up to now.
+    #[serde(default)]
+    pub metrics: Vec<(Metric, f64)>,
 }
 
 /// Processor time and memory that a process uses at one look.
@@ -36,6 +42,7 @@ pub struct Usage {
 pub(super) struct Meter {
     /// Ticks in use, and all.
     machine: Option<(u64, u64)>,
+    counters: Counters,
     /// By process: ticks, and when.
     processes: HashMap<u32, (u64, Timestamp)>,
 }
@@ -61,6 +68,7 @@ impl Meter {
             cpu,
             memory,
             memory_used,
+            metrics: self.counters.read(),
         }
     }
 
@@ -151,7 +159,12 @@ mod tests {
                 .process(pid)
                 .is_some_and(|usage| usage.resident > 0 && usage.cpu.is_none())
         );
-        assert!(meter.machine().memory > 0);
+        let machine = meter.machine();
+        assert!(machine.memory > 0);
+        let told: Vec<Metric> = machine.metrics.iter().map(|it| it.0).collect();
+        for metric in [Metric::Load, Metric::MajorFaults, Metric::Retransmits] {
+            assert!(told.contains(&metric), "{metric:?}: {told:?}");
+        }
         meter.keep(&[]);
         assert!(meter.processes.is_empty());
     }

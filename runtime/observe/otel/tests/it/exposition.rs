@@ -92,6 +92,7 @@ fn node(handled: u64, gone: bool) -> NodeSight {
             cpu: Some(0.25),
             memory: 1 << 30,
             memory_used: 1 << 29,
+            metrics: vec![],
         },
         ..sights::node(
             "first",
