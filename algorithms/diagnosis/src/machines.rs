@@ -12,4 +12,4 @@ mod simulated;
 mod tests;
 
 pub use odd::{Differs, OddMachine, PRIORITY};
-pub use samples::{MachineSamples, SamplesError};
+pub use samples::{MachineSamples, Margin, SamplesError};

@@ -61,7 +61,8 @@ impl FindingCause for Differs {
 ///
 /// Of each metric in turn: numbers are smoothed by a median over five moments and a mean over a window; the deviation
 /// of a machine is `|y - median| / (1.4826 MAD + floor)` over the machines at that moment, where the floor is a part of
-/// the range of the metric. A machine that passes a limit for long enough, but for short gaps, is named, with the first
+/// the range of the metric, and the whole is such that what is within the [`Margin`](super::Margin) of the metric stays below the limit.
+/// A machine that passes a limit for long enough, but for short gaps, is named, with the first
 /// metric that says so. Of several at the same time it is the one with the greatest mean deviation, if that passes the
 /// second by a factor; else nobody: peers of a faulty machine follow it.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,10 @@ pub struct OddMachine {
     pub lasting: Duration,
     /// The part of that time in which it may not.
     pub gaps: f32,
+    /// Machines below which comparing them says nothing.
+    pub machines_min: usize,
+    /// Set where a machine is named only while it differs: up to the last moment, but for a gap.
+    pub ongoing: bool,
 }
 
 impl Default for OddMachine {
@@ -95,23 +100,28 @@ impl Default for OddMachine {
             window: Duration::from_secs(8),
             lasting: Duration::from_secs(240),
             gaps: 0.05,
+            machines_min: 4,
+            ongoing: false,
         }
     }
 }
-
-/// Machines below which comparing them says nothing.
-const MACHINES_MIN: usize = 4;
 
 impl Detector<MachineSamples> for OddMachine {
     /// Judges each look anew: what goes on is found again.
     fn observe(&mut self, seen: &MachineSamples, _at: Duration) -> Vec<Finding<MachineSamples>> {
         let order = self.order(seen.metrics());
-        if seen.machines() < MACHINES_MIN || seen.moments() == 0 {
+        if seen.machines() < self.machines_min.max(1) || seen.moments() == 0 {
             return vec![];
         }
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         // As many metrics at a time as there are threads, so that the first that finds something ends it.
         for some in order.chunks(threads) {
+            if let [metric] = some {
+                match self.of_metric(seen, *metric) {
+                    Some(found) => return vec![found],
+                    None => continue,
+                }
+            }
             let found: Vec<Option<Finding<MachineSamples>>> = thread::scope(|scope| {
                 let tasks: Vec<_> = (some.iter())
                     .map(|metric| scope.spawn(|| self.of_metric(seen, *metric)))
@@ -141,14 +151,67 @@ impl OddMachine {
         order
     }
 
-    fn of_metric(&self, seen: &MachineSamples, metric: usize) -> Option<Finding<MachineSamples>> {
+    /// The greatest limit at which each machine would still differ for long enough in some metric, whoever else does:
+    /// what curves of right against wrong answers are made of.
+    #[must_use]
+    pub fn scores(&self, seen: &MachineSamples) -> Vec<f32> {
+        let mut scores = vec![0.0_f32; seen.machines()];
+        if seen.machines() < self.machines_min.max(1) || seen.moments() == 0 {
+            return scores;
+        }
+        for metric in self.order(seen.metrics()) {
+            let looks = self.looks(seen, metric);
+            for (machine, score) in scores.iter_mut().enumerate() {
+                *score = score.max(looks.lasting(machine, self.gaps));
+            }
+        }
+        scores
+    }
+
+    /// The deviations of all machines in a metric, look by look.
+    fn looks(&self, seen: &MachineSamples, metric: usize) -> Looks {
         let (machines, every) = (seen.machines(), seen.every());
         let window = (self.window.as_secs_f64() / every.as_secs_f64()) as usize;
         let window = window.clamp(1, seen.moments());
         let smooth = means(&smoothed(seen.of(metric), machines), machines, window);
         let stride = window.div_ceil(2);
         let needed = self.lasting.as_secs_f64() / (every.as_secs_f64() * stride as f64);
-        let run = self.longest(&smooth, machines, stride, needed.ceil().max(1.0) as usize)?;
+        let margin = seen.margin(metric);
+        let floor = noise(&smooth, self.floor);
+        let (mut scratch, mut apart) = (vec![], vec![]);
+        let mut deviations = Vec::with_capacity(smooth.len() / stride + machines);
+        for row in smooth.chunks_exact(machines).step_by(stride) {
+            let middle = median(row, &mut scratch);
+            apart.clear();
+            apart.extend(row.iter().map(|it| (it - middle).abs()));
+            let unit = MAD * median(&apart, &mut scratch) + floor;
+            // What is within the margin does not pass the limit.
+            let unit = unit.max(margin.beside(middle) / self.limit);
+            let unit = unit.max(f32::MIN_POSITIVE);
+            deviations.extend(apart.iter().map(|apart| apart / unit));
+        }
+        Looks {
+            smooth,
+            machines,
+            window,
+            stride,
+            needed: needed.ceil().max(1.0) as usize,
+            deviations,
+        }
+    }
+
+    fn of_metric(&self, seen: &MachineSamples, metric: usize) -> Option<Finding<MachineSamples>> {
+        let every = seen.every();
+        let looks = self.looks(seen, metric);
+        let run = self.longest(&looks)?;
+        let Looks {
+            smooth,
+            machines,
+            window,
+            stride,
+            ..
+        } = &looks;
+        let (machines, window, stride) = (*machines, *window, *stride);
         let (first, last) = (run.first * stride, run.last * stride);
         let rows = || {
             smooth[first * machines..]
@@ -242,6 +305,43 @@ fn median(row: &[f32], scratch: &mut Vec<f32>) -> f32 {
     *scratch.select_nth_unstable_by(half, f32::total_cmp).1
 }
 
+/// A metric of all machines, smoothed, and how far each is from the others at some of the moments.
+struct Looks {
+    /// Of shape `[moments, machines]`.
+    smooth: Vec<f32>,
+    machines: usize,
+    /// Moments of a mean.
+    window: usize,
+    /// Moments from one look to the next.
+    stride: usize,
+    /// Looks for which a machine is to differ.
+    needed: usize,
+    /// Of shape `[looks, machines]`.
+    deviations: Vec<f32>,
+}
+
+impl Looks {
+    /// The greatest deviation that a machine has at all looks in a row that are needed, but for a part of them.
+    fn lasting(&self, machine: usize, gaps: f32) -> f32 {
+        let may = (self.needed as f32 * gaps) as usize;
+        let own = || self.deviations.iter().skip(machine).step_by(self.machines);
+        // Those of the last looks, the least first.
+        let mut sorted: Vec<f32> = Vec::with_capacity(self.needed + 1);
+        let mut most = 0.0_f32;
+        for (look, deviation) in own().enumerate() {
+            sorted.insert(sorted.partition_point(|it| it < deviation), *deviation);
+            if look + 1 < self.needed {
+                continue;
+            }
+            most = most.max(sorted.get(may).copied().unwrap_or(0.0));
+            if let Some(oldest) = own().nth(look + 1 - self.needed) {
+                sorted.remove(sorted.partition_point(|it| it < oldest));
+            }
+        }
+        most
+    }
+}
+
 /// The time over which a machine differs, by places of looks.
 #[derive(Clone, Copy)]
 struct Run {
@@ -266,25 +366,14 @@ impl Run {
 }
 
 impl OddMachine {
-    /// The machine that differs at so many looks, one every `stride` moments, the earliest.
-    fn longest(
-        &self,
-        smooth: &[f32],
-        machines: usize,
-        stride: usize,
-        needed: usize,
-    ) -> Option<Run> {
-        let floor = noise(smooth, self.floor);
-        let (mut scratch, mut apart) = (vec![], vec![]);
-        let mut open: Vec<Option<Run>> = vec![None; machines];
+    /// The machine that differs at as many looks as are needed, the earliest.
+    fn longest(&self, looks: &Looks) -> Option<Run> {
+        let needed = looks.needed;
+        let mut open: Vec<Option<Run>> = vec![None; looks.machines];
         let mut long: Vec<Run> = vec![];
-        for (look, row) in smooth.chunks_exact(machines).step_by(stride).enumerate() {
-            let middle = median(row, &mut scratch);
-            apart.clear();
-            apart.extend(row.iter().map(|it| (it - middle).abs()));
-            let unit = MAD * median(&apart, &mut scratch) + floor;
-            for (machine, apart) in apart.iter().enumerate() {
-                let deviation = apart / unit.max(f32::MIN_POSITIVE);
+        let rows = looks.deviations.chunks_exact(looks.machines);
+        for (look, row) in rows.enumerate() {
+            for (machine, deviation) in row.iter().copied().enumerate() {
                 let run = &mut open[machine];
                 if deviation > self.limit {
                     let run = run.get_or_insert(Run {
@@ -303,7 +392,8 @@ impl OddMachine {
                     let passed = look - it.first + 1;
                     let may = (passed.max(needed) as f32 * self.gaps) as usize;
                     if passed - it.hits > may {
-                        long.extend(run.take().filter(|it| it.looks() >= needed));
+                        let ended = run.take().filter(|it| it.looks() >= needed);
+                        long.extend(ended.filter(|_| !self.ongoing));
                     }
                 }
             }

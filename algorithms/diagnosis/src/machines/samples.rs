@@ -14,8 +14,27 @@ pub struct MachineSamples {
     machines: usize,
     moments: usize,
     every: Duration,
+    /// By metric.
+    margins: Vec<Margin>,
     /// Of shape `[metrics, moments, machines]`.
     values: Vec<f32>,
+}
+
+/// The difference from the median of all machines that matters in a metric: no fault is where it is less, however alike
+/// the machines are. By default none is too small.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Margin {
+    /// In the unit of the metric.
+    pub absolute: f32,
+    /// As a part of the median.
+    pub relative: f32,
+}
+
+impl Margin {
+    /// The difference that matters beside a median.
+    pub(super) const fn beside(self, median: f32) -> f32 {
+        self.absolute.max(self.relative * median.abs())
+    }
 }
 
 /// Samples that cannot be.
@@ -74,12 +93,28 @@ impl MachineSamples {
             fill(of_metric, machines);
         }
         Ok(Self {
+            margins: vec![Margin::default(); metrics.len()],
             metrics,
             machines,
             moments,
             every,
             values,
         })
+    }
+
+    /// The same of metrics in which smaller differences than these do not matter, in their order; those behind the last
+    /// keep theirs.
+    #[must_use]
+    pub fn with_margins(mut self, margins: &[Margin]) -> Self {
+        for (known, margin) in self.margins.iter_mut().zip(margins) {
+            *known = *margin;
+        }
+        self
+    }
+
+    /// The difference that matters in a metric.
+    pub(super) fn margin(&self, metric: usize) -> Margin {
+        self.margins[metric]
     }
 
     /// The names of the metrics.

@@ -1,5 +1,7 @@
 //! Machines with faults, of which the right one is to be named, and peers of the detector on the same cases.
 
+mod roc;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use odeon_skip::{Need, skip};
 use proptest::prelude::*;
 
 use super::simulated::{Case, case};
-use super::{MachineSamples, OddMachine, SamplesError};
+use super::{MachineSamples, Margin, OddMachine, SamplesError};
 use crate::Detector;
 
 /// Right, wrong and missing answers over cases.
@@ -221,17 +223,14 @@ fn a_fault_is_dated_near_its_begin() {
     assert!(near * 3 >= late.len() * 2, "{late:?}");
 }
 
-/// Step times of a real job (one worker turns slow in mid run), every ten seconds, of ten workers.
-#[test]
-fn a_worker_that_turns_slow_in_a_published_job_is_named_with_its_time() {
+/// Step times of a real job (one worker turns slow in mid run), every ten seconds, of ten workers; and the second of the
+/// first of them.
+fn published_job() -> std::io::Result<(u64, MachineSamples)> {
     let root = std::env::var("ODEON_ORACLES");
     let root = root.unwrap_or_else(|_| {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/oracles").to_owned()
     });
-    let text = match fs::read_to_string(format!("{root}/mini-batch-time/job_1_norm.csv")) {
-        Ok(text) => text,
-        Err(error) => return skip(Need::Oracles, error),
-    };
+    let text = fs::read_to_string(format!("{root}/mini-batch-time/job_1_norm.csv"))?;
     let mut rows: BTreeMap<u64, [f32; 10]> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();
@@ -244,6 +243,15 @@ fn a_worker_that_turns_slow_in_a_published_job_is_named_with_its_time() {
     let values = rows.values().flatten().copied().collect();
     let every = Duration::from_secs(10);
     let samples = MachineSamples::new(vec!["step_time".to_owned()], 10, every, values).unwrap();
+    Ok((*rows.keys().next().unwrap(), samples))
+}
+
+#[test]
+fn a_worker_that_turns_slow_in_a_published_job_is_named_with_its_time() {
+    let (begin, samples) = match published_job() {
+        Ok(job) => job,
+        Err(error) => return skip(Need::Oracles, error),
+    };
     let mut detector = OddMachine {
         limit: 6.0,
         window: Duration::from_secs(10),
@@ -253,7 +261,7 @@ fn a_worker_that_turns_slow_in_a_published_job_is_named_with_its_time() {
     let found = detector.observe(&samples, Duration::from_secs(3000));
     assert_eq!(found[0].who, [6]);
     // It turns slow at 1,811 s.
-    let since = found[0].since.as_secs() + rows.keys().next().unwrap();
+    let since = found[0].since.as_secs() + begin;
     assert!(
         (1791..=1821).contains(&since),
         "{since}: {}",
@@ -279,6 +287,48 @@ fn samples_of_a_wrong_shape_are_refused_and_few_machines_are_not_compared() {
     values.iter_mut().step_by(3).for_each(|it| *it = 100.0);
     let few = MachineSamples::new(vec!["a".to_owned()], 3, Duration::from_secs(1), values).unwrap();
     assert_eq!(OddMachine::default().observe(&few, Duration::ZERO), []);
+}
+
+/// A machine is named only while it differs, where that is asked for, and what is within the margin never is.
+#[test]
+fn one_that_does_as_the_others_again_is_named_no_more_and_small_differences_do_not_matter() {
+    let samples = |from: usize, to: usize, level: f32| {
+        let value = |moment: usize, machine: usize| {
+            let jitter = 0.1 * ((moment * 7 + machine * 3) % 5) as f32;
+            let odd = machine == 1 && (from..to).contains(&moment);
+            100.0 + jitter + if odd { level } else { 0.0 }
+        };
+        let values = (0..900).flat_map(|moment| (0..4).map(move |machine| value(moment, machine)));
+        let every = Duration::from_secs(1);
+        MachineSamples::new(vec!["a".to_owned()], 4, every, values.collect()).unwrap()
+    };
+    let named = |rule: &OddMachine, samples: &MachineSamples| {
+        let found = rule.clone().observe(samples, Duration::from_secs(900));
+        found.first().map(|it| it.who[0])
+    };
+    let (usual, ongoing) = (
+        OddMachine::default(),
+        OddMachine {
+            ongoing: true,
+            ..OddMachine::default()
+        },
+    );
+    let over = samples(300, 700, 20.0);
+    assert_eq!(
+        (named(&usual, &over), named(&ongoing, &over)),
+        (Some(1), None)
+    );
+    let lasting = samples(300, 900, 20.0);
+    assert_eq!(named(&ongoing, &lasting), Some(1));
+    let margin = |absolute, relative| {
+        lasting
+            .clone()
+            .with_margins(&[Margin { absolute, relative }])
+    };
+    for matters in [margin(25.0, 0.0), margin(0.0, 0.25)] {
+        assert_eq!(named(&ongoing, &matters), None);
+    }
+    assert_eq!(named(&ongoing, &margin(15.0, 0.15)), Some(1));
 }
 
 proptest! {
