@@ -113,6 +113,7 @@ pub(crate) fn value(n: f64, unit: &str) -> String {
         "us" => span(n / 1e3),
         "s" => span(n * 1e3),
         "share" => percent(n),
+        "Hz" => format!("{:.0} MHz", n / 1e6),
         unit if unit.starts_with('/') => format!("{}{unit}", short(n)),
         unit => format!("{} {unit}", short(n)).trim_end().to_owned(),
     }

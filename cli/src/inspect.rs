@@ -14,6 +14,7 @@ mod inspection;
 mod jobs;
 mod journal;
 mod lines;
+mod machines;
 mod mesh;
 mod output_log;
 mod page;
@@ -414,6 +415,7 @@ async fn process(
             .processes()
             .find(|process| process.id.to_string() == id)?;
         Some(told::ProcessDetail {
+            series: it.history_of_process(process),
             actors: it.some_actors(|row| row.view.process == process.id),
             events: it.some_events("process", &id),
             process: it.process(process),

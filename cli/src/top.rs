@@ -2,6 +2,7 @@
 //! drawn. All of it is pure; [`terminal`] alone touches the terminal and the network.
 
 pub(crate) mod draw;
+mod machines;
 mod mesh;
 pub(crate) mod model;
 mod page;

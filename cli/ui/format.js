@@ -83,6 +83,7 @@ export function value(n, unit) {
   if (unit === 'us') return span(n / 1000);
   if (unit === 's') return span(n * 1000);
   if (unit === 'share') return percent(n);
+  if (unit === 'Hz') return `${digits(n / 1e6)} MHz`;
   return unit.startsWith('/') ? `${short(n)}${unit}` : `${short(n)} ${unit}`.trimEnd();
 }
 

@@ -1090,6 +1090,9 @@ records! {
     ProcessDetail {
         /// The process.
         process: Process,
+        /// Its recent numbers over time.
+        #[serde(default)]
+        series: Vec<Series>,
         /// Some of its actors.
         actors: Vec<ActorRow>,
         /// The events about it.
@@ -1178,6 +1181,55 @@ records! {
         /// The passes of a pipeline of them.
         #[serde(default)]
         pipeline: Option<Pipeline>,
+        /// Its machines, those together that do the same.
+        #[serde(default)]
+        machines: Vec<RunMachines>,
+    }
+
+    /// Machines that host as many ranks of the same stages, beside each other.
+    RunMachines {
+        /// The stages of these ranks.
+        stages: Vec<String>,
+        /// The seconds up to now over which means are taken.
+        seconds: f64,
+        /// The number of machines.
+        total: u64,
+        /// The metrics that were measured.
+        metrics: Vec<MachineMetric>,
+        /// The machines, by name; of many those furthest from the others.
+        machines: Vec<RunMachine>,
+    }
+
+    /// A metric of machines.
+    MachineMetric {
+        /// Its name.
+        name: String,
+        /// Its name for people.
+        title: String,
+        /// Its unit.
+        unit: String,
+        /// The median of the means of all machines.
+        median: f64,
+    }
+
+    /// A machine of a run.
+    RunMachine {
+        /// The name of its node.
+        node: String,
+        /// The ranks that it hosts.
+        ranks: u64,
+        /// For each metric; none where it was not measured.
+        cells: Vec<Option<MachineCell>>,
+    }
+
+    /// A metric of a machine.
+    MachineCell {
+        /// The mean.
+        mean: f64,
+        /// Its distance from the median in robust standard deviations; none of fewer than three machines.
+        deviations: Option<f64>,
+        /// Its course, oldest first; none of many machines.
+        points: Vec<f64>,
     }
 
     /// The ranks of a workload on their mesh.

@@ -102,6 +102,7 @@ const ASSETS: &[Asset] = assets![
     "view/jobs.js",
     "view/links.js",
     "view/logs.js",
+    "view/machines.js",
     "view/memory.js",
     "view/mesh.js",
     "view/nodes.js",

@@ -14,7 +14,6 @@ use odeon_observe::actor::{Actor, State};
 use odeon_observe::detectors::Finding;
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::node::{Node, Process};
-use odeon_observe::series::Short;
 use odeon_observe::spans::Span;
 use odeon_observe::waits::Wait;
 use odeon_observe::{ClusterView, Date, SYSTEM_JOB, bounds};
@@ -56,18 +55,6 @@ fn read(
         Some(Reading::Measured(value)) => Measured::Value(rounded(value)),
         Some(Reading::Unmeasured { why }) => Measured::new(None, &why),
         None => Measured::new(None, "it has not been looked at yet"),
-    }
-}
-
-fn short(name: &str, title: &str, unit: &str, series: &Short) -> told::Series {
-    told::Series {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        unit: unit.to_owned(),
-        points: series
-            .points()
-            .map(|it| (it.at.as_ms(), rounded(it.mean)))
-            .collect(),
     }
 }
 
@@ -596,25 +583,6 @@ impl Shown<'_> {
             leases,
             id,
         }
-    }
-
-    /// Numbers of a node of late.
-    pub(super) fn history_of(&self, node: &Node) -> Vec<told::Series> {
-        vec![
-            short("cpu", "processors", "share", &node.history.cpu),
-            short("memory", "memory", "bytes", &node.history.memory),
-        ]
-    }
-
-    /// Numbers of a device of late.
-    pub(super) fn history_of_device(&self, node: &Node, index: u32) -> Vec<told::Series> {
-        let Some((busy, memory)) = node.history.devices.get(&index) else {
-            return vec![];
-        };
-        vec![
-            short("utilisation", "utilisation", "share", busy),
-            short("memory", "memory", "bytes", memory),
-        ]
     }
 
     /// The owners of a device's memory, the most first: processes of ours by what they are for, and

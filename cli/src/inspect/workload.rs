@@ -12,6 +12,7 @@ use odeon::trace::SpanKind;
 use odeon_client::inspect as told;
 use odeon_observe::ClusterView;
 use odeon_observe::cluster_view::Recorded;
+use odeon_observe::machines::AlikeMachines;
 use odeon_observe::spans::Span;
 
 use super::dto::{Shown, rounded};
@@ -84,16 +85,17 @@ impl Shown<'_> {
     }
 
     pub(super) fn runs_page(&self) -> told::Runs {
+        let alike = self.seen.alike_machines();
         let runs = self
             .recorded_by_run()
             .into_iter()
-            .map(|(job, recorded)| self.run(&job, &recorded));
+            .map(|(job, recorded)| self.run(&job, &recorded, &alike));
         told::Runs {
             runs: runs.collect(),
         }
     }
 
-    fn run(&self, job: &str, recorded: &[&Recorded]) -> told::Run {
+    fn run(&self, job: &str, recorded: &[&Recorded], alike: &[AlikeMachines]) -> told::Run {
         let started = recorded
             .iter()
             .filter_map(|it| it.points.front())
@@ -159,6 +161,7 @@ impl Shown<'_> {
             sources: sources(recorded),
             mesh: ranks.as_ref().map(|ranks| self.mesh(ranks)),
             pipeline: ranks.and_then(|ranks| self.pipeline(&ranks)),
+            machines: self.machines_of(job, alike),
         }
     }
 

@@ -8,10 +8,10 @@ use odeon_client::inspect::{
 };
 use odeon_client::{Page, View};
 
-use super::mesh;
 use super::model::{Model, Order};
 use super::rows::{Cell, Column, Opens, Row, Section};
 use super::signs::{self, Tone};
+use super::{machines, mesh};
 use crate::figures::{self, age, bytes, count, measured, percent, short};
 
 /// Places of a curve in a row.
@@ -217,7 +217,7 @@ fn nodes(nodes: &[Node], now: f64) -> Section {
 }
 
 /// A value of a filter, as one word.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     match name.contains(char::is_whitespace) {
         true => format!("\"{name}\""),
         false => name.to_owned(),
@@ -692,5 +692,6 @@ fn run(run: &Run, now: f64) -> Vec<Section> {
         sections.push(rollouts);
     }
     sections.extend(mesh::sections(run));
+    sections.extend(machines::sections(run));
     sections
 }

@@ -11,6 +11,7 @@ import { Heat, Histogram, Sources, Store, inOrder } from '../view/figures.js';
 import { Bar as Toolbar } from '../view/filterbox.js';
 import { State } from '../view/glyph.js';
 import { Logs } from '../view/logs.js';
+import { Machines } from '../view/machines.js';
 import { Memory } from '../view/memory.js';
 import { Mesh } from '../view/mesh.js';
 import { Age, Progress, Section, Toggle, jobOf } from '../view/part.js';
@@ -35,6 +36,7 @@ function Run({ of: r }) {
     ${r.curves.length ? html`<${Section} title="Curves" note="drag to zoom, double-click to see all"><div class="curves">${inOrder(r.curves).map((c) => html`<${Curve} key=${`${r.id} ${c.name}`} of=${c} group=${`run ${r.id}`} />`)}</div><//>` : null}
     ${r.mesh ? html`<${Mesh} of=${r.mesh} />` : null}
     ${r.pipeline ? html`<${Pipeline} of=${r.pipeline} />` : null}
+    ${r.machines?.length ? html`<${Machines} of=${r.machines} />` : null}
     ${r.mesh ? html`<${Memory} of=${r.mesh} />` : null}
     ${r.rollouts.length ? html`<${Section} title="Rollouts" note=${newest ? `last minute; the newest weights in use are version ${newest}` : 'last minute'}><${Rollouts} of=${r.rollouts} at=${now.value} newest=${newest} /><//>` : null}
     <div class="two">

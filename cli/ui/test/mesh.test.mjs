@@ -2,6 +2,7 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { alike, most, ranges } from '../view/memory.js';
+import { course, range, shade } from '../view/machines.js';
 import { blocks, far, middle } from '../view/mesh.js';
 
 const dims = (sizes) => Object.entries(sizes).map(([name, size]) => ({ name, size }));
@@ -50,4 +51,14 @@ test('many ranks with the same memory share a row, which names them', () => {
   assert.equal(most(measured).activations, 9);
   assert.equal(most([{ rank: 0, memory: null }]), null);
   assert.deepEqual(alike(many).map((g) => g.length), [32, 32]);
+});
+
+test('a machine is deeper the further it is from the median on either side, and courses of a metric share their range', () => {
+  assert.deepEqual([0, 1.9, -2, 2.9, 3, -5.9, 6, null].map(shade), ['', '', 'near', 'near', 'far', 'far', 'furthest', '']);
+  const machines = [[1, 3], [2, 5], null].map((points, i) => ({ node: `n${i}`, ranks: 1, cells: [points && { mean: 1, deviations: 0, points }] }));
+  assert.deepEqual(range(machines, 0), [1, 5]);
+  assert.deepEqual(range(machines, 1), [0, 0]);
+  assert.equal(course([1, 3], [1, 5], 10, 10), 'M0.0 9.0L10.0 5.0');
+  assert.equal(course([2, 2, 2], [2, 2], 10, 10), 'M0.0 5.0L5.0 5.0L10.0 5.0');
+  assert.equal(course([2], [2, 2], 10, 10), '');
 });

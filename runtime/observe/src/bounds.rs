@@ -25,8 +25,10 @@ pub const SYSTEM_SPANS_MAX: usize = 20_000;
 pub const FINE_POINTS: usize = 900;
 /// Points of a series, ten seconds apart.
 pub const COARSE_POINTS: usize = 2_160;
-/// Points of a number of a node or a device, five seconds apart.
-pub const SHORT_POINTS: usize = 120;
+/// Points of a number of a machine, a minute apart, behind its [`FINE_POINTS`].
+pub const MINUTE_POINTS: usize = 360;
+/// Numbers of machines that are kept, of all nodes, 6 KiB each: 21 of each of 1,500 machines and half as many more.
+pub const MACHINE_SERIES_MAX: usize = 48_000;
 /// Series of numbers that programs record, by name, labels and actor.
 pub const SERIES_MAX: usize = 2_000;
 /// Points that are kept of each of those.
@@ -73,6 +75,14 @@ pub const PIPELINE_EVERY: Duration = Duration::from_secs(10);
 pub const PIPELINE_STEPS: usize = 8;
 /// ... and at least.
 pub const PIPELINE_STEPS_MIN: usize = 3;
+/// A machine that differs for so long from those that do the same is odd...
+pub const ODD_MACHINE_FOR: Duration = Duration::from_secs(240);
+/// ... if they are so many with it, at least.
+pub const ODD_MACHINES_MIN: usize = 3;
+/// Machines are compared by one metric after the other, a metric at each tick, from the first on so often.
+pub const ODD_MACHINE_EVERY: Duration = Duration::from_secs(5);
+/// A machine of which a metric was not measured for so long is not compared by it: ranks may take a minute for a step.
+pub const ODD_MACHINE_UNMEASURED: Duration = Duration::from_secs(60);
 /// A copy that takes so many times as long as the median of the same blob is slow...
 pub const COPY_STRAGGLES: f64 = 4.0;
 /// ... if it takes so long; less is noise.
@@ -128,10 +138,22 @@ pub fn told() -> Vec<(&'static str, f64, &'static str, &'static str)> {
             "a point in ten seconds",
         ),
         (
-            "history of nodes and devices",
-            5.0 * SHORT_POINTS as f64,
+            "fine history of machines",
+            FINE_POINTS as f64,
             "s",
-            "a point in five seconds",
+            "a point a second",
+        ),
+        (
+            "coarse history of machines",
+            60.0 * MINUTE_POINTS as f64,
+            "s",
+            "a point a minute",
+        ),
+        (
+            "numbers of machines kept",
+            MACHINE_SERIES_MAX as f64,
+            "numbers",
+            "further ones are left out",
         ),
     ]
 }

@@ -13,6 +13,7 @@ mod link;
 mod low_disk;
 mod mailbox_full;
 mod node;
+mod odd_machine;
 mod pending;
 mod pipeline_straggler;
 mod recovery;
@@ -63,8 +64,11 @@ const RANK_RECOVERY: &str = "rank_recovery";
 /// A job does not place its ranks on a node.
 const NODE_AVOIDED: &str = "node_avoided";
 
+/// A machine differs from those that do the same.
+const ODD_MACHINE: &str = "odd_machine";
+
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
@@ -82,6 +86,7 @@ const ORDER: [&str; 24] = [
     "waits_in_circle",
     STRAGGLER,
     PIPELINE_STRAGGLER,
+    ODD_MACHINE,
     "device_memory",
     "data_left_out",
     "mailbox_full",
@@ -111,6 +116,7 @@ impl Default for Detectors {
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),
             Box::<pipeline_straggler::PipelineStragglers>::default(),
+            Box::<odd_machine::OddMachines>::default(),
             Box::new(slow_copy::SlowCopies),
             Box::new(device_memory::FullDevices),
             Box::new(left_out::DataLeftOut),

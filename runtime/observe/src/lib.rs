@@ -19,6 +19,7 @@
 //! | `observer` | a picture that is shared, with those who look on |
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
 //! | `actor`, `node`, `spans`, `spans/ring`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
+//! | `machines`, `machines/*` | numbers of machines second by second (`history`), and which machines do the same for a job (`alike`), beside each other (`heat`) |
 //! | `detectors`, `detectors/*` | findings of what is wrong, each rule in a file. Pure |
 //! | `waits`, `trace`, `timeline`, `filter` | chains and circles of waits; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
 //! | `passes` | ranks of a training run and the passes of its pipeline, as they record them |
@@ -34,6 +35,7 @@ mod date;
 pub mod detectors;
 pub mod event;
 pub mod filter;
+pub mod machines;
 pub mod node;
 mod observer;
 pub mod passes;

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use odeon::inspect::{
-    BlockedThread, DeviceReading, LinkView, MachineView, NodeView, ProcessKind, Times, Usage,
-};
+use odeon::inspect::{BlockedThread, LinkView, MachineView, NodeView, ProcessKind, Times, Usage};
 use odeon::trace::SpanCounts;
 use odeon::{ActorId, ProcessId};
 
 use crate::date::Date;
-use crate::series::Short;
+use crate::machines::history::MachineHistory;
 
 /// A process as it is seen.
 #[derive(Clone, Debug)]
@@ -112,12 +110,12 @@ impl Recent {
     }
 }
 
-/// The flow over a link: a count of bytes at a moment, and the rate up to then.
+/// The flow over a link: a count of bytes at a moment, or of something else, and the rate up to then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     at: Date,
     bytes: u64,
-    /// In bytes a second; `None` at first.
+    /// In bytes, or of what else is counted, a second; `None` at first.
     pub rate: Option<f64>,
 }
 
@@ -132,6 +130,11 @@ impl Flow {
             bytes,
             rate: None,
         }
+    }
+
+    /// When bytes were last counted.
+    pub(crate) const fn at(&self) -> Date {
+        self.at
     }
 
     /// The same link later on. One that has sent less has begun anew.
@@ -173,41 +176,10 @@ pub struct Node {
     pub clock: Option<(i64, Duration)>,
     /// The view of its machine.
     pub machine: MachineView,
-    /// Numbers of its machine of late.
-    pub history: History,
+    /// Its numbers, second by second.
+    pub history: MachineHistory,
     /// Threads of its processes that actors block, and since when.
     pub blocked: Vec<(BlockedThread, Date)>,
-}
-
-/// Numbers of a node of late.
-#[derive(Clone, Debug, Default)]
-pub struct History {
-    /// The part of its processors that was in use.
-    pub cpu: Short,
-    /// Bytes of its memory in use.
-    pub memory: Short,
-    /// By number of the device: the part of the time that it computed, and bytes of its memory in use.
-    pub devices: BTreeMap<u32, (Short, Short)>,
-}
-
-impl History {
-    pub(crate) fn note(&mut self, at: Date, machine: &MachineView, readings: &[DeviceReading]) {
-        if let Some(cpu) = machine.cpu {
-            self.cpu.add(at, cpu);
-        }
-        if machine.memory > 0 {
-            self.memory.add(at, machine.memory_used as f64);
-        }
-        for reading in readings {
-            let (busy, memory) = self.devices.entry(reading.index).or_default();
-            if let Some(value) = reading.busy.value() {
-                busy.add(at, *value);
-            }
-            if let Some(value) = reading.memory_used.value() {
-                memory.add(at, *value as f64);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod links;
 mod lives;
 mod macros;
 mod mishaps;
+mod odd_machine;
 mod on_demand;
 mod reserved;
 mod semantics;

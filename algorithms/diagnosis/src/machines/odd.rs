@@ -61,7 +61,8 @@ impl FindingCause for Differs {
 ///
 /// Of each metric in turn: numbers are smoothed by a median over five moments and a mean over a window; the deviation
 /// of a machine is `|y - median| / (1.4826 MAD + floor)` over the machines at that moment, where the floor is a part of
-/// the range of the metric, and the whole is such that what is within the [`Margin`](super::Margin) of the metric stays below the limit.
+/// the range of the metric, and the whole is such that what is within the [`Margin`](super::Margin) of the metric stays
+/// below the limit.
 /// A machine that passes a limit for long enough, but for short gaps, is named, with the first
 /// metric that says so. Of several at the same time it is the one with the greatest mean deviation, if that passes the
 /// second by a factor; else nobody: peers of a faulty machine follow it.

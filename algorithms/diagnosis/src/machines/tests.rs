@@ -223,8 +223,8 @@ fn a_fault_is_dated_near_its_begin() {
     assert!(near * 3 >= late.len() * 2, "{late:?}");
 }
 
-/// Step times of a real job (one worker turns slow in mid run), every ten seconds, of ten workers; and the second of the
-/// first of them.
+/// Step times of a real job (one worker turns slow in mid run), every ten seconds, of ten workers; and the second of
+/// the first of them.
 fn published_job() -> std::io::Result<(u64, MachineSamples)> {
     let root = std::env::var("ODEON_ORACLES");
     let root = root.unwrap_or_else(|_| {

@@ -67,8 +67,26 @@ export const scenarios = [
     const page = await h.open('mesh', '#/runs');
     const rows = page.locator('table[aria-label="Memory by rank"] tbody tr');
     await rows.nth(7).waitFor();
-    assert.match(await rows.nth(0).innerText(), /^0\s+900 MiB\s+900 MiB\s+1\.76 GiB\s+3\.52 GiB\s+4\.\d+ GiB$/);
+    assert.match(await rows.nth(0).innerText(), /^0\s+900 MiB\s+900 MiB\s+1\.76 GiB\s+450 MiB\s+3\.96 GiB\s+4\.\d+ GiB$/);
     assert.match(await rows.nth(6).innerText(), /the process is gone/);
+  } },
+  { name: 'mesh: the machines of a run stand beside each other, the odd one deeper and with its course', run: async (h) => {
+    const page = await h.open('mesh', '#/runs');
+    const table = page.locator('table.machines');
+    await table.waitFor();
+    await page.locator('.section .note', { hasText: '6 machines; means of the last 5 minutes' }).waitFor();
+    const of = (node, metric) => table.locator('tbody tr', { has: page.locator('th', { hasText: new RegExp(`^${node}\\b`) }) }).locator(`td[title^="${metric} of ${node}:"]`);
+    assert.match(await of('n3', 'compute').getAttribute('class'), /furthest/);
+    assert.match(await of('n3', 'compute').innerText(), /^\u2191 2\d\d ms/);
+    assert.match(await of('n3', 'compute').getAttribute('title'), /robust deviations above the median$/);
+    assert.match(await of('n3', 'exchange').innerText(), /^\u2193 /);
+    assert.doesNotMatch(await of('n4', 'compute').getAttribute('class'), /near|far/);
+    assert.match(await of('n4', 'clock').innerText(), /^19\d\d MHz|^20\d\d MHz/);
+    assert.equal(await table.locator('td', { hasText: /^-$/ }).count(), 1);
+    assert.match(await of('n3', 'compute').locator('svg path').getAttribute('d'), /^M0\.0 /);
+    await table.getByRole('link', { name: 'n2' }).click();
+    await page.locator('aside.drawer h2', { hasText: 'n2' }).waitFor();
+    await h.axe(page, 'machines of a run');
   } },
   { name: 'mesh: a thousand ranks are a map, with those alike together', limitMs: 180_000, run: async (h) => {
     for (const options of [{ context_: { colorScheme: 'dark' } }, narrow]) {
@@ -80,6 +98,8 @@ export const scenarios = [
       await page.keyboard.press('End');
       assert.match(await cell(page, 1023).getAttribute('aria-label'), /^rank 1023, running, n128 .*dp 15, pp 7, tp 7, step 120: computes/);
       await told(page).filter({ hasText: /^rank 1023\s+dp 15, pp 7, tp 7/ }).waitFor();
+      assert.equal(await page.locator('table.machines tbody tr').count(), 64);
+      await page.locator('.small', { hasText: 'those furthest from the others; 64 more are nearer' }).waitFor();
       const rows = page.locator('table[aria-label="Memory by rank"] tbody tr');
       assert.equal(await rows.count(), 2);
       assert.match(await rows.nth(1).innerText(), /8-63, 72-127[^]*896 ranks/);

@@ -59,12 +59,22 @@ export function linksAt(world, at) {
 
 const few = (all) => all.slice(0, 12);
 
+/** What is measured of a machine, and of the ranks on it. */
+function numbersOf(at) {
+  const all = [
+    ['cpu', 'processors', 'share', (t) => 0.1 + 0.7 * wave(t, 1)], ['load', 'load', '', (t) => 40 + 20 * wave(t, 2)], ['memory', 'memory', 'bytes', (t) => (60 + 300 * wave(t, 9, 200_000)) * gib], ['major_faults', 'page-ins', '/s', (t) => 3 * wave(t, 3)],
+    ['net_received', 'network in', 'B/s', (t) => 9e8 * wave(t, 4)], ['net_sent', 'network out', 'B/s', (t) => 9e8 * wave(t, 5)], ['net_errors', 'network errors', '/s', () => 0], ['retransmits', 'TCP retransmits', '/s', (t) => 8 * wave(t, 6)],
+    ['disk_read', 'disk reads', 'B/s', (t) => 2e7 * wave(t, 7)], ['disk_written', 'disk writes', 'B/s', (t) => 6e8 * Math.max(0, wave(t, 8) - 0.7)], ['compute of j7', 'compute of j7', 's', (t) => 0.2 + 0.02 * wave(t, 9)], ['exchange of j7', 'exchange of j7', 's', (t) => 0.1 + 0.03 * wave(t, 10)],
+  ];
+  return all.map(([name, title, unit, f]) => ({ ...series(name, title, unit, at, 900, f) }));
+}
+
 /** The drawers of nodes, devices and processes. */
 export function clusterDetail(world, kind, id, at) {
   const nodes = nodesAt(world, at);
   if (kind === 'nodes') {
     const n = nodes.find((x) => x.name === id);
-    return n && { node: n, links: linksAt(world, at).filter((l) => l.from === id || l.to === id), actors: few(world.actors.filter((a) => a.node === id)), jobs: [], events: world.events.filter((e) => e.subject?.id === id).slice(-20), series: { cpu: series('cpu', 'Processor', 'share', at, 300, (t) => 0.1 + 0.7 * wave(t, 1)), memory: series('memory', 'Memory', 'bytes', at, 300, (t) => (60 + 300 * wave(t, 9, 200_000)) * gib) } };
+    return n && { node: n, links: linksAt(world, at).filter((l) => l.from === id || l.to === id), actors: few(world.actors.filter((a) => a.node === id)), jobs: [], events: world.events.filter((e) => e.subject?.id === id).slice(-20), series: numbersOf(at) };
   }
   if (kind === 'devices') {
     const d = nodes.flatMap((n) => n.devices).find((x) => x.id === id);

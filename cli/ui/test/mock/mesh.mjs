@@ -80,3 +80,23 @@ export function pipelineAt(world) {
     lanes: lanes.map((l, s) => ({ rank: s * step, idle_share: idle(l), passes: l.passes })),
   };
 }
+
+/** What is compared of machines: title, unit, median, how far the slow one is off, and what a deviation is. */
+const compared = [
+  ['retransmits', 'TCP retransmits', '/s', 2, 0, 7], ['process_cpu', 'processors', '', 7.6, -1.1, 0.6], ['utilisation', 'utilisation', 'share', 0.93, -0.2, 0.03], ['power', 'power', 'W', 640, -90, 21], ['clock', 'clock', 'Hz', 1.98e9, -4e8, 6.6e7],
+  ['compute', 'compute', 's', 0.212, 0.08, 0.0035], ['exchange', 'exchange', 's', 0.118, -0.06, 0.01], ['wait', 'wait for data', 's', 0.004, 0, 0.002], ['temperature', 'temperature', '\u00b0C', 61, 14, 5],
+];
+
+/** The machines of a run, the third of which is slow for the last minutes. */
+export function machinesAt(world, now) {
+  if (!world.machines) return [];
+  const shown = Math.min(world.machines, 64);
+  const machine = (i) => ({ node: `n${i + 1}`, ranks: 8, cells: compared.map(([name, , , median, off, unit], m) => {
+    if (i === 1 && name === 'clock') return null;
+    const at = (t) => median + 0.6 * unit * (wave(t, i * 3 + m, 90_000) - 0.5) + (i === 2 && t > now - 200_000 ? off : 0);
+    const points = Array.from({ length: 20 }, (_, p) => at(now - (19 - p) * 15_000));
+    const mean = points.reduce((a, b) => a + b, 0) / points.length;
+    return { mean, deviations: (mean - median) / unit, points: shown > 24 ? [] : points };
+  }) });
+  return [{ stages: ['compute'], seconds: 300, total: world.machines, metrics: compared.map(([name, title, unit, median]) => ({ name, title, unit, median })), machines: Array.from({ length: shown }, (_, i) => machine(i)) }];
+}

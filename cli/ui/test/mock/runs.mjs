@@ -1,7 +1,7 @@
 // Runs of a mock world: one that learns by reward, one that trains experts, one that only reads data.
 import { chance, wave } from './chance.mjs';
 import { boardAt } from './jobs.mjs';
-import { meshAt, pipelineAt } from './mesh.mjs';
+import { machinesAt, meshAt, pipelineAt } from './mesh.mjs';
 
 /** @returns {any[]} */
 export function runsAt(world, at) {
@@ -29,7 +29,7 @@ function pretraining(world, at) {
   return {
     ...experts(world, at), name: 'llama-1b', recipe: 'recipes/pretrain-llama.toml', folder: 'runs/llama-1b', state: 'running', started: world.started, ended: null, progress: null,
     facts: [{ name: 'loss', value: 2.41, unit: 'nats' }, { name: 'tokens per s', value: 41_200, unit: 'tokens/s' }], curves: [{ name: 'train.loss', title: 'loss', unit: 'nats', x: 'step', points }],
-    heat: null, mesh: meshAt(world, at), pipeline: pipelineAt(world),
+    heat: null, mesh: meshAt(world, at), pipeline: pipelineAt(world), machines: machinesAt(world, at),
   };
 }
 

@@ -1,5 +1,6 @@
 //! Looks at nodes, taken in: rows, waits, spans and news of their processes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use odeon::inspect::{
@@ -11,10 +12,10 @@ use odeon::{ActorId, Phase, ProcessId, Timestamp};
 
 use super::{ClusterView, Copied, blob_of};
 use crate::actor::End;
-use crate::bounds::COPIES_MAX;
+use crate::bounds::{COPIES_MAX, MACHINE_SERIES_MAX};
 use crate::date::{Date, Shift};
 use crate::event::{Event, EventKind, Severity, Subject};
-use crate::node::{Flow, History, Node, Process, Recent};
+use crate::node::{Flow, Node, Process, Recent};
 use crate::spans::Gap;
 use crate::waits::Wait;
 
@@ -139,16 +140,16 @@ impl ClusterView {
             );
             (link.peer, flow)
         });
-        let sending = sending.collect();
-        let mut history = before
-            .as_ref()
-            .map_or_else(History::default, |node| node.history.clone());
-        let readings = sight.hardware.as_ref().map(|view| view.readings.as_slice());
-        history.note(now, &sight.machine, readings.unwrap_or_default());
+        let sending: BTreeMap<ProcessId, Flow> = sending.collect();
+        let since = before.as_ref().map_or(began, |node| node.since);
+        let mut history = before.map(|node| node.history).unwrap_or_default();
+        let others = self.nodes.values().map(|node| node.history.len());
+        let room = MACHINE_SERIES_MAX.saturating_sub(others.sum());
+        self.missed.points += history.note_look(now, sight, &sending, room);
         let node = Node {
             name: sight.node.clone(),
             process: sight.process,
-            since: before.as_ref().map_or(began, |node| node.since),
+            since,
             seen: now,
             gone: None,
             links: sight.links.clone(),
@@ -209,11 +210,16 @@ impl ClusterView {
         }
         self.spans.go_on(sight.going_on, id, shift);
         for point in points {
+            let at = shift.date(point.at);
+            if let Some(node) = self.nodes.get_mut(node) {
+                let history = &mut node.history;
+                history.note_step(at, &sight.job, (&point.name, &point.labels), point.value);
+            }
             self.record(
                 point.name.into_owned(),
                 point.actor,
                 point.labels,
-                shift.date(point.at),
+                at,
                 point.value,
             );
         }

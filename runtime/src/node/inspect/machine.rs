@@ -23,7 +23,7 @@ pub struct MachineView {
     pub memory: u64,
     /// Bytes of it that are neither free nor only kept for quicker reading.
     pub memory_used: u64,
-    /// What else the system tells of it: levels as they are, and counts up to now.
+    /// Further numbers that the system tells of it: levels as they are, and counts up to now.
     #[serde(default)]
     pub metrics: Vec<(Metric, f64)>,
 }

@@ -1,5 +1,5 @@
-//! Curves of right against wrong answers over all limits, of the detector and its peers: of made-up machines, and of each
-//! worker in the minutes of a published job.
+//! Curves of right against wrong answers over all limits, of the detector and its peers: of made-up machines, and of
+//! each worker in the minutes of a published job.
 
 use std::time::Duration;
 
