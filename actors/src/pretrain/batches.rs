@@ -33,7 +33,7 @@ impl AwaitedBatches {
     }
 
     /// Returns true where a rank waits for its batch of the step under way.
-    pub(super) async fn is_awaited(self, rank: u32) -> bool {
+    pub(super) async fn awaited_by(self, rank: u32) -> bool {
         let Some(client) = self.clients.get(rank as usize) else {
             return false;
         };

@@ -211,7 +211,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         // A run goes on when nobody listens.
         let tell = |acted| drop(desk.reports.send(Report::of_recovery(acted)));
         let (batches, ranks) = (life.batches.clone(), desk.ranks.clone());
-        let excused = |rank| batches.clone().is_awaited(rank).boxed();
+        let excused = |rank| batches.clone().awaited_by(rank).boxed();
         let ended = recovery.beside(&group, excused, tell, life.drive(ranks));
         let ended = ended.await;
         let (steps, saved, fault) = (life.steps, life.saved, life.fault.take());
