@@ -63,7 +63,7 @@ pub struct RankArgs {
     pub train: TrainConfig,
     /// Share of numbers that are dropped in passes that learn.
     pub dropout: f32,
-    /// Faults that this rank commits on purpose.
+    /// Faults that ranks commit on purpose.
     pub drills: Vec<Drill>,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
@@ -564,11 +564,13 @@ impl PretrainRank {
         let wait_seconds = Clock::now().since(begun).as_secs_f64();
         // It comes while this one is computed.
         self.order(step + 1, cx);
+        let is_own = |it: &&Drill| it.rank == self.args.rank && it.step == step + 1;
         let drill = self
             .args
             .drills
             .iter()
-            .find(|it| train.drills && it.step == step + 1);
+            .find(is_own)
+            .filter(|_| train.drills);
         let mut guard = GradientGuard {
             norm_max: train.norm_max,
             known: None,

@@ -327,14 +327,12 @@ impl<'a> Life<'a> {
             tokenizer: plan.tokenizer.clone(),
             train: plan.train.clone(),
             dropout: plan.dropout,
-            drills: vec![],
+            drills: plan.drills.clone(),
             checkpoint: plan.checkpoint.clone(),
             keep: plan.keep,
         };
-        let drills = |rank: u32| plan.drills.iter().filter(move |it| it.rank == rank);
         let of = |rank: usize| RankArgs {
             rank: rank as u32,
-            drills: drills(rank as u32).copied().collect(),
             ..args.clone()
         };
         let shape = mesh(sharing)?;

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::recipe::Source;
 
-    /// SEMANTICS 242.
+    /// SEMANTICS 178.
     #[test]
     fn recovery_is_read_and_refused_by_line() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");

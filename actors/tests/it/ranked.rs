@@ -544,7 +544,7 @@ async fn a_run_whose_models_ranks_share_makes_the_steps_of_one() {
     }
 }
 
-/// SEMANTICS 141, 242.
+/// SEMANTICS 141, 178.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_with_the_same_numbers_whichever_rank_is_lost() {
     let sharing = Sharing {

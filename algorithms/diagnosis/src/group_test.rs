@@ -185,7 +185,7 @@ mod tests {
         move |_, machines| machines.iter().any(|machine| bad.contains(machine))
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 171.
     #[test]
     fn one_faulty_machine_is_the_only_suspect_wherever_groups_are_no_larger_than_their_number() {
         for machines in SIZES {
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((suspects(4), suspects(6)), (1, 2));
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 171.
     #[test]
     fn each_round_has_every_machine_once() {
         for test in SIZES.into_iter().flat_map(tests) {
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 171.
     #[test]
     fn of_two_faulty_machines_both_are_suspected_and_four_at_most() {
         let test = GroupTest::new(64, 8).unwrap();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(crowds.into_iter().collect::<Vec<_>>(), [2, 4]);
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 171.
     #[test]
     fn a_fault_that_does_not_show_in_a_round_leaves_nobody_suspected() {
         let test = GroupTest::new(64, 8).unwrap();

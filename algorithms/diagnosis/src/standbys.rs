@@ -75,7 +75,7 @@ mod tests {
             .all(|(machines, pool)| standbys(*machines, daily, 0.99) == Ok(*pool))
     }
 
-    /// SEMANTICS 221.
+    /// SEMANTICS 170.
     #[test]
     fn pools_are_those_that_the_paper_reports_for_one_range_of_rates() {
         let rates: Vec<f64> = (0..=300u32)
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(rates.len(), all, "there are no gaps");
     }
 
-    /// SEMANTICS 221.
+    /// SEMANTICS 170.
     #[test]
     fn a_pool_is_the_least_that_is_enough() {
         for machines in [1, 7, 64, 1200, 100_000] {

@@ -1680,7 +1680,7 @@ cards = 1600
 days = 20
 "#;
 
-/// SEMANTICS 223 and 227.
+/// SEMANTICS 172 and 176.
 #[test]
 fn months_under_faults_are_simulated_and_compared() {
     let place = Place::new();

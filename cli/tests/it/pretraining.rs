@@ -258,7 +258,7 @@ fn a_node_of_ranks_alone_that_is_killed_costs_no_number_and_no_try() {
     assert_eq!(losses(place), expected(staged, 1000));
 }
 
-/// SEMANTICS 242, 243.
+/// SEMANTICS 178, 179.
 #[test]
 fn a_rank_that_is_stopped_on_another_node_is_ended_there_and_the_reason_is_told() {
     let nodes = up();

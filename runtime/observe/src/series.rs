@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(series.between(at(-240.0), at(60.0), 10_000).len(), 53);
     }
 
-    /// SEMANTICS 201.
+    /// SEMANTICS 181.
     #[test]
     fn a_number_of_a_machine_is_kept_by_the_second_for_a_quarter_of_an_hour_and_then_by_the_minute()
     {

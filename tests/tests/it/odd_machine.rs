@@ -143,7 +143,7 @@ impl Job {
     }
 }
 
-/// SEMANTICS 202: ranks are real processes, and machines made of them; ten seconds of theirs pass in some ms.
+/// SEMANTICS 182: ranks are real processes, and machines made of them; ten seconds of theirs pass in some ms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_machine_whose_rank_becomes_slow_is_named_until_it_is_quick_again() {
     let mut job = Job::start().await;

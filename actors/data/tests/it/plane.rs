@@ -416,7 +416,7 @@ impl Clients {
     }
 }
 
-/// SEMANTICS 242.
+/// SEMANTICS 178.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_says_whether_its_rank_waits_for_the_batch_of_a_step() {
     let world = World::start(1, Processes::Own, |_| {}).await;

@@ -54,7 +54,7 @@ fn any_run() -> impl Strategy<Value = (FaultScenario, FaultPolicy, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 172.
     #[test]
     fn each_second_is_in_one_phase((scenario, policy, seed) in any_run()) {
         let sums = sums(&scenario, &policy, seed);
@@ -67,7 +67,7 @@ proptest! {
         prop_assert!(last <= 1.0 + 1e-9, "{}", last);
     }
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 172.
     #[test]
     fn no_machine_is_lost_or_made((scenario, policy, seed) in any_run()) {
         let classes = scenario.classes();
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// SEMANTICS 223.
+/// SEMANTICS 172.
 #[test]
 fn the_same_file_and_seed_give_the_same_numbers() {
     let scenario = scenario("");
@@ -112,7 +112,7 @@ fn without_faults_and_stalls_all_time_is_productive() {
     }
 }
 
-/// SEMANTICS 224.
+/// SEMANTICS 173.
 #[test]
 fn more_faults_leave_less_time_and_each_switch_leaves_more() {
     let mut scenario = scenario("");
@@ -139,7 +139,7 @@ fn more_faults_leave_less_time_and_each_switch_leaves_more() {
     }
 }
 
-/// SEMANTICS 224.
+/// SEMANTICS 173.
 #[test]
 fn three_months_on_9600_cards_are_97_percent_productive_with_all_switches() {
     let mut scenario = scenario("");
@@ -151,7 +151,7 @@ fn three_months_on_9600_cards_are_97_percent_productive_with_all_switches() {
     assert!(with.lost_steps.mean < 0.1 * without.lost_steps.mean);
 }
 
-/// SEMANTICS 225.
+/// SEMANTICS 174.
 #[test]
 fn restarts_in_place_are_eleven_times_as_quick_and_more_on_more_machines() {
     let rows = scenario("").restarts().expect("the rate is one");
@@ -188,7 +188,7 @@ fn hangs(recall: f64) -> FaultScenario {
     scenario
 }
 
-/// SEMANTICS 226.
+/// SEMANTICS 175.
 #[test]
 fn sound_machines_that_go_with_a_group_are_counted() {
     let sums = sums(&hangs(1.0), &all_switches(), 3);
@@ -238,7 +238,7 @@ fn a_state_that_was_spoilt_unseen_is_not_taken_from_copies() {
 
 const TEXT: &str = "[simulation]\nname = \"long\"\ncards = 96\ndays = 2\n[ladder]\nurgent = 0.1\n[[class]]\nname = \"nan\"\nrecall = 0.5\n[[policy]]\nname = \"all\"\ninspection = true\n";
 
-/// SEMANTICS 227.
+/// SEMANTICS 176.
 #[test]
 fn a_wrong_file_is_refused_with_its_line() {
     for (from, to, says) in [
@@ -342,7 +342,7 @@ fn a_wrong_file_is_refused_with_its_line() {
     );
 }
 
-/// SEMANTICS 227.
+/// SEMANTICS 176.
 #[test]
 fn a_class_of_the_file_changes_that_class_alone_or_is_one_more() {
     let read = |text: &str| {

@@ -44,7 +44,7 @@ fn recovered(told: &Told) -> Vec<(&str, &[u32], &[String], &str)> {
     recovered.collect()
 }
 
-/// SEMANTICS 242.
+/// SEMANTICS 178.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rank_that_is_stopped_is_ended_and_the_run_makes_the_same_steps() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ async fn a_rank_that_is_stopped_is_ended_and_the_run_makes_the_same_steps() {
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 
-/// SEMANTICS 242, 244.
+/// SEMANTICS 178, 180.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_rank_is_stopped_again_is_left() {
     let cluster = ClusterIdentity::generate().unwrap();
@@ -125,7 +125,7 @@ async fn a_node_whose_rank_is_stopped_again_is_left() {
     other.shutdown().await;
 }
 
-/// SEMANTICS 241, 242.
+/// SEMANTICS 177, 178.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn losses_that_are_no_numbers_again_and_again_end_in_front_of_a_person() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ async fn losses_that_are_no_numbers_again_and_again_end_in_front_of_a_person() {
     system.shutdown().await;
 }
 
-/// SEMANTICS 242.
+/// SEMANTICS 178.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_has_begun_again_too_often_stops_for_a_person() {
     let folder = tempfile::tempdir().unwrap();

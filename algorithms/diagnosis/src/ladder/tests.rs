@@ -26,7 +26,7 @@ fn still(rank: u32, node: &str, since: Duration) -> RankFinding {
     found(RankFault::Still, rank, node, since)
 }
 
-/// SEMANTICS 241.
+/// SEMANTICS 177.
 #[test]
 fn a_rung_is_taken_when_the_fault_comes_again() {
     let mut ladder = Ladder::new(LadderPolicy {
@@ -70,7 +70,7 @@ fn a_rung_is_taken_when_the_fault_comes_again() {
     assert_eq!(ladder.avoided().len(), 1, "until a person lets it back");
 }
 
-/// SEMANTICS 244.
+/// SEMANTICS 180.
 #[test]
 fn a_node_is_avoided_until_a_person_trusts_it() {
     let before = BTreeSet::from(["b".to_owned(), "c".to_owned()]);
@@ -88,7 +88,7 @@ fn a_node_is_avoided_until_a_person_trusts_it() {
     }
 }
 
-/// SEMANTICS 241.
+/// SEMANTICS 177.
 #[test]
 fn where_there_is_no_other_node_a_rank_is_made_again_in_its_place() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -106,7 +106,7 @@ fn where_there_is_no_other_node_a_rank_is_made_again_in_its_place() {
     assert_eq!(later.action, Action::EndProcess, "the first are forgotten");
 }
 
-/// SEMANTICS 241.
+/// SEMANTICS 177.
 #[test]
 fn what_people_decide_is_told_once_for_each_time() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -144,7 +144,7 @@ fn happens() -> impl Strategy<Value = (u64, Happens)> {
 }
 
 proptest! {
-    /// SEMANTICS 241. The window has never more restarts than the budget; nothing is done while an action is under way;
+    /// SEMANTICS 177. The window has never more restarts than the budget; nothing is done while an action is under way;
     /// the only rung behind the budget is the person's, and that is the last; each rank is made again in its place before
     /// its node is avoided; nothing is avoided without a word, and no more nodes are innocent than were avoided.
     #[test]

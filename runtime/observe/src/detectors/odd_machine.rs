@@ -290,7 +290,7 @@ mod tests {
         found
     }
 
-    /// SEMANTICS 202.
+    /// SEMANTICS 182.
     #[test]
     fn a_machine_that_becomes_slow_is_named_with_its_metric_and_since_when_until_it_is_not() {
         let (mut seen, mut detector) = (ClusterView::default(), OddMachines::default());
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(found, []);
     }
 
-    /// SEMANTICS 203.
+    /// SEMANTICS 183.
     #[test]
     fn machines_that_do_other_work_or_differ_by_what_does_not_matter_are_not_named() {
         let (mut seen, mut detector) = (ClusterView::default(), OddMachines::default());

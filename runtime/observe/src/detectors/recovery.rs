@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// SEMANTICS 243.
+    /// SEMANTICS 179.
     #[test]
     fn what_is_done_about_a_rank_is_a_problem_until_the_ranks_go_on() {
         let driver = ActorId::root(ProcessId(7));

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::machines::alike::tests::{at, look, sight_of, with_actor, with_step};
 
-    /// SEMANTICS 204.
+    /// SEMANTICS 184.
     #[test]
     fn a_machine_that_is_far_from_the_median_has_more_than_three_deviations_and_its_course() {
         let mut seen = ClusterView::default();

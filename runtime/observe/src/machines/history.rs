@@ -223,7 +223,7 @@ mod tests {
         history.note_look(at(second), &sight, &BTreeMap::new(), room)
     }
 
-    /// SEMANTICS 201.
+    /// SEMANTICS 181.
     #[test]
     fn levels_and_rates_of_each_second_are_kept_and_the_rest_is_counted() {
         let mut history = MachineHistory::default();
