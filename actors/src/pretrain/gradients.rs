@@ -16,6 +16,8 @@ pub struct GradientRules {
     pub takes_spikes: bool,
     /// Steps in a row that may change nothing, after which the run fails; 0 has it go on for ever.
     pub refused_max: u64,
+    /// Steps that were begun before: faults that are committed on purpose are committed once.
+    pub furthest: u64,
 }
 
 impl GradientRules {
@@ -24,7 +26,12 @@ impl GradientRules {
     pub fn after(mut self, told: &[Report]) -> Self {
         for report in told {
             if let Report::Step(step) = report {
-                self.usual.note(step.step, step.grad_norm);
+                // One beyond what was usual then was not taken where spikes are not.
+                let most = self.usual.most().filter(|_| !self.takes_spikes);
+                if most.is_none_or(|most| step.grad_norm <= most) {
+                    self.usual.note(step.step, step.grad_norm);
+                }
+                self.furthest = self.furthest.max(step.step);
             }
         }
         self
@@ -37,23 +44,17 @@ pub(super) struct Gradients {
     rules: GradientRules,
     /// Steps in a row that have changed nothing.
     refused: u64,
-    /// The furthest step that was begun, for faults that are committed once.
-    furthest: u64,
 }
 
 impl Gradients {
     pub(super) const fn new(rules: GradientRules) -> Self {
-        Self {
-            rules,
-            refused: 0,
-            furthest: 0,
-        }
+        Self { rules, refused: 0 }
     }
 
     /// The order to train on the step after so many.
     pub(super) fn order(&mut self, steps: u64, spans: bool) -> Train {
-        let drills = steps >= self.furthest;
-        self.furthest = self.furthest.max(steps + 1);
+        let drills = steps >= self.rules.furthest;
+        self.rules.furthest = self.rules.furthest.max(steps + 1);
         Train {
             step: steps,
             spans,
@@ -94,6 +95,7 @@ impl Gradients {
     /// Forgets steps after so many, which are made again.
     pub(super) fn back_to(&mut self, steps: u64) {
         self.rules.usual.back_to(steps);
+        self.refused = 0;
     }
 
     /// Checks that steps still change anything.

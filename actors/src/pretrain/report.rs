@@ -232,7 +232,9 @@ pub fn watch(steps: u64, before: &[Report]) -> Watch {
         // What each rank lost is told where something was found; a loss of all is finite when each is.
         let (step, losses) = match report {
             Report::Step(step) if step.loss.is_finite() => (step.step, vec![Some(step.loss)]),
-            Report::Finding { step, ranks, .. } => {
+            Report::Finding {
+                step, ranks, rule, ..
+            } if rule == "loss_not_finite" => {
                 let last = ranks.iter().max().map_or(0, |last| last + 1);
                 let loss = |rank| if ranks.contains(&rank) { f64::NAN } else { 0.0 };
                 (*step, (0..last).map(|rank| Some(loss(rank))).collect())

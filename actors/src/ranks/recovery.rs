@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 use odeon::{Actor, ActorId, Admin, Clock, Failure, Group, ProcessId, RankWatch, Ref, telemetry};
-use odeon_diagnosis::flows::{FlowCause, FlowMember, FlowRanks, FlowWatch, RankLook};
+use odeon_diagnosis::flows::{
+    FlowCause, FlowFault, FlowMember, FlowRanks, FlowWatch, RankLook, TriggerKind,
+};
 use odeon_diagnosis::ladder::{
     Ladder, LadderPolicy, PlacedRank, RankCause, RankFault, RankFinding, Rung,
 };
 use odeon_diagnosis::run::RunEvent;
-use odeon_diagnosis::{Action, Detector, Finding, FindingCause};
+use odeon_diagnosis::{Action, Detector, Finding};
 
 /// Something that was done about ranks, or told of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +72,7 @@ struct Looks {
     flows: FlowRanks<ProcessId>,
     detector: FlowWatch,
     ranks: BTreeMap<FlowMember, u32>,
+    patience: Duration,
 }
 
 impl Looks {
@@ -80,6 +83,7 @@ impl Looks {
             flows: FlowRanks::default(),
             detector: FlowWatch::still_first(patience),
             ranks: ranks.map(|(rank, it)| (member(it.id()), rank)).collect(),
+            patience,
         }
     }
 
@@ -94,12 +98,14 @@ impl Looks {
     /// The ranks that others wait for, with the fault and since when.
     fn judge(&mut self) -> Vec<(Vec<u32>, RankCause, Duration)> {
         let found = self.detector.observe(&self.flows.job(), now()).into_iter();
-        let found = found.map(|found| {
+        let found = found.filter_map(|found| {
+            let lasts = now().saturating_sub(found.since);
+            let cause = fault_of(&found.cause, lasts, self.patience)?;
             let who = found
                 .who
                 .iter()
                 .filter_map(|it| self.ranks.get(it).copied());
-            (who.collect(), fault_of(&found.cause), found.since)
+            Some((who.collect(), cause, found.since))
         });
         found.collect()
     }
@@ -115,6 +121,8 @@ pub(crate) struct Recovery {
     moves: bool,
     /// The node of each rank of the present life, as far as it was seen.
     nodes: BTreeMap<u32, String>,
+    /// The nodes that there are, and when they were asked for: a rank is slow for hours.
+    all_nodes: Option<(Duration, Vec<String>)>,
     /// The faulty ranks of the action under way.
     under_way: Vec<PlacedRank>,
     /// The last action with its reason, in words.
@@ -124,6 +132,8 @@ pub(crate) struct Recovery {
 /// The longest pause between two looks, and from one judgement to the next in looks.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
+/// Time for which the nodes that there are count as known.
+const NODES_FOR: Duration = Duration::from_secs(10);
 /// Time that a node may take to show its ranks.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -136,6 +146,7 @@ impl Recovery {
             ladder: Ladder::new(policy),
             moves,
             nodes: BTreeMap::new(),
+            all_nodes: None,
             under_way: vec![],
             done: String::new(),
         }
@@ -297,15 +308,21 @@ impl Recovery {
     }
 
     /// Returns true where there is a node for these ranks beside their own.
-    async fn is_elsewhere(&self, who: &[PlacedRank]) -> bool {
+    async fn is_elsewhere(&mut self, who: &[PlacedRank]) -> bool {
         if !self.moves {
             return false;
         }
-        let views = self.admin.nodes().await;
-        views.iter().any(|view| {
-            let name = &view.node.name;
-            !self.avoided().contains(name) && who.iter().all(|it| it.node != *name)
-        })
+        if self
+            .all_nodes
+            .as_ref()
+            .is_none_or(|(at, _)| now() >= *at + NODES_FOR)
+        {
+            let views = self.admin.nodes().await.into_iter();
+            self.all_nodes = Some((now(), views.map(|view| view.node.name).collect()));
+        }
+        let all = self.all_nodes.iter().flat_map(|(_, names)| names);
+        let mut others = all.filter(|name| !self.avoided().contains(*name));
+        others.any(|name| who.iter().all(|it| it.node != *name))
     }
 
     /// A life of ranks is over, and these are left; it ended since some have shown a fault, or since others were lost. Those
@@ -378,17 +395,26 @@ fn record_avoided(node: &str, what: &str) {
         .record();
 }
 
-/// The fault of a rank that others wait for.
-fn fault_of(cause: &FlowCause) -> RankCause {
-    let fault = match cause.action() {
-        Action::EndProcess => RankFault::Still,
-        _ => RankFault::Slow,
+/// The fault of a rank that others wait for, where there is anything to do about it. A rank that computes for long, or
+/// sends much, looks like one that hangs: it counts as one after many times the patience. Calls that differ fail by
+/// themselves.
+fn fault_of(cause: &FlowCause, lasts: Duration, patience: Duration) -> Option<RankCause> {
+    let fault = match (cause.effect, cause.fault) {
+        (_, FlowFault::Mismatch | FlowFault::Absent) => return None,
+        (TriggerKind::Slow, _) => RankFault::Slow,
+        (_, FlowFault::Stopped | FlowFault::Skipped | FlowFault::Order) => RankFault::Still,
+        _ if lasts >= patience * AT_WORK => RankFault::Still,
+        _ => return None,
     };
-    RankCause {
+    Some(RankCause {
         fault,
         what: cause.to_string(),
-    }
+    })
 }
+
+/// Times the patience after which a rank that may be at work counts as one that stands still: ten minutes, as others wait
+/// for collectives, where a minute is the patience.
+const AT_WORK: u32 = 10;
 
 const fn member(id: ActorId) -> FlowMember {
     FlowMember {

@@ -650,6 +650,7 @@ impl PretrainRecipe {
                 usual: UsualNorm::new(self.pretrain.spike),
                 takes_spikes: self.pretrain.on_spike == OnSpike::Take,
                 refused_max: self.pretrain.refused_max,
+                furthest: 0,
             },
             drills: self.drills.clone(),
             sharing: self.sharing(),

@@ -788,6 +788,11 @@ async fn ranks_whose_loss_is_no_number_are_named_once() {
     });
     let why = "the loss of ranks 0, 1 is not finite in step 2, like that of every rank: their weights are bad, or \
                the data of all";
-    let expected = (2, "loss_not_finite", &[0, 1][..], why);
-    assert_eq!(found.collect::<Vec<_>>(), [expected]);
+    let twice = "the gradient of all ranks of step 2 is not finite, first at model.norm.weight, and was the same when \
+                 it was computed again: its samples or the weights are bad; the step changed nothing";
+    let expected = [
+        (2, "gradient_not_finite", &[][..], twice),
+        (2, "loss_not_finite", &[0, 1][..], why),
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
 }

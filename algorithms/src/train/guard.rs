@@ -26,7 +26,7 @@ pub struct GradientGuard {
 pub enum GradientFault {
     /// A number in the middle of it becomes NaN.
     Nan,
-    /// The highest bit of the exponent of its largest number changes, as in a memory that fails.
+    /// The highest bit of the exponent of its largest number below 2 becomes 1, as in a memory that fails.
     Bit,
 }
 
@@ -114,10 +114,11 @@ impl<B: Backend> Trainer<B> {
         let (at, number) = match fault {
             GradientFault::Nan => (numbers.len() / 2, f32::NAN),
             GradientFault::Bit => {
-                let all = numbers.iter().enumerate();
+                // Of a number of 2 or more that bit is set already.
+                let all = numbers.iter().enumerate().filter(|(_, it)| it.abs() < 2.0);
                 let largest = all.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-                let (at, number) = largest.expect("a model has parameters");
-                (at, f32::from_bits(number.to_bits() ^ 1 << 30))
+                let (at, number) = largest.unwrap_or((0, &1.0));
+                (at, f32::from_bits(number.to_bits() | 1 << 30))
             }
         };
         backend.write(B::view_mut(gradient, at..at + 1), &[number]);

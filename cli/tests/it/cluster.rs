@@ -962,9 +962,10 @@ fn what_a_killed_daemon_has_left_mounted_is_gone_when_it_is_back_and_when_it_is_
     );
     cluster.ok(&["up", "--api", "127.0.0.1:0"]);
     assert!(!mounted() && !is_alive(driver));
-    cluster.ok(&["submit", "/bin/sh", "--", "-c", "echo begun; sleep 1000"]);
-    cluster.begun("j2");
+    // The files of the first are here by now, and would not be mounted again.
+    cluster.ok(&["submit", "/bin/sleep", "--", "1000"]);
     let driver = cluster.driver("j2");
+    eventually("a mount", &mounted);
     kill_9(cluster.daemons()[0]);
     assert!(mounted() && is_alive(driver));
     // Nobody runs there, and what was left is gone.

@@ -119,7 +119,10 @@ impl RankReaders {
             };
             all.remove(&oldest);
         }
-        all.insert(subscriber, (Clock::now(), readers));
+        // Another look may have begun meanwhile, with none of those that this one had.
+        let (last, known) = all.entry(subscriber).or_default();
+        *last = Clock::now();
+        known.0.extend(readers.0);
     }
 }
 

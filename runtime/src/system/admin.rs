@@ -221,12 +221,7 @@ impl Admin {
     /// Which process hosts an actor that this process spawned; `None` while it is placed again.
     #[must_use]
     pub fn process_of<A>(&self, actor: Ref<A>) -> Option<ProcessId> {
-        self.engine
-            .members
-            .list()
-            .into_iter()
-            .find(|row| row.0 == actor.id)
-            .and_then(|row| row.3)
+        self.engine.members.host_of(actor.id)
     }
 
     /// Sets the most that jobs may hold whose actors this node places, by their names; `namespace/`

@@ -22,7 +22,7 @@ impl Detector<RunEvent> for RepeatedSteps {
         };
         let found = judged(step, at);
         let goes_on = self.last.as_ref().is_some_and(|(before, rule, who)| {
-            at <= before + 1 && *rule == found.cause.rule && *who == found.who
+            (at == *before || at == before + 1) && *rule == found.cause.rule && *who == found.who
         });
         self.last = Some((at, found.cause.rule, found.who.clone()));
         if goes_on { vec![] } else { vec![found] }
@@ -96,7 +96,12 @@ fn judged(step: &RepeatedStep, at: u64) -> Finding<RunEvent> {
             rule,
             severity,
             sentence: format!("{sentence}; {taken}"),
-            evidence: evidence.into_iter().chain(most).map(named).collect(),
+            evidence: evidence
+                .into_iter()
+                .chain(most)
+                .filter(|(_, number)| number.is_finite())
+                .map(named)
+                .collect(),
         },
         since: at,
     }
@@ -168,7 +173,7 @@ impl UsualNorm {
         if norm.is_finite() && norm > 0.0 {
             self.norms.insert(step, norm);
         }
-        while self.norms.len() > NORMS {
+        while self.norms.len() > NORMS_KEPT {
             self.norms.pop_first();
         }
     }
@@ -185,7 +190,7 @@ impl UsualNorm {
         if self.norms.len() < NORMS_LEAST || self.times == 0.0 {
             return None;
         }
-        let mut norms: Vec<f64> = self.norms.values().copied().collect();
+        let mut norms: Vec<f64> = self.norms.values().rev().take(NORMS).copied().collect();
         norms.sort_by(f64::total_cmp);
         Some(self.times * norms[norms.len() / 2])
     }
@@ -193,6 +198,8 @@ impl UsualNorm {
 
 /// Steps whose median is usual.
 const NORMS: usize = 32;
+/// Steps that are kept: a run that goes back to its last checkpoint needs those before it.
+const NORMS_KEPT: usize = 1024;
 /// The fewest of them that tell anything.
 const NORMS_LEAST: usize = 8;
 

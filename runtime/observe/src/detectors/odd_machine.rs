@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use odeon::inspect::Metric;
+use odeon::inspect::{Metric, MetricOf};
 use odeon_diagnosis::machines::{Differs, MachineSamples, OddMachine};
 use odeon_diagnosis::{Detector, Severity};
 
@@ -34,6 +34,8 @@ struct Watched {
     of: AlikeMachines,
     /// Since when they are these.
     since: Date,
+    /// Since when they run what they run beside these ranks.
+    alone_since: Date,
     /// The machine that differs in each metric, by its place among [`COMPARED`].
     odd: BTreeMap<usize, Odd>,
 }
@@ -90,12 +92,24 @@ impl OddMachines {
         let mut before = std::mem::take(&mut self.groups);
         let groups = seen.alike_machines().into_iter();
         for of in groups.filter(|it| it.hosts.len() >= ODD_MACHINES_MIN) {
-            let known = before.iter().position(|it| it.of == of);
+            let known = before.iter().position(|it| it.of.hosts_the_ranks_of(&of));
             self.groups.push(match known {
-                Some(known) => before.swap_remove(known),
+                Some(known) => {
+                    let mut known = before.swap_remove(known);
+                    // What else runs there is no matter of what is measured of ranks.
+                    if !known.of.runs_as(&of) {
+                        known.alone_since = now;
+                        known
+                            .odd
+                            .retain(|place, _| !is_of_machine(COMPARED[*place].0));
+                    }
+                    known.of = of;
+                    known
+                }
                 None => Watched {
                     of,
                     since: now,
+                    alone_since: now,
                     odd: BTreeMap::new(),
                 },
             });
@@ -129,7 +143,11 @@ impl Watched {
         // The second that goes on is not over, and what is measured in it may come later.
         let end = now.before(2 * SECOND);
         let longest = Duration::from_secs(FINE_POINTS as u64);
-        let from = end.before(longest).max(self.since);
+        let since = match is_of_machine(metric) {
+            true => self.alone_since,
+            false => self.since,
+        };
+        let from = end.before(longest).max(since);
         let count = end.since(from).as_secs() as usize;
         if end.since(from) < rule.lasting {
             return None;
@@ -206,6 +224,10 @@ impl Watched {
             .collect();
         told
     }
+}
+
+fn is_of_machine(metric: Metric) -> bool {
+    metric.of() == MetricOf::Machine
 }
 
 /// Returns true where a machine was measured at the begin and at the end, and often enough between.

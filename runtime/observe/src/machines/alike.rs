@@ -65,6 +65,33 @@ pub struct Host {
     pub runs_the_same: bool,
 }
 
+impl AlikeMachines {
+    /// Returns true where the same nodes host the same ranks in the same processes, whatever else they run.
+    #[must_use]
+    pub fn hosts_the_ranks_of(&self, other: &Self) -> bool {
+        let ranks = |of: &Self| {
+            let hosts = of.hosts.iter().map(|(node, host)| {
+                let parts = (host.ranks, host.processes.clone(), host.devices.clone());
+                (node.clone(), parts)
+            });
+            hosts.collect::<BTreeMap<_, _>>()
+        };
+        self.job == other.job && self.stages == other.stages && ranks(self) == ranks(other)
+    }
+
+    /// Returns true where as many of the same nodes run the same beside these ranks.
+    #[must_use]
+    pub fn runs_as(&self, other: &Self) -> bool {
+        let run = |of: &Self| {
+            of.hosts
+                .values()
+                .map(|it| it.runs_the_same)
+                .collect::<Vec<_>>()
+        };
+        run(self) == run(other)
+    }
+}
+
 /// The ranks on one node, by job, their supervisor and stage.
 type Ranks = BTreeMap<(String, ActorId, String), Host>;
 

@@ -144,6 +144,12 @@ impl Members {
         seen.collect()
     }
 
+    /// The process that hosts an actor of this home, while it has a place.
+    pub(crate) fn host_of(&self, id: ActorId) -> Option<ProcessId> {
+        let row = self.rows.get(&id)?;
+        process_of(&row.state, id.home)
+    }
+
     /// Every row: id, incarnation and where it is.
     pub(crate) fn list(&self) -> Vec<(ActorId, ActorId, Incarnation, Option<ProcessId>)> {
         let mut rows: Vec<_> = self
