@@ -93,12 +93,13 @@ fn distances(samples: &MachineSamples, window: usize, needed: usize, may: usize)
     let mut far: Vec<Vec<f32>> = vec![vec![]; machines];
     for begin in (0..samples.moments() / window).map(|it| it * window) {
         let mut rows = vec![vec![0.0; metrics]; machines];
-        for metric in 0..metrics {
+        let mut add = |metric: usize| {
             let values = &samples.of(metric)[begin * machines..][..window * machines];
             for (place, value) in values.iter().enumerate() {
                 rows[place % machines][metric] += f64::from(*value) / window as f64;
             }
-        }
+        };
+        (0..metrics).for_each(&mut add);
         for (far, distance) in far.iter_mut().zip(mahalanobis(&mut rows)) {
             far.push(distance as f32);
         }
