@@ -26,7 +26,7 @@ impl WaitSamples {
         (counts.taken.load(Ordering::Relaxed), waiting)
     }
 
-    /// Looks at a program four times a second, until the future is dropped. Where the kernel does not show what a
+    /// Looks at a program twenty times a second, until the future is dropped. Where the kernel does not show what a
     /// thread does, there are no looks.
     pub(super) async fn follow(self, pid: u32) -> Infallible {
         let mut part = 0.0f64;
@@ -66,8 +66,8 @@ fn main_thread(mut pid: u32) -> Option<bool> {
     None
 }
 
-/// The mean pause between two looks.
-const PAUSE: Duration = Duration::from_millis(250);
+/// The mean pause between two looks: in three seconds there are enough of them that chance names nobody.
+const PAUSE: Duration = Duration::from_millis(50);
 /// The fractional part of the golden ratio.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 /// Launchers that start launchers.

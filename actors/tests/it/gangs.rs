@@ -237,8 +237,10 @@ async fn nobody_is_named_of_a_gang_that_waits_at_its_start_works_and_is_quiet_to
     }
     let folder = tempfile::tempdir().unwrap();
     let system = builder().start().await.unwrap();
-    // All sleep at first; then they work; then one evaluates, and the others wait for it.
-    let when = "if step == 0: time.sleep(4)
+    // All sleep at first, from when all are there; then they work; then one evaluates, and the others wait for it.
+    let when = "if step == 0:
+        for _ in range(world): exchange()
+        time.sleep(4)
     if step == 5 and rank == 0: work(5)";
     let spec = GangSpec::new(in_trouble(folder.path(), when), 4).name_after(Duration::from_secs(3));
     let gang = system.spawn::<Gang>(spec).await.unwrap();

@@ -161,8 +161,12 @@ pub struct StillRanks {
 #[derive(Clone, Debug)]
 struct Watched {
     last: Option<(Duration, RankLook)>,
+    /// Set once it was seen.
+    came: bool,
     /// Since when it stands still.
     since: Duration,
+    /// Set where it moved until then; it may have come or answered again.
+    moved: bool,
     /// Samples and waits when that began.
     from: (u64, u64),
 }
@@ -173,7 +177,9 @@ impl StillRanks {
     pub fn new(ranks: usize, limit: Duration, now: Duration) -> Self {
         let watched = Watched {
             last: None,
+            came: false,
             since: now,
+            moved: false,
             from: (0, 0),
         };
         Self {
@@ -243,18 +249,24 @@ impl StillRanks {
 
 impl Detector<Ranks> for StillRanks {
     fn observe(&mut self, seen: &Ranks, at: Duration) -> Vec<Finding<Ranks>> {
+        let mut comes = false;
         for (watched, seen) in self.ranks.iter_mut().zip(seen) {
             watched.see(at, seen.as_ref());
+            comes |= seen.is_some() && !std::mem::replace(&mut watched.came, true);
+        }
+        // Those that were there before have waited for it.
+        for watched in self.ranks.iter_mut().filter(|_| comes) {
+            watched.begin(at, false);
         }
         let lasts = |since: Duration| at.saturating_sub(since);
         let still = self.known().filter(|(_, it)| lasts(it.since) >= self.limit);
         let still: Vec<usize> = still.map(|(rank, _)| rank).collect();
-        // Others that have been quiet for a part of that time do not work: they may have begun to wait a little later.
+        // Others that are quiet by now do not work: they may have begun to wait later, as those do that started last.
         let busy = self
             .known()
-            .filter(|(_, it)| 2 * lasts(it.since) < self.limit);
-        let is_early = 2 * busy.count() < self.known().count() - still.len();
-        let few = 2 * still.len() < self.known().count();
+            .filter(|(_, it)| it.moved && 8 * lasts(it.since) < self.limit);
+        let is_early = 2 * busy.count() <= self.known().count() - still.len();
+        let few = 2 * still.len() <= self.known().count();
         if still.is_empty() || (is_early && few && !self.always_names) {
             return vec![];
         }
@@ -288,9 +300,15 @@ impl Watched {
             _ => false,
         };
         if !is_still {
-            self.since = now;
-            self.from = seen.map_or((0, 0), |seen| (seen.samples, seen.waiting));
+            self.begin(now, before.is_some() && seen.is_some());
         }
+    }
+
+    /// Begins to stand still.
+    fn begin(&mut self, now: Duration, moved: bool) {
+        (self.since, self.moved) = (now, moved);
+        let last = self.last.as_ref();
+        self.from = last.map_or((0, 0), |(_, seen)| (seen.samples, seen.waiting));
     }
 
     /// Returns true where it was seen to wait while it stood still; nothing where that is not known.
@@ -589,7 +607,7 @@ const LINES_MIN: u64 = 8;
 /// Parts of the time in each of which the others wait for a slow rank.
 const PARTS: u32 = 3;
 /// Samples of a rank in such a part from which on it is compared with others.
-const SLOW_SAMPLES: u64 = 4;
+const SLOW_SAMPLES: u64 = 12;
 /// The fewest ranks of which one can be odd.
 const RANKS_MIN: usize = 3;
 /// The part of the time that all others wait for a slow rank, in hundredths: whoever waits for longer does not work at

@@ -323,7 +323,12 @@ mod tests {
             usual.note(step, 2.0);
         }
         assert_eq!(usual.most(), Some(10.0));
+        // Those before are kept, so that enough of them are known still.
         usual.back_to(31);
+        assert_eq!(usual.most(), Some(10.0));
+        usual.back_to(9);
+        assert_eq!(usual.most(), Some(5.0));
+        usual.back_to(8);
         assert_eq!(usual.most(), None);
         let mut all = UsualNorm::new(0.0);
         (1..60).for_each(|step| all.note(step, 1.0));

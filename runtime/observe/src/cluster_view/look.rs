@@ -115,13 +115,14 @@ impl ClusterView {
         now: Date,
         clock: Option<(i64, Duration)>,
     ) -> bool {
+        let error = clock.map_or(Duration::ZERO, |(_, error)| error);
         let began = shift.date(Timestamp::BEGIN).min(now);
         let fresh = self
             .nodes
             .get(&sight.node)
             .is_none_or(|node| node.gone.is_some() || node.process != sight.process);
         let subject = Subject::Node(sight.node.clone());
-        if fresh && !self.was_told(EventKind::Node, &subject, began) {
+        if fresh && !self.was_told(EventKind::Node, &subject, began.before(error)) {
             self.tell(
                 EventKind::Node,
                 Severity::Info,
@@ -286,9 +287,10 @@ impl ClusterView {
             usage: process.usage,
         };
         let is_new = before.is_none() && row.kind != ProcessKind::Node;
-        let started = row.started;
         self.processes.insert(id, row);
-        let told = |seen: &Self| seen.was_told(EventKind::Started, &Subject::Process(id), started);
+        // No process has the id of another, and when this one began is known but for the error of its clock.
+        let ever = Date::default();
+        let told = |seen: &Self| seen.was_told(EventKind::Started, &Subject::Process(id), ever);
         if is_new && !told(self) {
             self.tell_of(id, EventKind::Started, "is there", now);
         }

@@ -98,6 +98,39 @@ fn one_that_sleeps_while_all_others_wait_is_named_in_twenty_seconds() {
     assert_eq!(minute(2, |n| evaluates(n)[..2].to_vec()), []);
 }
 
+/// SEMANTICS 160.
+#[test]
+fn one_that_is_ready_long_before_the_others_is_not_named_when_these_are_quiet_too() {
+    let mut start = |n: u64| {
+        let mut looks = second(1, &[0; 4], false);
+        for (rank, look) in looks.iter_mut().enumerate() {
+            let look = look.as_mut().unwrap();
+            (look.samples, look.cpu_ms) = (n * 4, n.min(1 + 6 * rank as u64) * 500);
+        }
+        looks
+    };
+    assert_eq!(minute(4, &mut start), []);
+    // Nor when one is there only after a while, or answers but now and then.
+    for comes in [|n| n > 30, |n| n % 7 == 0 || n % 7 == 1] {
+        let found = minute(4, |n| {
+            let mut looks = start(n);
+            looks[3] = did(n.min(35) * 500, 0).filter(|_| comes(n));
+            looks
+        });
+        assert_eq!(found, []);
+    }
+    // The others work on.
+    let mut hung = |n: u64| {
+        let mut looks = start(n);
+        for look in looks[1..].iter_mut().flatten() {
+            look.cpu_ms = n * 500;
+        }
+        looks
+    };
+    let found = minute(4, &mut hung);
+    assert!(!found.is_empty() && found.iter().all(|it| it.who == [0]));
+}
+
 /// SEMANTICS 159.
 #[test]
 fn one_that_is_slow_is_named_by_its_steps_or_since_all_others_wait() {
