@@ -165,8 +165,8 @@ struct Watched {
     came: bool,
     /// Since when it stands still.
     since: Duration,
-    /// Set where it moved until then; it may have come or answered again.
-    moved: bool,
+    /// When it was seen to move last, and the time before. Whoever comes or answers again was not seen to.
+    moves: [Option<Duration>; 2],
     /// Samples and waits when that began.
     from: (u64, u64),
 }
@@ -179,7 +179,7 @@ impl StillRanks {
             last: None,
             came: false,
             since: now,
-            moved: false,
+            moves: [None; 2],
             from: (0, 0),
         };
         Self {
@@ -256,15 +256,15 @@ impl Detector<Ranks> for StillRanks {
         }
         // Those that were there before have waited for it.
         for watched in self.ranks.iter_mut().filter(|_| comes) {
-            watched.begin(at, false);
+            watched.begin(at);
         }
         let lasts = |since: Duration| at.saturating_sub(since);
         let still = self.known().filter(|(_, it)| lasts(it.since) >= self.limit);
         let still: Vec<usize> = still.map(|(rank, _)| rank).collect();
-        // Others that are quiet by now do not work: they may have begun to wait later, as those do that started last.
-        let busy = self
-            .known()
-            .filter(|(_, it)| it.moved && 8 * lasts(it.since) < self.limit);
+        // Others that are quiet by now do not work: they may have begun to wait later, as those do that started last. And
+        // all may begin to work between the look at this one and the looks at them: once is not enough.
+        let twice = |it: &Watched| it.moves[1].is_some_and(|at| 8 * lasts(at) <= 3 * self.limit);
+        let busy = self.known().filter(|(_, it)| twice(it));
         let is_early = 2 * busy.count() <= self.known().count() - still.len();
         let few = 2 * still.len() <= self.known().count();
         if still.is_empty() || (is_early && few && !self.always_names) {
@@ -300,13 +300,16 @@ impl Watched {
             _ => false,
         };
         if !is_still {
-            self.begin(now, before.is_some() && seen.is_some());
+            if before.is_some() && seen.is_some() {
+                self.moves = [Some(now), self.moves[0]];
+            }
+            self.begin(now);
         }
     }
 
     /// Begins to stand still.
-    fn begin(&mut self, now: Duration, moved: bool) {
-        (self.since, self.moved) = (now, moved);
+    fn begin(&mut self, now: Duration) {
+        self.since = now;
         let last = self.last.as_ref();
         self.from = last.map_or((0, 0), |(_, seen)| (seen.samples, seen.waiting));
     }

@@ -119,6 +119,15 @@ fn one_that_is_ready_long_before_the_others_is_not_named_when_these_are_quiet_to
         });
         assert_eq!(found, []);
     }
+    // Nor when all begin to work between the look at it and the looks at the others.
+    let found = minute(4, |n| {
+        let mut looks = start(n);
+        for (rank, look) in looks.iter_mut().enumerate() {
+            look.as_mut().unwrap().cpu_ms += n.saturating_sub(45 + u64::from(rank == 0)) * 500;
+        }
+        looks
+    });
+    assert_eq!(found, []);
     // The others work on.
     let mut hung = |n: u64| {
         let mut looks = start(n);
