@@ -20,6 +20,7 @@ mod checks;
 mod dropouts;
 mod experts;
 mod layers;
+mod offload;
 mod reference;
 mod update;
 
@@ -33,6 +34,7 @@ pub use checks::{
 pub use dropouts::dropout;
 pub use experts::{experts, route};
 pub use layers::{gelu, layer_norm};
+pub use offload::offload;
 pub use update::{TwoMoments, update};
 
 /// Largest accepted relative error of a forward result.
@@ -50,7 +52,7 @@ macro_rules! conformance_tests {
     ($backend:expr) => {
         $crate::conformance_tests!($backend; matmul elementwise halves reductions rms_norm head_norm
             layer_norm rope attention block_attention swiglu gelu dropout gather combine mixture route experts vocab
-            softmax update packed_linear decode tape transformer);
+            softmax update packed_linear decode tape transformer offload);
     };
     ($backend:expr; $($check:ident)*) => {$(
         #[test]

@@ -4,6 +4,7 @@
 //! may change. [`Tape::plan_training`] or [`Tape::plan_inference`] then gives every activation and
 //! gradient a slot of the arena that is free during its lifetime.
 
+mod away;
 mod divided;
 mod division;
 mod dropout;
@@ -110,7 +111,7 @@ pub trait CustomOp<B: Backend>: fmt::Debug + Send + Sync {
     );
 }
 
-/// A place in a recording, see [`Tape::recompute`].
+/// A place in a recording, see [`Tape::recompute`] and [`Tape::offload`].
 #[derive(Clone, Copy, Debug)]
 pub struct TapeMark(usize);
 
@@ -125,6 +126,8 @@ pub struct Tape<B: Backend> {
     learnt: Vec<Var>,
     /// Runs of operations that are computed again on the way back.
     recomputed: Vec<Range<usize>>,
+    /// Runs of operations whose values leave the device meanwhile.
+    offloaded: Vec<Range<usize>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +291,7 @@ impl<B: Backend> Default for Tape<B> {
             lists: 0,
             learnt: Vec::new(),
             recomputed: Vec::new(),
+            offloaded: Vec::new(),
         }
     }
 }

@@ -40,8 +40,12 @@ impl<B: Backend> Tape<B> {
     ) -> Order {
         let reached = self.reached(keep, wants);
         let late = self.late(&reached, trainable, division);
-        let leaves = self.leaving(keep);
+        let mut leaves = self.leaving(keep);
         let runs_again = self.running_again(&reached, &leaves);
+        let away = self.away(keep, &reached, [&runs_again, &leaves]);
+        for (v, leaves) in leaves.iter_mut().enumerate() {
+            *leaves |= away.has(v);
+        }
         let ops = self.ops.len();
         let mut order = Order {
             backward: vec![None; ops],
@@ -49,6 +53,8 @@ impl<B: Backend> Tape<B> {
             later: vec![None; ops],
             is_divided: division != Division::Whole,
             leaves,
+            away,
+            come: vec![None; ops],
             rows_end: ops,
             end: ops,
         };
@@ -59,6 +65,7 @@ impl<B: Backend> Tape<B> {
             time
         };
         for i in (0..ops).rev() {
+            order.come[i] = (!order.away.come[i].is_empty()).then(&mut next);
             for j in self.run_until(i) {
                 order.again[j] = runs_again[j].then(&mut next);
             }

@@ -35,6 +35,12 @@ impl Plan {
         4 * self.slots.iter().sum::<usize>()
     }
 
+    /// Bytes of activations that wait in memory of the host for the way back, which are not among these.
+    #[must_use]
+    pub fn offloaded_bytes(&self) -> usize {
+        4 * self.order.away.lens.iter().sum::<usize>()
+    }
+
     /// Bytes of rows that come from other ranks to experts, if as many come as go: they are beside these.
     #[must_use]
     pub fn arriving_bytes(&self) -> usize {
@@ -53,12 +59,37 @@ pub(super) struct Order {
     /// When the gradients of its weights are computed, where that is later.
     pub(super) later: Vec<Option<usize>>,
     pub(super) is_divided: bool,
-    /// Set for values that go when the forward pass has read them: they are made again, or not read any more.
+    /// Set for values that go when the forward pass has read them: they are made again, come back, or are not read any
+    /// more.
     pub(super) leaves: Vec<bool>,
+    /// Those that come back, from memory of the host.
+    pub(super) away: Away,
+    /// When what comes before the way back comes to each operation does.
+    pub(super) come: Vec<Option<usize>>,
     /// Behind all gradients of rows.
     pub(super) rows_end: usize,
     /// Behind all of them.
     pub(super) end: usize,
+}
+
+/// When values leave the device, and when they are here again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Away {
+    /// Behind each operation of the forward pass those that it is the last to read.
+    pub(super) leave: Vec<Vec<usize>>,
+    /// Before the way back comes to each operation those that come.
+    pub(super) come: Vec<Vec<usize>>,
+    /// For each value that leaves its place in memory of the host.
+    pub(super) places: Vec<Option<usize>>,
+    /// Numbers of each of these places.
+    pub(super) lens: Vec<usize>,
+}
+
+impl Away {
+    /// True for values that leave.
+    pub(super) fn has(&self, v: usize) -> bool {
+        self.places[v].is_some()
+    }
 }
 
 /// Memory of activations and gradients, kept from step to step.
@@ -72,6 +103,8 @@ pub struct Arena<B: Backend> {
     pub(super) arrived: Vec<Arrived<B>>,
     /// What goes around a ring, of the operation that runs.
     pub(super) travelling: Travelling<B>,
+    /// Memory of the host for values that leave the device.
+    pub(super) away: Vec<Vec<f32>>,
 }
 
 impl<B: Backend> Default for Arena<B> {
@@ -82,6 +115,7 @@ impl<B: Backend> Default for Arena<B> {
             lists: Vec::new(),
             arrived: Vec::new(),
             travelling: Travelling::default(),
+            away: Vec::new(),
         }
     }
 }
@@ -98,14 +132,29 @@ impl<B: Backend> Arena<B> {
                 *slot = backend.alloc(len);
             }
         }
+        let away = &plan.order.away.lens;
+        if self.away.len() < away.len() {
+            self.away.resize_with(away.len(), Vec::new);
+        }
+        for (place, &len) in self.away.iter_mut().zip(away) {
+            if place.len() < len {
+                *place = vec![0.0; len];
+            }
+        }
         self.live.clear();
         self.live.resize(plan.grads.len(), false);
     }
 
-    /// Bytes held.
+    /// Bytes held on the device.
     #[must_use]
     pub fn bytes(&self) -> usize {
         4 * self.slots.iter().map(B::len).sum::<usize>()
+    }
+
+    /// Bytes of memory of the host that it holds for values that leave the device.
+    #[must_use]
+    pub fn offloaded_bytes(&self) -> usize {
+        4 * self.away.iter().map(Vec::len).sum::<usize>()
     }
 }
 
@@ -270,6 +319,10 @@ impl<B: Backend> Tape<B> {
             false => Life::extend(&mut values[v.0], t),
         };
         for (i, op) in self.ops.iter().enumerate().rev() {
+            if let Some(t) = order.come[i] {
+                let come = order.away.come[i].iter();
+                come.for_each(|v| read_back(Var(*v), t));
+            }
             if let Some(t) = order.again[i] {
                 let read = op.inputs().into_iter();
                 read.chain(op.made()).for_each(|v| read_back(v, t));

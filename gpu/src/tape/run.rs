@@ -71,9 +71,10 @@ impl<B: Backend> Tape<B> {
         };
         let mut sets = self.ops.iter().flat_map(Op::sets);
         run.params.announce(&mut sets);
-        for op in &self.ops {
+        for (i, op) in self.ops.iter().enumerate() {
             op.sets().for_each(|set| run.params.bring(backend, set));
             run.forward(op);
+            run.leave(i);
         }
         run.params.end(backend);
     }
@@ -117,6 +118,7 @@ impl<B: Backend> Tape<B> {
         let mut sets = self.ops.iter().rev().flat_map(Op::sets);
         run.params.announce(&mut sets);
         for (i, op) in self.ops.iter().enumerate().rev() {
+            run.come(i);
             run.recompute(self.run_until(i), gradients);
             if run.is_reached(op) {
                 for set in op.sets() {

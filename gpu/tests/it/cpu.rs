@@ -35,7 +35,7 @@ macro_rules! bf16_suite {
     ($name:ident, $threads:expr, $deterministic:expr) => {
         bf16_suite!($name, $threads, $deterministic; matmul elementwise reductions rms_norm head_norm layer_norm
             rope attention block_attention swiglu gelu gather combine mixture route experts vocab softmax update
-            packed_linear decode tape transformer);
+            packed_linear decode tape transformer offload);
     };
     ($name:ident, $threads:expr, $deterministic:expr; $($check:ident)*) => {
         mod $name {

@@ -19,7 +19,7 @@ macro_rules! suite {
     ($name:ident, $precision:expr) => {
         suite!($name, $precision; matmul elementwise halves reductions rms_norm head_norm rope attention
             block_attention swiglu dropout gather combine mixture route experts vocab softmax update
-            packed_linear decode tape transformer);
+            packed_linear decode tape transformer offload);
     };
     ($name:ident, $precision:expr; $($check:ident)*) => {
         mod $name {

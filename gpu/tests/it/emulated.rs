@@ -23,7 +23,7 @@ macro_rules! suite {
     ($name:ident, $order:expr, $precision:expr) => {
         suite!($name, $order, $precision; matmul elementwise halves reductions rms_norm head_norm rope attention
             block_attention swiglu dropout gather combine mixture route experts vocab softmax update
-            packed_linear decode tape transformer);
+            packed_linear decode tape transformer offload);
     };
     ($name:ident, $order:expr, $precision:expr; $($check:ident)*) => {
         mod $name {
