@@ -62,6 +62,7 @@ fn plan(folder: &Path) -> RunPlan {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

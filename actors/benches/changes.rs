@@ -157,6 +157,7 @@ fn plan(folder: &Path, lr: f32, weights: StoredType, word: Word) -> RunPlan {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -245,6 +245,9 @@ pub struct RlSection {
     /// The part of passes of the policy and of critics that is computed again on the way back, in place of being kept.
     #[serde(default)]
     pub recompute: Recompute,
+    /// Set where what layers of the policy and of critics keep for the way back waits in memory of the host.
+    #[serde(default)]
+    pub offload: bool,
     /// The most steps between the weights that made a trajectory and those that it trains; 0 is
     /// synchronous.
     #[serde(default = "default_staleness")]

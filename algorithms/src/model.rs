@@ -23,6 +23,7 @@ mod part;
 mod rank;
 mod recompute;
 mod rope;
+mod rounded;
 mod scorer;
 mod shard;
 mod shard_moves;
@@ -65,7 +66,7 @@ pub(crate) use next_token::{NextTargets, tensors as next_token_tensors};
 pub(crate) use outputs::{Outputs, StageOutput, StageVars, Wanted};
 pub(crate) use rank::PartRanges;
 pub(crate) use shard::SetKind;
-pub(crate) use sharded::{Gathered, Keepers, over_shard};
+pub(crate) use sharded::{Gathered, Keepers, over_sets};
 pub(crate) use stage::Stage;
 pub(crate) use width::{Coefficients, ConnectionPlaces, Mixing};
 

@@ -50,15 +50,15 @@ mod step;
 
 use std::ops::Range;
 
-use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Precision, Resident, Tape, Var};
+use odeon_gpu::{Arena, Backend, Cpu, Layout, PassParams, Precision, Tape, Var};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Adapters, Batch, Gathered, Model, NextTargets, Outputs, PartRanges, Pictures, Recompute,
-    Scorer, TokenScores, Wanted, over_shard,
+    Scorer, TokenScores, Wanted, over_sets,
 };
 
-pub use activations::MicroBatches;
+pub use activations::{ActivationBytes, MicroBatches};
 pub use footprint::{Footprint, Sharing, ZeroStage};
 pub use guard::{GradientFault, GradientGuard, GradientLook, WorstTensor};
 pub use optimizer::{Adam8bit, AdamW, Lion, Muon, Optimizer, Partition};
@@ -90,6 +90,9 @@ pub struct TrainConfig {
     pub clip: Option<f32>,
     /// The part of passes that is computed again on the way back.
     pub recompute: Recompute,
+    /// Set where what layers keep for the way back, beside that, leaves the device behind their forward pass and comes back
+    /// a layer ahead of its use.
+    pub offload: bool,
     /// The weight of the loss of a head that predicts [one token further](crate::model::ModelConfig::next_token) beside the
     /// model's own, whose weights of tokens it shares; 0 leaves that head as it is.
     pub next_token_weight: f32,
@@ -105,6 +108,7 @@ impl Default for TrainConfig {
             optimizer: Optimizer::default(),
             clip: Some(1.0),
             recompute: Recompute::Nothing,
+            offload: false,
             next_token_weight: 0.0,
         }
     }
@@ -339,17 +343,12 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Has passes read the parameters of a [shard](Model::into_shard) rounded: bf16 is how they are gathered, and how
-    /// those that [stay](Self::with_parameters_that_stay) are kept. What the optimiser changes is f32 as ever.
-    ///
-    /// # Panics
-    /// If the model is no shard.
+    /// Has passes read parameters rounded: bf16 is how those of a [shard](Model::into_shard) are gathered, and how they
+    /// are kept that [stay](Self::with_parameters_that_stay). Those of another model have a rounded copy beside them, of
+    /// 32 bits. What the optimiser changes is f32 as ever.
     #[must_use]
     pub fn with_parameters_in(mut self, format: Precision) -> Self {
-        let rounds = format == Precision::Bf16;
-        let is_shard = self.model().shard().is_some();
-        assert!(is_shard || !rounds, "shards are gathered in bf16");
-        self.scorer.gathering().1.round(rounds);
+        self.scorer.gathering().1.round(format == Precision::Bf16);
         self
     }
 
@@ -417,17 +416,24 @@ impl<B: Backend> Trainer<B> {
 
     /// Bytes of activations, and of their gradients, that it has room for: the largest batch so far decides.
     #[must_use]
-    pub fn held_activations(&self) -> usize {
-        self.arena.bytes() + self.stages.held()
+    pub fn held_activations(&self) -> ActivationBytes {
+        let arenas = self.stages.arenas().chain([&self.arena]);
+        arenas.fold(ActivationBytes::default(), |all, arena| ActivationBytes {
+            device: all.device + arena.bytes(),
+            host: all.host + arena.offloaded_bytes(),
+        })
     }
 
     /// Bytes that a training pass over the batch needs beside parameters, gradients and moments.
     #[must_use]
-    pub fn activation_bytes(&self, batch: &Batch) -> usize {
+    pub fn activation_bytes(&self, batch: &Batch) -> ActivationBytes {
         let mut tape = Tape::new();
         let outputs = self.model().record(&mut tape, batch, None, self.wanted());
-        tape.plan_training(&self.model().trainable_sets(), &outputs.vars())
-            .bytes()
+        let plan = tape.plan_training(&self.model().trainable_sets(), &outputs.vars());
+        ActivationBytes {
+            device: plan.bytes(),
+            host: plan.offloaded_bytes(),
+        }
     }
 
     /// Log-probabilities and entropies under the current weights.
@@ -472,7 +478,7 @@ impl<B: Backend> Trainer<B> {
             grads,
             ..
         } = self;
-        let model = scorer.model();
+        let (model, gathered) = scorer.gathering();
         let backend = model.backend();
         let mut tape = Tape::new();
         let encoded = model.record_encoder(&mut tape, pictures);
@@ -480,7 +486,7 @@ impl<B: Backend> Trainer<B> {
         assert_eq!(gradient.len(), rows * cols, "one row a visual token");
         let plan = tape.plan_training(&model.trainable_sets(), &[encoded.features]);
         arena.prepare(backend, &plan);
-        let params = model.param_sets();
+        let params = gathered.read(model, &model.param_sets());
         backend.scope(|| {
             encoded.write(backend, &tape, arena, &plan, pictures);
             tape.forward(backend, arena, &plan, &params);
@@ -600,7 +606,7 @@ impl<B: Backend> Trainer<B> {
             });
             (scores, next_token_loss)
         };
-        let (scores, next_token_loss) = over_sets((model, gathered), &params, grads, passes);
+        let (scores, next_token_loss) = with_gradients((model, gathered), &params, grads, passes);
         let of_features = table.and_then(|_| grads.pop().flatten());
         let of_features = of_features.map_or_else(Vec::new, |all| {
             let all = backend.to_vec(&all);
@@ -702,24 +708,26 @@ impl<B: Backend> Trainer<B> {
             values: self.model().config().value_head,
             next_token: self.config.next_token_weight > 0.0 && !self.model().has_adapters(),
             recompute: self.config.recompute,
+            offload: self.config.offload,
         }
     }
 }
 
 /// Makes passes over the parameter sets of a model and their gradients: as they are here, or as they come to a shard.
-fn over_sets<B: Backend, R>(
+fn with_gradients<B: Backend, R>(
     (model, gathered): (&Model<B>, &mut Gathered<B>),
     sets: &[&B::Buffer],
     grads: &mut [Option<B::Buffer>],
     passes: impl FnOnce(&mut dyn PassParams<B>, &mut [Option<B::Buffer>]) -> R,
 ) -> R {
     if model.shard().is_none() {
-        return passes(&mut Resident(sets), grads);
+        return over_sets((model, gathered), sets, None, |params| {
+            passes(params, grads)
+        });
     }
     let mut of_sets: Vec<Option<B::Buffer>> = vec![];
     of_sets.resize_with(model.trainable_sets().len(), || None);
-    over_shard(model, gathered, grads[0].as_mut(), |params| {
-        let params = params.expect("a model that is a shard");
+    over_sets((model, gathered), sets, grads[0].as_mut(), |params| {
         passes(params, &mut of_sets)
     })
 }

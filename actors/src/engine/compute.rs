@@ -98,6 +98,8 @@ pub struct ComputeSpec {
     /// The part of passes of the policy and of critics that is computed again on the way back.
     pub recompute: Recompute,
     /// Learning rate of the critic.
+    /// Set where what their layers keep for that waits in memory of the host.
+    pub offload: bool,
     pub critic_lr: f32,
     /// Passes over a batch.
     pub epochs: usize,

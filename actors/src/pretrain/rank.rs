@@ -527,7 +527,7 @@ impl PretrainRank {
                 exchange: trained.reduce_seconds,
                 wait: trained.wait_seconds,
             };
-            let activations = self.optimizer.lock().held_activations();
+            let activations = self.optimizer.lock().held_activations().device;
             self.metrics.tell(train.step, seconds, activations);
         }
         self.unless_failed(trained)

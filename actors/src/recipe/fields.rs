@@ -194,6 +194,7 @@ pub(super) const FIELDS: &[Field] = &[
         "recompute",
         Range::Word(&["nothing", "feed_forward", "layers"]),
     ),
+    field("rl", "offload", Range::Flag),
     field("rl", "staleness_max", Range::Whole(0, 1000)),
     field("rl", "publish_every", Range::Whole(1, 1001)),
     field(

@@ -17,7 +17,7 @@ use odeon_data::plan::{Budget, Mixture, PlanSpec, ScalingSpec};
 use odeon_data::plane::{Changed, Constructors, DataPlan, Loaders, Processes};
 use odeon_data::source::{Part, SourceSpec};
 use odeon_diagnosis::run::{UsualNorm, Watch};
-use odeon_gpu::{Device, Precision};
+use odeon_gpu::Device;
 use serde::{Deserialize, Serialize};
 
 use super::{ModelSection, RankPlacement, RecoverySection, RunSection};
@@ -155,6 +155,9 @@ pub struct PretrainSection {
     /// The part of passes that is computed again on the way back, in place of being kept.
     #[serde(default)]
     pub recompute: Recompute,
+    /// Set where what layers keep for the way back waits in memory of the host.
+    #[serde(default)]
+    pub offload: bool,
     /// Share of numbers that are dropped of embedded rows, and of what each layer adds to them.
     #[serde(default)]
     pub dropout: f32,
@@ -569,6 +572,7 @@ impl PretrainRecipe {
             clip,
             optimizer,
             recompute,
+            offload,
             mtp_weight,
             ..
         } = self.pretrain;
@@ -583,6 +587,7 @@ impl PretrainRecipe {
             optimizer,
             clip: Some(clip),
             recompute,
+            offload,
             next_token_weight: mtp_weight,
         }
     }
@@ -675,13 +680,9 @@ impl PretrainRecipe {
         let mut one = self.clone();
         one.pretrain.parallel = None;
         // What passes read of parameters is no matter of ranks.
-        one.parallel = match self.parallel.params {
-            Precision::F32 => ParallelSection::default(),
-            params => ParallelSection {
-                zero: 3,
-                params,
-                ..ParallelSection::default()
-            },
+        one.parallel = ParallelSection {
+            params: self.parallel.params,
+            ..ParallelSection::default()
         };
         one.processes.ranks = 1;
         one

@@ -55,8 +55,9 @@ impl RunPlan {
         let roles = roles.into_iter().filter(|(_, is_there, ..)| *is_there);
         let all = roles.map(|(role, _, config, train)| {
             let of = |rank| -> Result<Footprint, PartError> {
-                let mut own = Footprint::of(config, &train, self.sharing, rank)?;
-                own.activations = micro.activations(config, &train, self.sharing, rank)?;
+                let own = Footprint::of(config, &train, self.sharing, rank)?;
+                let known = micro.activations(config, &train, self.sharing, rank)?;
+                let mut own = own.with_activations(known);
                 if role == "reference" {
                     // It never learns.
                     (own.gradients, own.optimizer) = (0, 0);

@@ -76,6 +76,7 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
             schedule: Schedule::Constant,
             optimizer: policy_optimizer(),
             recompute: Recompute::Nothing,
+            offload: false,
             critic_lr: 1e-3,
             epochs: 1,
             minibatches: 2,

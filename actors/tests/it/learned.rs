@@ -76,6 +76,7 @@ fn spec(folder: &Path, task: TaskSpec, warmup_steps: u64) -> ComputeSpec {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

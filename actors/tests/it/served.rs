@@ -61,6 +61,7 @@ fn compute(base: &Path) -> ComputeSpec {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -386,6 +386,7 @@ async fn a_small_model_learns_to_use_its_calculator() {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

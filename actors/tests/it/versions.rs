@@ -278,6 +278,7 @@ pub(crate) fn tiny(base: &Path, lora_rank: usize, seed: u64) -> EngineSpec {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
+        offload: false,
         critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,

@@ -341,6 +341,7 @@ pub(super) fn record_stage<B: Backend>(
         context: context
             .map(|ranks| ContextAttention::of(batch.spans(), batch.context_kind(), ranks)),
         recompute: wanted.recompute,
+        offload: wanted.offload,
         ranks,
         dropout,
     };
@@ -380,6 +381,7 @@ struct LayersRecorded<'a, B: Backend> {
     rope: Option<RopeShape>,
     context: Option<ContextAttention<'a, B>>,
     recompute: Recompute,
+    offload: bool,
     /// Those that each have a part of every matrix.
     ranks: Option<&'a Arc<dyn PassRanks<B>>>,
     /// Numbers of this rank's rows of the residual stream that are dropped.
@@ -507,6 +509,9 @@ fn record_layer<B: Backend>(
         Recompute::Nothing => {}
         Recompute::FeedForward => tape.recompute(of_block),
         Recompute::Layers => tape.recompute(of_layer),
+    }
+    if all.offload {
+        tape.offload(of_layer);
     }
     x
 }

@@ -13,6 +13,8 @@ pub(crate) struct Wanted {
     pub(crate) next_token: bool,
     /// What a backward pass computes again, where there is one.
     pub(crate) recompute: Recompute,
+    /// Set where what layers keep for it leaves the device meanwhile.
+    pub(crate) offload: bool,
 }
 
 /// One number a response token each.

@@ -1,13 +1,13 @@
 //! Forward passes without gradients: reference log-probabilities and critic values.
 
-use odeon_gpu::{Arena, Backend, Cpu, PassParams, Plan, Resident, Tape};
+use odeon_gpu::{Arena, Backend, Cpu, Plan, Tape};
 
 use super::lora::Adapters;
 use super::network;
 use super::outputs::{Outputs, Seen, StageVars, Wanted};
 use super::recompute::Recompute;
 use super::shard::ShardCopies;
-use super::sharded::{Gathered, over_shard};
+use super::sharded::{Gathered, over_sets};
 use super::stage::Stage;
 use super::vision::{self, Encoded, Pictures};
 use super::{Batch, Model};
@@ -115,6 +115,7 @@ impl<B: Backend> Scorer<B> {
             values: false,
             next_token: false,
             recompute: Recompute::Nothing,
+            offload: false,
         };
         self.score(batch, features, wanted)
     }
@@ -132,6 +133,7 @@ impl<B: Backend> Scorer<B> {
             logprobs: read == ScoresRead::All,
             values: self.model.config().value_head,
             recompute: Recompute::Nothing,
+            offload: false,
             next_token: false,
         };
         self.score(batch, features, wanted)
@@ -146,14 +148,20 @@ impl<B: Backend> Scorer<B> {
         if pictures.patches() == 0 {
             return vec![];
         }
-        let (model, arena) = (&self.model, &mut self.arena);
+        let Self {
+            model,
+            arena,
+            gathered,
+        } = self;
         let mut tape = Tape::new();
         let encoded = model.record_encoder(&mut tape, pictures);
         let plan = tape.plan_inference(&[encoded.features]);
         arena.prepare(&model.backend, &plan);
+        let model = &*model;
+        let params = gathered.read(model, &model.param_sets());
         model.backend.scope(|| {
             encoded.write(&model.backend, &tape, arena, &plan, pictures);
-            tape.forward(&model.backend, arena, &plan, &model.param_sets());
+            tape.forward(&model.backend, arena, &plan, &params);
             tape.read(&model.backend, arena, &plan, encoded.features)
         })
     }
@@ -166,6 +174,7 @@ impl<B: Backend> Scorer<B> {
             values: true,
             next_token: false,
             recompute: Recompute::Nothing,
+            offload: false,
         };
         self.score(batch, &[], wanted).values
     }
@@ -194,12 +203,7 @@ impl<B: Backend> Scorer<B> {
         let plan = tape.plan_inference(&outputs.vars());
         arena.prepare(&model.backend, &plan);
         let model = &*model;
-        over_shard(model, gathered, None, |sharded| {
-            let mut resident = Resident(&params);
-            let params: &mut dyn PassParams<B> = match sharded {
-                Some(sharded) => sharded,
-                None => &mut resident,
-            };
+        over_sets((model, gathered), &params, None, |params| {
             model.backend.scope(|| {
                 tape.forward_over(&model.backend, arena, &plan, params);
                 outputs.read(&model.backend, &tape, arena, &plan)

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use odeon_gpu::{Backend, Param, PassParams, PassRanks, SetNeeds};
+use odeon_gpu::{Backend, Param, PassParams, PassRanks, Resident, SetNeeds};
 use thiserror::Error;
 
 use super::network::BASE;
 use super::part::{ModelPart, PartError, PassGroups};
 use super::rank::{PartPlace, PartRanges, RankKind};
+use super::rounded::Rounded;
 use super::shard::{ModelShard, SetKind, ShardCopies, ShardPlace, ShardSet};
 use super::shard_moves::{Halves, Moved, Mover, Moves, ShardMove};
 use super::{ConfigError, Model, ModelConfig};
 
-/// The sets that are gathered, and the memory of those that are not any more.
+/// The sets that are gathered, and the memory of those that are not any more. Of a model that is no shard those that are
+/// rounded.
 #[derive(Debug)]
 pub(crate) struct Gathered<B: Backend> {
     sets: Vec<Option<B::Buffer>>,
@@ -26,8 +28,10 @@ pub(crate) struct Gathered<B: Backend> {
     unit: Option<usize>,
     /// Set where sets stay until the parameters change.
     stay: bool,
-    /// Set where parameters are rounded to bf16: they travel so, and stay so.
+    /// Set where parameters are rounded to bf16: those of shards travel so, and stay so.
     rounds: bool,
+    /// The whole sets as passes read them, where these are not gathered.
+    whole: Rounded<B>,
     /// Sets that stay in bf16, two numbers in each.
     halves: Vec<Option<B::Buffer>>,
     /// The memory of those that do not any more, and for this rank's own.
@@ -48,6 +52,7 @@ impl<B: Backend> Default for Gathered<B> {
             unit: None,
             stay: false,
             rounds: false,
+            whole: Rounded::default(),
             halves: vec![],
             spare_halves: [vec![], vec![]],
             ahead: 1,
@@ -79,7 +84,24 @@ impl<B: Backend> Gathered<B> {
         self.spare.extend(gathered);
         let halves = self.halves.iter_mut().filter_map(Option::take);
         self.spare_halves[0].extend(halves);
+        self.whole.forget();
         self.unit = None;
+    }
+
+    /// The sets that operations of a model read that is no shard: rounded ones in place of the model's own, which are the
+    /// first, and the others as they are.
+    pub(crate) fn read<'a>(
+        &'a mut self,
+        model: &'a Model<B>,
+        sets: &[&'a B::Buffer],
+    ) -> Vec<&'a B::Buffer> {
+        if !self.rounds {
+            return sets.to_vec();
+        }
+        let own = model.param_sets();
+        let others = sets[own.len()..].iter().copied();
+        let rounded = self.whole.of(model.backend(), &own);
+        rounded.iter().chain(others).collect()
     }
 
     /// Has passes wait for each gather and sum.
@@ -98,7 +120,7 @@ impl<B: Backend> Gathered<B> {
     pub(crate) fn len(&self) -> usize {
         let sets = self.sets.iter().chain(&self.halves).flatten();
         let spare = self.spare.iter().chain(self.spare_halves.iter().flatten());
-        sets.chain(spare).map(B::len).sum()
+        sets.chain(spare).map(B::len).sum::<usize>() + self.whole.len()
     }
 
     /// Numbers of the memory of sets that stay in bf16, two in each.
@@ -174,15 +196,16 @@ pub(crate) struct ShardPass<'a, B: Backend> {
     going: VecDeque<usize>,
 }
 
-/// Runs a pass over the shard of a model; without one where this rank has all of it.
-pub(crate) fn over_shard<B: Backend, R>(
-    model: &Model<B>,
-    gathered: &mut Gathered<B>,
+/// Runs a pass over the parameter sets of a model: as they come to a shard, whose gradient is given, or those that are
+/// here.
+pub(crate) fn over_sets<B: Backend, R>(
+    (model, gathered): (&Model<B>, &mut Gathered<B>),
+    sets: &[&B::Buffer],
     gradient: Option<&mut B::Buffer>,
-    pass: impl FnOnce(Option<&mut ShardPass<'_, B>>) -> R,
+    pass: impl FnOnce(&mut dyn PassParams<B>) -> R,
 ) -> R {
     let Some(shard) = model.shard.as_ref() else {
-        return pass(None);
+        return pass(&mut Resident(&gathered.read(model, sets)));
     };
     gathered.sets.resize_with(shard.sets.len(), || None);
     gathered.halves.resize_with(shard.sets.len(), || None);
@@ -197,7 +220,7 @@ pub(crate) fn over_shard<B: Backend, R>(
         gradient,
     };
     let run = |moves| {
-        pass(Some(&mut ShardPass {
+        pass(&mut ShardPass {
             model,
             shard,
             gathered,
@@ -205,7 +228,7 @@ pub(crate) fn over_shard<B: Backend, R>(
             units: VecDeque::new(),
             coming: vec![false; shard.sets.len()],
             going: VecDeque::new(),
-        }))
+        })
     };
     if waits {
         return run(Moves::Here {

@@ -23,6 +23,15 @@ pub struct MicroBatches {
     pub count: usize,
 }
 
+/// Bytes of activations, and of their gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActivationBytes {
+    /// On the device.
+    pub device: usize,
+    /// In memory of the host, where what layers keep [waits](TrainConfig::offload) for the way back.
+    pub host: usize,
+}
+
 impl MicroBatches {
     /// Bytes of activations, and of their gradients, that a rank has room for when it has trained on these. Where ranks
     /// have some of the experts each, as many rows come to all of them; none for a model that reads pictures, whose
@@ -39,7 +48,7 @@ impl MicroBatches {
         train: &TrainConfig,
         sharing: Sharing,
         rank: usize,
-    ) -> Result<Option<usize>, PartError> {
+    ) -> Result<Option<ActivationBytes>, PartError> {
         if config.vision.is_some() {
             return Ok(None);
         }
@@ -72,6 +81,7 @@ impl MicroBatches {
             logprobs: true,
             values: config.value_head,
             recompute: train.recompute,
+            offload: train.offload,
         };
         let is_divided = sharing.stages > 1 && sharing.schedule.is_divided();
         let bytes = (0..sharing.chunks).map(|chunk| {
@@ -82,12 +92,14 @@ impl MicroBatches {
                 StageOutput::Scores(outputs) => outputs.vars(),
             };
             let plan = stage_plan(&model, &tape, &keep, is_divided);
-            plan.bytes() + plan.arriving_bytes()
+            [plan.bytes() + plan.arriving_bytes(), plan.offloaded_bytes()]
         });
-        let largest = bytes.max().expect("a rank has a stage");
-        Ok(Some(
-            largest * self.under_way(sharing, place.stage.rank.rank),
-        ))
+        let largest = bytes.reduce(|one, other| [one[0].max(other[0]), one[1].max(other[1])]);
+        let under_way = self.under_way(sharing, place.stage.rank.rank);
+        let [device, host] = largest
+            .expect("a rank has a stage")
+            .map(|bytes| bytes * under_way);
+        Ok(Some(ActivationBytes { device, host }))
     }
 
     /// A micro-batch of its sequences.

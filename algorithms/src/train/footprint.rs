@@ -6,7 +6,7 @@ use odeon_gpu::Precision;
 use odeon_mesh::{CP, DP, EP, FSDP, Mesh, MeshError, PP, TP};
 use serde::{Deserialize, Serialize};
 
-use super::{Holding, PipelineKind, TrainConfig};
+use super::{ActivationBytes, Holding, PipelineKind, TrainConfig};
 use crate::model::{
     ContextKind, Model, ModelConfig, ModelPart, ModelShard, PartError, PartPlace, PartTensor,
     RankOf, ShardPlace, StageLayers, StagePlace,
@@ -76,7 +76,8 @@ pub struct Sharing {
     /// Neighbouring copies that keep one set of shards together (hybrid sharding), where the stage has shards; `None`:
     /// all of them.
     pub shards: Option<usize>,
-    /// To what parameters are rounded before passes read them. Shards are gathered so; what is changed is f32.
+    /// To what parameters are rounded before passes read them. Shards are gathered so, and what is whole has a rounded
+    /// copy; what is changed is f32.
     #[serde(default)]
     pub params: Precision,
     /// Layers of shards that are gathered while one is computed, and of which gradients are added up meanwhile; at least
@@ -244,10 +245,13 @@ pub struct Footprint {
     pub gradients: usize,
     /// Bytes of what the optimiser keeps from step to step: moments, and of Muon also room for its products.
     pub optimizer: usize,
-    /// Bytes of parameters that are gathered for operations, and of their gradients; 0 where nothing is sharded.
+    /// Bytes of parameters that are gathered for operations, and of their gradients; of a rank without shards those of
+    /// rounded parameters, and 0 where it rounds none.
     pub gathered: usize,
     /// Bytes of activations and of their gradients; `None` where [nobody](super::MicroBatches::activations) has said.
     pub activations: Option<usize>,
+    /// Bytes of activations that wait in memory of the host; 0 where none leave the device, or nobody has said.
+    pub offloaded: usize,
     /// Bytes that this rank receives of others' shards in a forward pass, and again in a backward pass where these
     /// do not stay.
     pub gathered_of_others: usize,
@@ -344,8 +348,13 @@ impl Footprint {
             parameters: bytes(held),
             gradients: bytes(held),
             optimizer: train.optimizer.bytes(&holding),
-            gathered: shard.as_ref().map_or(0, |it| gathered(it, sharing)),
+            gathered: match (&shard, sharing.params) {
+                (Some(shard), _) => gathered(shard, sharing),
+                (None, Precision::F32) => 0,
+                (None, _) => bytes(held),
+            },
             activations: None,
+            offloaded: 0,
             gathered_of_others: formatted(sharing, all.saturating_sub(held)),
             summed_over_data: summed(sharing.data(), len(&ranges.data)) + of_replicas,
             summed_over_all: summed(sharing.tensor, len(&ranges.everywhere)),
@@ -361,7 +370,17 @@ impl Footprint {
         })
     }
 
-    /// Bytes in all, as far as they are known.
+    /// The same with its [activations](super::MicroBatches::activations), where they are known.
+    #[must_use]
+    pub fn with_activations(self, known: Option<ActivationBytes>) -> Self {
+        Self {
+            activations: known.map(|it| it.device),
+            offloaded: known.map_or(0, |it| it.host),
+            ..self
+        }
+    }
+
+    /// Bytes of the device in all, as far as they are known.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let kept = self.parameters + self.gradients + self.optimizer;

@@ -4,7 +4,7 @@ use odeon_gpu::{Arena, Backend, Division, Plan, Tape, Var};
 use odeon_replay::{PipelineCosts, PipelineSchedule, ScheduleError, StageCosts};
 use serde::{Deserialize, Serialize};
 
-use super::{Objective, TokenGradients, Trainer, over_sets, roots};
+use super::{Objective, TokenGradients, Trainer, roots, with_gradients};
 use crate::model::{
     Batch, Model, Stage, StageLetter, StageOutput, StagePlace, StageVars, TokenScores, Wanted,
 };
@@ -149,10 +149,10 @@ impl<B: Backend> Default for StagePasses<B> {
 }
 
 impl<B: Backend> StagePasses<B> {
-    /// Bytes of activations that it has room for.
-    pub(super) fn held(&self) -> usize {
+    /// Memory of activations.
+    pub(super) fn arenas(&self) -> impl Iterator<Item = &Arena<B>> {
         let under_way = self.under_way.iter().map(|pass| &pass.arena);
-        self.arenas.iter().chain(under_way).map(Arena::bytes).sum()
+        self.arenas.iter().chain(under_way)
     }
 
     /// Has passes go back in two from now on, or in one.
@@ -230,7 +230,7 @@ impl<B: Backend> Trainer<B> {
             let numbers = model.stage_links().receive(letter, rows * cols);
             tape.write(backend, &mut arena, &plan, input, &numbers);
         }
-        over_sets(
+        with_gradients(
             (model, gathered),
             &model.param_sets(),
             grads,
@@ -302,7 +302,7 @@ impl<B: Backend> Trainer<B> {
             seeds.push((made, model.stage_links().receive(letter, rows * cols)));
         }
         let is_divided = stages.is_divided;
-        over_sets(
+        with_gradients(
             (model, gathered),
             &model.param_sets(),
             grads,
@@ -349,7 +349,7 @@ impl<B: Backend> Trainer<B> {
         } = &mut under_way;
         let (model, gathered) = scorer.gathering();
         let backend = model.backend();
-        over_sets(
+        with_gradients(
             (model, gathered),
             &model.param_sets(),
             grads,

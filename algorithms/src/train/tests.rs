@@ -522,7 +522,7 @@ fn a_large_gradient_is_scaled_down_to_the_clip_norm() {
 #[test]
 fn the_planned_memory_is_the_memory_held() {
     let mut trainer = Trainer::new(model(config(), 1), TrainConfig::default());
-    let planned = trainer.activation_bytes(&batch());
+    let planned = trainer.activation_bytes(&batch()).device;
     trainer.accumulate(&batch(), &mut mixed);
     assert_eq!(trainer.arena.bytes(), planned);
     trainer.accumulate(&batch(), &mut mixed);

@@ -84,6 +84,7 @@ pub(crate) fn plan(text: &Source, recipe: &Recipe) -> Result<RunPlan> {
         schedule: schedule(recipe),
         optimizer: recipe.rl.optimizer,
         recompute: recipe.rl.recompute,
+        offload: recipe.rl.offload,
         critic_lr: recipe.rl.critic_lr,
         epochs: recipe.rl.epochs,
         minibatches: recipe.rl.minibatches,

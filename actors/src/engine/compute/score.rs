@@ -296,6 +296,7 @@ impl ComputeSpec {
             lr: self.critic_lr,
             weight_decay: 0.0,
             recompute: self.recompute,
+            offload: self.offload,
             ..TrainConfig::default()
         }
     }

@@ -597,6 +597,7 @@ fn warmup_config(spec: &ComputeSpec) -> TrainConfig {
         warmup: (steps / 20).min(100),
         schedule: Schedule::Cosine { steps, floor: 0.1 },
         recompute: spec.recompute,
+        offload: spec.offload,
         ..TrainConfig::default()
     }
 }
@@ -623,6 +624,7 @@ impl ComputeSpec {
             optimizer: self.optimizer,
             weight_decay: 0.0,
             recompute: self.recompute,
+            offload: self.offload,
             ..TrainConfig::default()
         }
     }

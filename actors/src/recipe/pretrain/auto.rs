@@ -379,10 +379,11 @@ impl PretrainRecipe {
             let own = Footprint::of(config, &train, sharing, rank).ok()?;
             let mut bytes = own.bytes();
             if bytes as u64 <= memory {
-                bytes += micro
-                    .activations(config, &train, sharing, rank)
-                    .ok()?
-                    .unwrap_or(0);
+                let known = micro.activations(config, &train, sharing, rank).ok()?;
+                let known = known.unwrap_or_default();
+                bytes += known.device;
+                // A processor's memory is the host's.
+                bytes += if self.is_on_cards() { 0 } else { known.host };
             }
             largest = largest.max(bytes);
             if largest as u64 > memory {

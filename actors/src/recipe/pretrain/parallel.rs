@@ -25,8 +25,8 @@ pub struct ParallelSection {
     pub zero: u8,
     /// Copies of the model that keep one set of shards together (hybrid sharding), with stages 2 and 3; 0: all.
     pub fsdp: u32,
-    /// To what parameters are rounded before passes read them, of ranks that keep shards: bf16 is how they are gathered
-    /// then. The optimiser changes numbers of 32 bits.
+    /// To what parameters are rounded before passes read them: bf16 is how shards are gathered, and ranks that have whole
+    /// parameters have a rounded copy. The optimiser changes numbers of 32 bits.
     pub params: Precision,
     /// Layers of shards that are gathered while one is computed, and of which gradients are added up meanwhile.
     pub prefetch: u32,
@@ -354,7 +354,6 @@ impl ParallelSection {
         let &Self {
             zero,
             fsdp,
-            params,
             prefetch,
             ..
         } = self;
@@ -377,13 +376,6 @@ impl ParallelSection {
             return fault("prefetch", what);
         }
         if !stage.has_shards() {
-            if params == Precision::Bf16 {
-                let what = format!(
-                    "parameters are gathered in bf16 by ranks that keep shards of them in f32, and parallel.zero = {zero} \
-                     makes none: let that be 2 or 3"
-                );
-                return fault("params", what);
-            }
             if prefetch != Self::default().prefetch {
                 let what = format!(
                     "layers are gathered ahead of passes by ranks that keep shards, and parallel.zero = {zero} makes \
@@ -567,10 +559,8 @@ impl PretrainRecipe {
         let (train, sharing) = (self.train(), self.sharing());
         let micro = self.micro_batches(sharing);
         let of = |rank| {
-            Ok(Footprint {
-                activations: micro.activations(&config, &train, sharing, rank)?,
-                ..Footprint::of(&config, &train, sharing, rank)?
-            })
+            let own = Footprint::of(&config, &train, sharing, rank)?;
+            Ok(own.with_activations(micro.activations(&config, &train, sharing, rank)?))
         };
         let all = (0..self.processes.ranks as usize).map(of);
         let all: Result<_, _> = all.collect();

@@ -411,7 +411,7 @@ impl ModelRank {
             wait: begun.since(self.free_since).as_secs_f64(),
             ..trainer.take_seconds()
         };
-        let activations = trainer.optimizer().held_activations();
+        let activations = trainer.optimizer().held_activations().device;
         metrics.tell(step.saturating_sub(1), seconds, activations);
         self.free_since = Clock::now();
     }

@@ -146,6 +146,39 @@ async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     are_as_one(of_experts, experts(), victims()).await;
 }
 
+/// SEMANTICS 230.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_with_rounded_copies_make_the_steps_of_one_whoever_is_lost() {
+    let dense = LayerBlock::default();
+    let rounded = |sharing| Sharing {
+        params: Precision::Bf16,
+        ..sharing
+    };
+    let victims = || vec![(6, vec!["rank-1"])];
+    let shared = sharded(tensor(2, 1), ZeroStage::Optimizer, None);
+    are_as_one(rounded(shared), dense, victims()).await;
+    are_as_one(rounded(tensor(1, 2)), dense, victims()).await;
+
+    // From a checkpoint with other ranks, with the setting and without: what is saved was never rounded.
+    let all = [
+        rounded(tensor(2, 1)),
+        rounded(pipeline(1, 2, 1)),
+        rounded(sharded(tensor(2, 1), ZeroStage::Parameters, None)),
+        rounded(sparse(1, 1, 2)),
+    ];
+    are_one_run(Precision::Bf16, dense, &all).await;
+    let (folder, steps) = (tempfile::tempdir().unwrap(), [3, 5]);
+    let mut last = vec![];
+    for (sharing, until) in [rounded(Sharing::ALONE), Sharing::ALONE]
+        .into_iter()
+        .zip(steps)
+    {
+        let plan = until_step(of(folder.path(), sharing, dense), until);
+        last.push(told(&plan, |_, _, _, _| {}).await.steps);
+    }
+    assert_eq!(last, [3, 5]);
+}
+
 /// SEMANTICS 138, 140.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_with_stages_make_the_steps_of_one_whoever_is_lost() {
@@ -206,12 +239,9 @@ async fn ranks_whose_gradients_of_weights_come_later_make_the_steps_of_one_whoev
 /// Trains as one rank does, and so, and so again while ranks are killed at some steps.
 async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
     let folder = tempfile::tempdir().unwrap();
-    let alone = match sharing.params {
-        Precision::F32 => Sharing::ALONE,
-        params => Sharing {
-            params,
-            ..sharded(Sharing::ALONE, ZeroStage::Parameters, None)
-        },
+    let alone = Sharing {
+        params: sharing.params,
+        ..Sharing::ALONE
     };
     let one = told(&of(folder.path(), alone, block), |_, _, _, _| {}).await;
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +264,8 @@ async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<
     // Shards of several ranks go from where they lie to where they are read; experts that a rank has alone are copied, and
     // what is gathered in bf16 is written once more.
     let alone = sharing.zero.has_shards() && sharing.experts > 1 && sharing.copies == 1;
-    let copies = alone || sharing.params != Precision::F32;
+    let rounded = sharing.zero.has_shards() && sharing.params != Precision::F32;
+    let copies = alone || rounded;
     for step in killed.steps().values().chain(parts.steps().values()) {
         assert_eq!((step.gather_copies > 0, step.sum_copies), (copies, 0));
     }
@@ -259,7 +290,7 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
         tensor(2, 1),
         sharded(tensor(4, 1), ZeroStage::Parameters, Some(2)),
     ];
-    are_one_run(LayerBlock::default(), &dense).await;
+    are_one_run(Precision::F32, LayerBlock::default(), &dense).await;
     let both = Sharing {
         experts: 2,
         ..tensor(1, 2)
@@ -273,18 +304,29 @@ async fn a_checkpoint_of_parts_is_one_of_whole_models_and_of_other_parts() {
         sparse(1, 2, 2),
         Sharing::ALONE,
     ];
-    are_one_run(experts(), &of_experts).await;
+    are_one_run(Precision::F32, experts(), &of_experts).await;
 }
 
-/// Trains some steps with ranks that share the model so, then with others from their checkpoint.
-async fn are_one_run(block: LayerBlock, all: &[Sharing]) {
-    let of = |folder: &Path, sharing, steps: usize| PretrainPlan {
-        steps: steps as u64,
-        watch: Watch::new(steps as u64),
-        ..of(folder, sharing, block)
-    };
+/// A plan of so many steps.
+fn until_step(plan: PretrainPlan, steps: u64) -> PretrainPlan {
+    PretrainPlan {
+        steps,
+        watch: Watch::new(steps),
+        ..plan
+    }
+}
+
+/// Trains some steps with ranks that share the model so, then with others from their checkpoint, beside one rank that
+/// reads parameters in this format.
+async fn are_one_run(params: Precision, block: LayerBlock, all: &[Sharing]) {
+    let of =
+        |folder: &Path, sharing, steps: usize| until_step(of(folder, sharing, block), steps as u64);
     let (folder, every) = (tempfile::tempdir().unwrap(), 2);
-    let one = of(folder.path(), Sharing::ALONE, every * all.len());
+    let alone = Sharing {
+        params,
+        ..Sharing::ALONE
+    };
+    let one = of(folder.path(), alone, every * all.len());
     let one = told(&one, |_, _, _, _| {}).await;
     let folder = tempfile::tempdir().unwrap();
     let mut steps = BTreeMap::new();

@@ -46,6 +46,7 @@ struct RankTold {
     gathered_bytes: usize,
     /// None where they are not told: of models that read pictures.
     activation_bytes: Option<usize>,
+    offloaded_bytes: usize,
     gathered_of_others_bytes: usize,
     summed_over_data_bytes: usize,
     summed_over_all_bytes: usize,
@@ -83,6 +84,7 @@ impl RankTold {
             optimizer_bytes: footprint.optimizer,
             gathered_bytes: footprint.gathered,
             activation_bytes: footprint.activations,
+            offloaded_bytes: footprint.offloaded,
             gathered_of_others_bytes: footprint.gathered_of_others,
             summed_over_data_bytes: footprint.summed_over_data,
             summed_over_all_bytes: footprint.summed_over_all,
@@ -215,23 +217,36 @@ pub(super) fn memory<'a>(
     sharing: Sharing,
 ) -> Result<()> {
     let bytes = |number: usize| figures::bytes(number as f64);
-    let has_shards = sharing.zero.has_shards();
+    let for_passes = for_passes(sharing);
+    let ranks: Vec<_> = ranks.collect();
+    let offloads = ranks.iter().any(|(_, it)| it.offloaded > 0);
     let (mut rows, mut has_activations) = (vec![], false);
     for (name, it) in ranks {
         let kept = [it.parameters, it.gradients, it.optimizer];
-        let gathered = has_shards.then_some(it.gathered);
+        let gathered = for_passes.map(|_| it.gathered);
         let beside = gathered.into_iter().chain(it.activations);
+        let away = offloads.then_some(it.offloaded);
         let numbers = kept.into_iter().chain(beside).chain([it.bytes()]);
+        let numbers = numbers.chain(away);
         has_activations |= it.activations.is_some();
         rows.push(std::iter::once(name).chain(numbers.map(bytes)).collect());
     }
     let kept = ["rank", "parameters", "gradients", "optimiser"];
-    let gathered = has_shards.then_some("gathered");
     let activations = has_activations.then_some("activations");
-    let beside = gathered.into_iter().chain(activations);
-    let titles: Vec<&str> = kept.into_iter().chain(beside).chain(["in all"]).collect();
+    let beside = for_passes.into_iter().chain(activations);
+    let titles = kept.into_iter().chain(beside).chain(["in all"]);
+    let titles: Vec<&str> = titles.chain(offloads.then_some("on the host")).collect();
     print::table(&titles, &rows)?;
     Ok(())
+}
+
+/// The parameters that ranks have for passes beside those that they keep, in a word.
+const fn for_passes(sharing: Sharing) -> Option<&'static str> {
+    match (sharing.zero.has_shards(), sharing.params) {
+        (true, _) => Some("gathered"),
+        (false, Precision::Bf16) => Some("rounded"),
+        (false, _) => None,
+    }
 }
 
 /// The sums and exchanges of a step, in sentences.
@@ -414,10 +429,10 @@ pub(in crate::command) fn outline(recipe: &PretrainRecipe) -> Option<String> {
         bytes(most.parameters),
         bytes(most.gradients),
         bytes(most.optimizer),
-        match most.gathered {
-            0 => String::new(),
-            gathered => format!(", {} gathered for passes", bytes(gathered)),
-        },
+        for_passes(recipe.sharing()).map_or_else(String::new, |made| format!(
+            ", {} {made} for passes",
+            bytes(most.gathered)
+        )),
         match most.activations {
             None => "; activations come on top".to_owned(),
             Some(activations) => format!(", {} of activations", bytes(activations)),

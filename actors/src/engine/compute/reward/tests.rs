@@ -47,6 +47,7 @@ fn spec(folder: &Path) -> ComputeSpec {
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
         critic_lr: 1e-3,
+        offload: false,
         epochs: 1,
         minibatches: 1,
         pretrain: 0.0,

@@ -439,10 +439,8 @@ fn in_parts(
             if sharing.zero == ZeroStage::Gradients {
                 trainer = trainer.with_parameters_that_stay();
             }
-            if shard.is_some() {
-                trainer = trainer.with_parameters_in(sharing.params);
-                trainer = trainer.with_layers_ahead(sharing.ahead);
-            }
+            trainer = trainer.with_parameters_in(sharing.params);
+            trainer = trainer.with_layers_ahead(sharing.ahead);
             if work.waits {
                 trainer.scorer.gathering().1.wait_for_each();
             }
@@ -587,8 +585,8 @@ proptest! {
         are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
     }
 
-    /// SEMANTICS 135, 140. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of all
-    /// of these, and every mixture of them; ranks without a sequence among them.
+    /// SEMANTICS 135, 140, 230. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of
+    /// all of these, and every mixture of them; ranks without a sequence among them.
     #[test]
     fn ranks_of_every_mixture_train_a_model_as_one_device_does(
         config in prop::sample::select(models_of_mixtures()),
@@ -598,11 +596,12 @@ proptest! {
         entropy in prop::sample::select(vec![0.0f32, 0.1]),
         lion in any::<bool>(),
         recompute in prop::sample::select(recomputes()),
+        params in prop::sample::select(vec![Precision::F32, Precision::Bf16]),
         seed in any::<prop::sample::Index>(),
         dropout in shares_that_are_dropped(),
     ) {
         let of_experts = config.block.experts().map_or(1, |_| experts);
-        let sharing = Sharing { copies, experts: of_experts, context, tensor, ..Sharing::ALONE };
+        let sharing = Sharing { copies, experts: of_experts, context, tensor, params, ..Sharing::ALONE };
         let mut work = Texts::of(&lengths, 0..6);
         (work.entropy, work.dropout) = (entropy, dropout);
         // One has what is left, and the others one each, as long as there are some.

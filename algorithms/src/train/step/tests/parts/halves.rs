@@ -1,11 +1,18 @@
 //! Tests of parameters that passes read in bf16.
 
 use super::*;
+use crate::train::CrossEntropy;
 
 const BF16: Sharing = Sharing {
     zero: ZeroStage::Parameters,
     params: Precision::Bf16,
     ..Sharing::ALONE
+};
+
+/// The same of a rank that has all of its parameters.
+const WHOLE: Sharing = Sharing {
+    zero: ZeroStage::Off,
+    ..BF16
 };
 
 /// Trains a model on one device whose passes read parameters in bf16.
@@ -52,7 +59,42 @@ fn passes_read_rounded_parameters_and_the_optimiser_moves_those_of_32_bits() {
     }
 }
 
-/// SEMANTICS 153. What ranks add up in the order of one device has the numbers of that to the bit.
+/// SEMANTICS 230. One rank that has all of its parameters makes the steps of one that keeps a shard of them, which is all.
+#[test]
+fn a_rounded_copy_of_whole_parameters_has_the_numbers_of_a_shard_to_the_bit() {
+    for config in models_of_mixtures() {
+        let settings = settings(false, None);
+        let work = Texts::of(&[7], 0..1);
+        let of_shard = on_one_device(&config, &settings, &work);
+        let all = in_parts(&config, &settings, &work, &[1], WHOLE);
+        let [(whole, mut trainer)] = all.try_into().ok().expect("one rank");
+        assert_eq!(bits(&whole.parameters), bits(&of_shard.parameters));
+        assert_eq!(whole.losses, of_shard.losses);
+        let told = Footprint::of(&config, &settings, WHOLE, 0).unwrap();
+        assert_eq!(told.gathered, 4 * trainer.scorer.gathering().1.len());
+        assert_eq!(told.gathered, told.parameters);
+    }
+}
+
+/// SEMANTICS 230. What is rated is rated with rounded parameters too, before a step and behind it.
+#[test]
+fn ranks_rate_with_rounded_parameters() {
+    let config = &models()[2];
+    let batch = Texts::of(&[7], 0..1).packed(0);
+    let mut trainer = Trainer::new(model(config), settings(false, None));
+    trainer = trainer.with_parameters_in(Precision::Bf16);
+    for _ in 0..2 {
+        let mut reading = Trainer::new(model(config), settings(false, None));
+        let flat = rounded(trainer.model().flat());
+        reading.model_mut().load_flat(&flat).unwrap();
+        assert_eq!(trainer.logprobs(&batch), reading.logprobs(&batch));
+        assert_eq!(trainer.values(&batch), reading.values(&batch));
+        trainer.accumulate(&batch, &mut CrossEntropy::mean_over(6));
+        assert!(trainer.apply(1.0).applied);
+    }
+}
+
+/// SEMANTICS 153, 230. What ranks add up in the order of one device has the numbers of that to the bit.
 #[test]
 fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
     let config = ModelConfig {
@@ -77,6 +119,17 @@ fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
             chunks: 2,
             ..pipeline
         },
+        Sharing { copies: 2, ..WHOLE },
+        Sharing {
+            copies: 2,
+            zero: ZeroStage::Optimizer,
+            ..WHOLE
+        },
+        Sharing {
+            stages: 2,
+            chunks: 2,
+            ..WHOLE
+        },
     ];
     for optimizer in [Optimizer::default(), Optimizer::Lion(Lion::default())] {
         let settings = TrainConfig {
@@ -84,15 +137,27 @@ fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
             ..settings(false, None)
         };
         let work = Texts::of(&[7, 9], 0..2);
-        let one = on_one_device(&config, &settings, &work);
+        let of_shard = on_one_device(&config, &settings, &work);
+        let whole = in_parts(&config, &settings, &work, &[2], WHOLE);
         for sharing in all {
+            // Stages add each pass to what there is, as one rank that has all of its parameters does; others add up sums of
+            // passes.
+            let one = match (sharing.zero.has_shards(), sharing.stages) {
+                (false, 2..) => &whole[0].0,
+                _ => &of_shard,
+            };
             let dealt = vec![2 / sharing.copies; sharing.copies];
             let ranks = in_parts(&config, &settings, &work, &dealt, sharing);
-            let of_copy = &ranks[..ranks.len() / sharing.replicas()];
+            let of_copy = sharing.of_copy() * sharing.copies_of_shards();
+            let of_copy = match sharing.zero {
+                // Moments are with one copy each.
+                ZeroStage::Optimizer => &ranks[..],
+                _ => &ranks[..of_copy],
+            };
             let numbers: [fn(&Trained) -> &[f32]; 2] = [|it| &it.mean, |it| &it.parameters];
             for of in numbers {
                 let theirs = together(&config, of_copy, of);
-                assert_eq!(bits(of(&one)), bits(&theirs), "{sharing:?}");
+                assert_eq!(bits(of(one)), bits(&theirs), "{sharing:?}");
             }
         }
     }

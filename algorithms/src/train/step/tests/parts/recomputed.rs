@@ -1,12 +1,17 @@
 //! Tests of passes that compute again on the way back what they have not kept.
 
 use super::*;
-use crate::train::{MicroBatches, PipelineKind};
+use crate::train::{ActivationBytes, MicroBatches, PipelineKind};
 
 /// Some steps of one rank, and the bytes of activations that a pass needs.
-fn trained(config: &ModelConfig, recompute: Recompute) -> (Trained, usize) {
+fn trained(
+    config: &ModelConfig,
+    recompute: Recompute,
+    offload: bool,
+) -> (Trained, ActivationBytes) {
     let settings = TrainConfig {
         recompute,
+        offload,
         ..settings(false, Some(0.05))
     };
     let mut work = Texts::of(&[40, 30, 50], 0..3);
@@ -17,40 +22,125 @@ fn trained(config: &ModelConfig, recompute: Recompute) -> (Trained, usize) {
     };
     let trainer = Trainer::new(model(config), settings);
     let bytes = trainer.activation_bytes(&work.batch(2).unwrap());
-    let (told, _) = steps(trainer, work, shape, [const { None::<Rank> }; 4]);
+    let (told, trainer) = steps(trainer, work, shape, [const { None::<Rank> }; 4]);
+    assert_eq!(trainer.held_activations().host, bytes.host);
     (told, bytes)
+}
+
+/// The same numbers to the bit.
+fn are_same(one: &Trained, other: &Trained, how: &str) {
+    let same = |of: fn(&Trained) -> &[f32]| {
+        let bits = |it: &Trained| of(it).iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(one), bits(other), "{how}");
+    };
+    assert_eq!(one.losses, other.losses, "{how}");
+    same(|it| &it.norms);
+    same(|it| &it.mean);
+    same(|it| &it.parameters);
+}
+
+/// Models of every kind with layers enough to show what passes keep of each.
+fn deep_models() -> impl Iterator<Item = ModelConfig> {
+    models_of_mixtures().into_iter().map(|config| ModelConfig {
+        layers: 8,
+        ffn: 60,
+        learned_positions: config.learned_positions.map(|_| 50),
+        ..config
+    })
 }
 
 /// SEMANTICS 139.
 #[test]
 fn what_is_computed_again_is_the_same_to_the_bit_and_is_not_kept() {
-    for config in models_of_mixtures() {
-        let config = ModelConfig {
-            layers: 8,
-            ffn: 60,
-            learned_positions: config.learned_positions.map(|_| 50),
-            ..config
-        };
-        let (kept, all) = trained(&config, Recompute::Nothing);
+    for config in deep_models() {
+        let (kept, all) = trained(&config, Recompute::Nothing, false);
         let [of_blocks, of_layers] = [Recompute::FeedForward, Recompute::Layers].map(|recompute| {
-            let (again, bytes) = trained(&config, recompute);
-            let same = |one: &[f32], other: &[f32]| {
-                one.iter()
-                    .map(|it| it.to_bits())
-                    .eq(other.iter().map(|it| it.to_bits()))
-            };
-            assert_eq!(again.losses, kept.losses, "{recompute:?}");
-            assert!(same(&again.norms, &kept.norms), "{recompute:?}");
-            assert!(same(&again.mean, &kept.mean), "{recompute:?}");
-            assert!(same(&again.parameters, &kept.parameters), "{recompute:?}");
-            bytes
+            let (again, bytes) = trained(&config, recompute, false);
+            are_same(&again, &kept, &format!("{recompute:?}"));
+            assert_eq!(bytes.host, 0);
+            bytes.device
         });
+        let all = all.device;
         assert!(of_blocks * 4 < all * 3, "{of_blocks} of {all}");
         assert!(of_layers * 3 < all, "{of_layers} of {all}");
     }
 }
 
-/// SEMANTICS 134, 142. Activations are what is said before a run: to the byte where all stages and ranks are alike.
+/// SEMANTICS 231. What leaves the device comes back as it was, whatever else is computed again.
+#[test]
+fn what_leaves_the_device_is_the_same_to_the_bit_and_is_not_kept_there() {
+    for config in deep_models() {
+        let (kept, _) = trained(&config, Recompute::Nothing, false);
+        for recompute in recomputes() {
+            let settings = TrainConfig {
+                recompute,
+                ..TrainConfig::default()
+            };
+            let batch = Texts::of(&[40, 30, 50], 0..3).packed(2);
+            let all = Trainer::new(model(&config), settings)
+                .activation_bytes(&batch)
+                .device;
+            let (away, bytes) = trained(&config, recompute, true);
+            are_same(&away, &kept, &format!("{recompute:?}, offloaded"));
+            let (left, host) = (bytes.device, bytes.host);
+            let most = match recompute {
+                Recompute::Nothing => all * 2 / 3,
+                Recompute::FeedForward => all * 9 / 10,
+                Recompute::Layers => all,
+            };
+            assert!(
+                left <= most && host > 0,
+                "{recompute:?}: {left} of {all}, {host} away"
+            );
+        }
+    }
+}
+
+/// SEMANTICS 231. In stages what leaves the device is of each pass that is under way, also where these go back in two; and
+/// ranks of every plan make the steps of one device.
+#[test]
+fn ranks_whose_activations_leave_the_device_make_the_same_steps_to_the_bit() {
+    let [dense, _, _, experts, _] = models().try_into().unwrap();
+    let all_plans = plans::plans().into_iter().flat_map(|(_, sharing)| {
+        let divided = Sharing {
+            schedule: PipelineKind::ZeroBubbleH1,
+            ..sharing
+        };
+        let has_more = sharing.stages > 1 && sharing.chunks == 1;
+        [sharing].into_iter().chain(has_more.then_some(divided))
+    });
+    for sharing in all_plans {
+        let config = if sharing.experts > 1 {
+            &experts
+        } else {
+            &dense
+        };
+        let config = ModelConfig {
+            layers: 3 * sharing.stages * sharing.chunks,
+            ..config.clone()
+        };
+        let buckets = sharing.copies * sharing.experts;
+        let mut work = Texts::of(&vec![7; 2 * buckets], 0..2 * buckets);
+        work.dropout = 0.1;
+        let of = |offload| {
+            let settings = TrainConfig {
+                offload,
+                ..settings(false, Some(0.05))
+            };
+            in_parts(&config, &settings, &work, &vec![2; buckets], sharing)
+        };
+        for (rank, ((kept, _), (away, trainer))) in of(false).into_iter().zip(of(true)).enumerate()
+        {
+            let how = format!("{sharing:?}, rank {rank}");
+            let bits = |of: &[f32]| of.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+            assert_eq!(kept.losses, away.losses, "{how}");
+            assert_eq!(bits(&kept.parameters), bits(&away.parameters), "{how}");
+            assert!(trainer.held_activations().host > 0, "{how}");
+        }
+    }
+}
+
+/// SEMANTICS 134, 142, 231. Activations are what is said before a run: to the byte where all stages and ranks are alike.
 #[test]
 fn the_memory_of_activations_is_known_before_a_run() {
     let [dense, _, _, experts, _] = models().try_into().unwrap();
@@ -65,13 +155,15 @@ fn the_memory_of_activations_is_known_before_a_run() {
     for sharing in all_plans {
         let of_experts = sharing.experts > 1;
         let config = if of_experts { &experts } else { &dense };
-        for recompute in recomputes() {
+        let ways = recomputes().into_iter().map(|it| (it, false));
+        for (recompute, offload) in ways.chain([(Recompute::Nothing, true)]) {
             let config = ModelConfig {
-                layers: sharing.stages * sharing.chunks,
+                layers: sharing.stages * sharing.chunks * if offload { 3 } else { 1 },
                 ..config.clone()
             };
             let settings = TrainConfig {
                 recompute,
+                offload,
                 ..settings(false, None)
             };
             // Three micro-batches of one sequence each on every rank that has samples.
@@ -90,8 +182,10 @@ fn the_memory_of_activations_is_known_before_a_run() {
                 if sharing.experts * sharing.chunks == 1 {
                     assert_eq!(told, seen, "{sharing:?}, rank {rank}");
                 } else {
-                    let near = seen <= 2 * told && told <= 2 * seen;
-                    assert!(near, "{told} {seen}, {sharing:?}, rank {rank}");
+                    for (told, seen) in [(told.device, seen.device), (told.host, seen.host)] {
+                        let near = seen <= 2 * told && told <= 2 * seen;
+                        assert!(near, "{told} {seen}, {sharing:?}, rank {rank}");
+                    }
                 }
             }
         }
