@@ -18,7 +18,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `rl`, `rl/run`, `rl/run/roles` | the types of actors that a run has; their graph; each of them spawned with its arguments. Every role is a file of its own in `rl` |
-//! | `rl/store`, `rl/store/lives` | the actor around the ledger; how others hear that it began anew |
+//! | `rl/store`, `rl/store/lives`, `rl/prompt` | the actor around the ledger; how others hear that it began anew; prompts as models read them |
 //! | `rl/ledger`, `rl/ledger/sampler` | the book of trajectories and of replies under way; which complete groups a batch takes. Pure |
 //! | `rl/trainer`, `rl/critic`, `rl/reference`, `rl/advantages`, `rl/report` | training; from rewards to an advantage for each token (pure); what a run tells |
 //! | `rl/ranks`, `rl/ranks/rank`, `rl/memory` | roles whose models several ranks share, as their actors see them; one of these ranks; the memory of each, before a run |

@@ -9,6 +9,7 @@ pub mod judge;
 pub mod ledger;
 pub mod memory;
 pub mod packer;
+pub mod prompt;
 pub mod ranks;
 pub mod referee;
 pub mod reference;

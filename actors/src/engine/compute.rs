@@ -42,6 +42,7 @@ pub use description::ModelDescription;
 pub use odeon_gpu::{Device, Precision};
 pub use parcels::{HeldModel, NamedTensor, TensorBox};
 pub use peers::{Cards, Joined};
+pub(crate) use reward::{PairModel, PairPart, write_whole};
 pub use reward::{RewardModel, check_reward_model};
 pub use rollout::{Rollout, RunCalls, Sampler};
 pub(crate) use rows::largest_micro_batches;
@@ -49,7 +50,7 @@ pub use score::{Critic, Reference};
 pub use stored::{is_checkpoint, latest_model};
 pub use trainer::{Trainer, policy_optimizer};
 
-use self::models::{Generator, Model, Optimizer, Scorer};
+use self::models::{Generator, Model, Optimizer};
 use self::stored::StoredModel;
 use crate::rl::referee::ProgramSpec;
 
@@ -97,9 +98,9 @@ pub struct ComputeSpec {
     pub optimizer: train::Optimizer,
     /// The part of passes of the policy and of critics that is computed again on the way back.
     pub recompute: Recompute,
-    /// Learning rate of the critic.
     /// Set where what their layers keep for that waits in memory of the host.
     pub offload: bool,
+    /// Learning rate of the critic.
     pub critic_lr: f32,
     /// Passes over a batch.
     pub epochs: usize,
@@ -337,7 +338,7 @@ impl ComputeSpec {
 
     /// Tokens of a prompt as the model sees it.
     pub(crate) fn prompt(&self, style: PromptStyle, prompt: &str) -> Result<Vec<u32>, Failure> {
-        crate::rl::store::encode_prompt(&self.tokenizer, style, prompt).map_err(Failure::error)
+        crate::rl::prompt::encode_prompt(&self.tokenizer, style, prompt).map_err(Failure::error)
     }
 }
 

@@ -16,8 +16,8 @@ use super::pretrain::place::place_table;
 use super::{Algorithm, CostRule, ParallelSection, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
 use crate::hybrid::Choice;
+use crate::rl::prompt::encode_prompt;
 use crate::rl::rollout::Swap;
-use crate::rl::store::encode_prompt;
 
 /// An error, and the fields at fault: the first of them that the file sets stands for the line.
 pub(super) struct Blame {

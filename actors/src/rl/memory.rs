@@ -48,8 +48,9 @@ impl RunPlan {
                 "cost-critic",
                 self.train.price.is_some(),
                 &with_head,
-                critic,
+                critic.clone(),
             ),
+            ("reward-model", self.learned.is_some(), &with_head, critic),
             ("reference", self.reference, &policy, TrainConfig::default()),
         ];
         let roles = roles.into_iter().filter(|(_, is_there, ..)| *is_there);

@@ -1,4 +1,4 @@
-//! Roles whose models several ranks share: the trainer's policy, critics, and the reference.
+//! Roles whose models several ranks share: the trainer's policy, critics, the reference, and the reward model.
 //!
 //! ```text
 //!  Trainer ── batch, signals ──> ModelRank 0 .. n - 1      children of the trainer, in processes of their own
@@ -21,18 +21,23 @@ use odeon::HandledBy;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Actor, Blob, Blobs, Context, Failure, Group, Needs, Ref, Restart};
 use odeon_algorithms::train::Sharing;
+use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::ladder::LadderPolicy;
 
 use self::rank::{
-    Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankLearn, RankRate,
-    RankRestore, RankSave, RankTrained, RankedRole, Reach, Train, WarmUp,
+    Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankHeld, RankLearn,
+    RankRate, RankRead, RankRestore, RankSave, RankTell, RankTrained, RankedRole, Reach, Train,
+    WarmUp,
 };
 use super::referee::wait;
 use crate::engine::compute::checkpoint::{forget_after, newest_step};
 use crate::engine::compute::parcels::Parcels;
-use crate::engine::compute::{ComputeSpec, RankPlace};
+use crate::engine::compute::{
+    self, ComputeSpec, Device, PairModel, Precision, RankPlace, write_whole,
+};
 use crate::engine::{
-    EngineSpec, EvalStats, Progress, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
+    EngineSpec, EvalStats, Progress, RewardModelSpec, RunState, ScoreEngine, Signals, StepStats,
+    TrainEngine,
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
@@ -87,7 +92,7 @@ impl Ranks {
     /// folder that all of them see.
     async fn start<A: Actor>(
         (plan, spec): (&RanksPlan, &ComputeSpec),
-        (role, name): (RankedRole, &str),
+        (role, name, reward): (RankedRole, &str, Option<&RewardModelSpec>),
         checkpoint: &Path,
         waiting: impl Fn(&str),
         cx: &Context<A>,
@@ -99,6 +104,7 @@ impl Ranks {
             spec: spec.clone(),
             place: RankPlace { sharing, rank },
             checkpoint: checkpoint.to_owned(),
+            reward: reward.cloned(),
         };
         let (shape, talks) = (mesh(sharing)?, talks(sharing));
         let spawn = |needs: Needs| {
@@ -131,7 +137,7 @@ impl Ranks {
             .collect();
         let parcels = match role {
             RankedRole::Policy => Some(Parcels::of(&held, spec.weights)?),
-            RankedRole::Critic | RankedRole::Reference => None,
+            RankedRole::Critic | RankedRole::Reference | RankedRole::Reward => None,
         };
         std::fs::create_dir_all(checkpoint).map_err(|error| {
             Failure::error(format!("making {}: {error}", checkpoint.display())).fatal()
@@ -218,7 +224,7 @@ impl RankedTrainer {
         cx: &Context<A>,
     ) -> Result<Self, Failure> {
         let spec = computed(engine)?;
-        let role = (RankedRole::Policy, "trainer");
+        let role = (RankedRole::Policy, "trainer", None);
         let (ranks, parcels) = Ranks::start((plan, spec), role, checkpoint, waiting, cx).await?;
         let parcels =
             parcels.ok_or_else(|| Failure::error("no rank has anything of the policy"))?;
@@ -329,7 +335,8 @@ impl RankedScores {
         cx: &Context<A>,
     ) -> Result<Self, Failure> {
         let spec = computed(engine)?;
-        let (ranks, _) = Ranks::start((plan, spec), (role, name), checkpoint, |_| (), cx).await?;
+        let role = (role, name, None);
+        let (ranks, _) = Ranks::start((plan, spec), role, checkpoint, |_| (), cx).await?;
         Ok(Self { ranks })
     }
 
@@ -377,6 +384,84 @@ impl ScoreEngine for RankedScores {
         }
         let restored = self.ranks.restore(folder)?;
         Ok(restored.map(|(progress, _)| progress.version))
+    }
+}
+
+/// A reward model that several ranks share.
+#[derive(Debug)]
+pub(super) struct RankedPairs {
+    ranks: Ranks,
+    spec: ComputeSpec,
+}
+
+impl RankedPairs {
+    /// Makes its ranks as children of an actor. The folder is one that all of them see.
+    ///
+    /// # Errors
+    /// A rank does not start.
+    pub(super) async fn start<A: Actor>(
+        (plan, engine): (&RanksPlan, &EngineSpec),
+        reward: &RewardModelSpec,
+        folder: &Path,
+        cx: &Context<A>,
+    ) -> Result<Self, Failure> {
+        let spec = computed(engine)?.clone();
+        let role = (RankedRole::Reward, "reward-model", Some(reward));
+        let (ranks, _) = Ranks::start((plan, &spec), role, folder, |_| (), cx).await?;
+        Ok(Self { ranks, spec })
+    }
+
+    /// The ranks.
+    pub(super) fn members(&self) -> Vec<Ref<ModelRank>> {
+        self.ranks.members()
+    }
+
+    /// The engine over them. Who makes pairs and likeliest replies here does so on a processor: devices are those of ranks.
+    pub(super) fn engine(self, reward: &RewardModelSpec) -> compute::RewardModel {
+        let mut own = self.spec.clone();
+        if own.device != Device::Cpu {
+            (own.device, own.products, own.share) = (Device::Cpu, Precision::F32, None);
+        }
+        compute::RewardModel::over(&own, reward, Box::new(self))
+    }
+}
+
+impl PairModel for RankedPairs {
+    fn learn(&mut self, pairs: &Batch) -> Result<f64, Failure> {
+        let blobs = &self.ranks.blobs;
+        let learn = RankLearn {
+            batch: PackedBatch::pack(blobs, pairs)?,
+            returns: Packed::pack(blobs, &[])?,
+        };
+        // All have the loss of all.
+        let told = self.ranks.ask(learn)?.into_iter().next();
+        told.ok_or_else(|| Failure::error("no rank has learnt"))
+    }
+
+    fn write(&mut self, folder: &Path) -> Result<(), Failure> {
+        let parcels = Parcels::of(&self.ranks.ask(RankHeld)?, StoredType::F32)?;
+        let mut all = vec![0; parcels.bytes];
+        let tells = parcels.boxes.iter().cloned().map(RankTell).collect();
+        wait(async {
+            let asked = self.ranks.group.scatter::<RankTell>(tells).timeout(LONG);
+            let sent = answers(asked.await)?;
+            for (rank, blob) in sent.iter().enumerate() {
+                let parcel = blob.open().await.map_err(Failure::error)?;
+                parcels.put(rank, &parcel, &mut all)?;
+            }
+            Ok::<_, Failure>(())
+        })?;
+        let numbers = all.as_chunks::<4>().0.iter();
+        let flat: Vec<f32> = numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        write_whole(folder, &flat, &self.spec)
+    }
+
+    fn read(&mut self, folder: &Path) -> Result<(), Failure> {
+        self.ranks.ask(RankRead(folder.to_owned())).map(drop)
+    }
+
+    fn scores(&mut self, batch: &Batch) -> Result<Vec<f32>, Failure> {
+        Ok(self.ranks.rate(batch)?.concat())
     }
 }
 

@@ -6,11 +6,15 @@
 //! Replies that come while others are rated are rated together next; what one earns does not depend
 //! on that.
 
+use std::path::Path;
+
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Context, Failure, Later, Recipient, actor, message};
+use odeon::{Context, Down, Failure, Later, Recipient, Ref, actor, message};
 use odeon_algorithms::objective::Blend;
 use tokio::sync::oneshot;
 
+use super::ranks::rank::ModelRank;
+use super::ranks::{RankedPairs, RanksPlan};
 use super::report::{Report, told};
 use crate::engine::{EngineSpec, RewardEngine, RewardModelSpec, in_place};
 use crate::trajectory::Trajectory;
@@ -21,6 +25,8 @@ use crate::trajectory::Trajectory;
 pub struct RewardModelArgs {
     /// The engine that computes.
     pub engine: EngineSpec,
+    /// The ranks that share the model, where there are several.
+    pub ranks: Option<RanksPlan>,
     /// The reward that it learns, and its part.
     pub learned: LearnedReward,
     /// The actor that hears the results of the learning.
@@ -37,9 +43,9 @@ pub struct LearnedReward {
     pub blend: Blend,
 }
 
-/// Replaces `reward`, in which the checker's is, by what the reply earns. The failure is never that of
-/// the reply.
-#[message(reply = Result<Trajectory, Failure>, name = "reward_model.Rate")]
+/// Replaces `reward`, in which the checker's is, by what the reply earns; `None` where the life that was to rate it ended
+/// before: its next one can be asked. The failure is never that of the reply.
+#[message(reply = Result<Option<Trajectory>, Failure>, name = "reward_model.Rate")]
 #[derive(Debug)]
 pub struct Rate(pub Trajectory);
 
@@ -51,6 +57,8 @@ pub struct Turn;
 /// The actor that rates replies by a learnt model, many at a time.
 pub struct RewardModel {
     engine: Box<dyn RewardEngine>,
+    /// Those that share the model, where there are several.
+    ranks: Vec<Ref<ModelRank>>,
     args: RewardModelArgs,
     /// Set when it has learnt in this life.
     learnt: bool,
@@ -73,9 +81,20 @@ impl std::fmt::Debug for RewardModel {
 impl RewardModel {
     async fn start(mut args: RewardModelArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.engine = args.engine.within("reward-model", cx.devices());
-        let engine = args.engine.reward_model(&args.learned.model)?;
+        let (model, mut ranks) = (&args.learned.model, vec![]);
+        let engine = match &args.ranks {
+            None => args.engine.reward_model(model)?,
+            Some(plan) => {
+                let folder = model.folder.parent().unwrap_or_else(|| Path::new("."));
+                let ranked = RankedPairs::start((plan, &args.engine), model, folder, cx).await?;
+                ranks = ranked.members();
+                Box::new(ranked.engine(model))
+            }
+        };
+        ranks.iter().for_each(|rank| cx.watch(*rank));
         Ok(Self {
             engine,
+            ranks,
             args,
             learnt: false,
             waiting: vec![],
@@ -83,24 +102,31 @@ impl RewardModel {
         })
     }
 
+    /// A rank is lost.
+    #[handler(message = Down)]
+    fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+        if self.ranks.iter().any(|rank| rank.id() == down.id) {
+            cx.fail(Failure::error(format!(
+                "a rank of the reward model is lost: {down}"
+            )));
+        }
+    }
+
     #[handler(message = Rate)]
-    fn rate(&mut self, rate: Rate, cx: &mut Context<Self>) -> Later<Result<Trajectory, Failure>> {
+    fn rate(
+        &mut self,
+        rate: Rate,
+        cx: &mut Context<Self>,
+    ) -> Later<Result<Option<Trajectory>, Failure>> {
         let (answer, rated) = oneshot::channel();
         self.waiting.push((rate.0, answer));
         // Where the mailbox is full, the next reply in it tries this again.
         self.turning = self.turning || cx.me().tell(Turn).now().is_ok();
-        Later::new(async move {
-            let ended = || {
-                Err(Failure::error(
-                    "the reward model ended while it rated a reply",
-                ))
-            };
-            rated.await.unwrap_or_else(|_| ended())
-        })
+        Later::new(async move { rated.await.ok().transpose() })
     }
 
     #[handler(message = Turn)]
-    async fn turn(&mut self, _turn: Turn) {
+    async fn turn(&mut self, _turn: Turn, cx: &mut Context<Self>) {
         self.turning = false;
         let (mut replies, who): (Vec<_>, Vec<_>) = self.waiting.drain(..).unzip();
         match self.rated(&mut replies).await {
@@ -110,6 +136,8 @@ impl RewardModel {
                     let _ = who.send(Ok(reply));
                 }
             }
+            // Its ranks have left each other then: the next life has others.
+            Err(failure) if !self.ranks.is_empty() => cx.fail(failure),
             Err(failure) => {
                 for who in who {
                     // As above.

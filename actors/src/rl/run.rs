@@ -194,11 +194,7 @@ impl RunPlan {
             ("reward-model", self.learned.is_some()),
         ];
         let scorers = scorers.into_iter().filter(|(_, wanted)| *wanted);
-        let scorers = scorers.map(move |(role, _)| match role {
-            // It learns by itself.
-            "reward-model" => one(role.to_owned(), &self.needs.scorer),
-            _ => of_role(role, &self.needs.scorer),
-        });
+        let scorers = scorers.map(move |(role, _)| of_role(role, &self.needs.scorer));
         let rollout = move |nth| one(format!("rollout-{nth}"), &self.needs.rollout);
         scorers
             .chain([of_role("trainer", &self.needs.trainer)])

@@ -21,11 +21,12 @@ use std::time::Duration;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::telemetry;
 use odeon::{ActorId, Context, Down, Failure, Incarnation, Reason, Recipient, Ref, actor, message};
-use odeon_algorithms::task::{PromptStyle, Split, Task, TaskSpec};
-use odeon_algorithms::tokenizer::{Message as ChatTurn, Tokenizer, TokenizerError};
+use odeon_algorithms::task::{Split, Task, TaskSpec};
+use odeon_algorithms::tokenizer::Tokenizer;
 
 pub use super::ledger::Counts;
 use super::ledger::{Admission, Asker, Ledger, LedgerConfig};
+use super::prompt::encode_prompt;
 use super::relay::Edition;
 use super::rollout::{MESSAGE_TOKENS_MAX, Rollout, Wake};
 use crate::packed::PackedBatch;
@@ -569,19 +570,4 @@ impl SampleStore {
 
 const fn key(id: ActorId) -> u64 {
     id.serial
-}
-
-/// The tokens that a model sees for a prompt.
-///
-/// # Errors
-/// The tokenizer cannot write it.
-pub fn encode_prompt(
-    tokenizer: &Tokenizer,
-    style: PromptStyle,
-    prompt: &str,
-) -> Result<Vec<u32>, TokenizerError> {
-    match style {
-        PromptStyle::Plain => tokenizer.encode_whole(prompt),
-        PromptStyle::Chat => tokenizer.encode_chat(&[ChatTurn::user(prompt)]),
-    }
 }

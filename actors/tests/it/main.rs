@@ -16,6 +16,7 @@ mod ranked;
 mod ranks;
 mod relays;
 mod reshard;
+mod rewards;
 mod rl;
 mod served;
 mod simulated;

@@ -35,7 +35,7 @@ fn worker_entry() {
     odeon_actors::rl::job().serve_if_worker();
 }
 
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Plans of two to eight ranks: each cut by itself, and mixtures.
 fn plans() -> Vec<(&'static str, Sharing)> {
@@ -115,7 +115,7 @@ fn plans() -> Vec<(&'static str, Sharing)> {
 }
 
 /// A model that all of these plans can share.
-fn spec(folder: &Path, experts: bool) -> ComputeSpec {
+pub(crate) fn spec(folder: &Path, experts: bool) -> ComputeSpec {
     let EngineSpec::Compute(spec) = tiny(&folder.join("base"), 0, 1) else {
         unreachable!("it computes");
     };
@@ -142,7 +142,7 @@ fn spec(folder: &Path, experts: bool) -> ComputeSpec {
 }
 
 /// Replies of many lengths: one has hardly any tokens, and one most.
-fn replies(step: u64) -> Batch {
+pub(crate) fn replies(step: u64) -> Batch {
     let mut batch = batch(step);
     let mut more = batch.trajectories.clone();
     batch.trajectories.append(&mut more);
@@ -156,7 +156,7 @@ fn replies(step: u64) -> Batch {
     batch
 }
 
-async fn system() -> System {
+pub(crate) async fn system() -> System {
     let worker = again::worker(module_path!());
     System::builder()
         .supervision(Supervision::one_for_one().budget(20, PATIENCE))
@@ -211,7 +211,7 @@ async fn learnt(system: &System, critic: Ref<Critic>, step: u64) -> (Vec<Vec<f32
     (values, loss.unwrap())
 }
 
-fn close(one: f64, other: f64) -> bool {
+pub(crate) fn close(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-4 * one.abs().max(1e-2)
 }
 

@@ -97,7 +97,13 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     } else {
         show_memory(&memory, sharing)?;
         show(&told)?;
-        for role in ["trainer", "critic", "cost-critic", "reference"] {
+        for role in [
+            "trainer",
+            "critic",
+            "cost-critic",
+            "reference",
+            "reward-model",
+        ] {
             show_stages(&format!("{role}-"), &told, sharing)?;
         }
     }

@@ -5,8 +5,6 @@ use odeon_gpu::Any;
 
 /// A model.
 pub(crate) type Model = model::Model<Any>;
-/// A model that rates.
-pub(crate) type Scorer = model::Scorer<Any>;
 /// A model that generates.
 pub(crate) type Generator = generate::Generator<Any>;
 /// A model that learns.

@@ -10,34 +10,31 @@
 //! second; of the pairwise kind these are the two orders of the replies, so that what one is better by
 //! is what the other is worse by, to the bit.
 
+mod pairs;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use odeon::Failure;
 use odeon::serde::{Deserialize, Serialize};
-use odeon_algorithms::model::{self, TokenScores};
 use odeon_algorithms::objective::{preference, probability};
 use odeon_algorithms::task::{Problem, Split};
-use odeon_algorithms::train::{Schedule, StepWork, TokenGradients, TrainConfig};
-use odeon_algorithms::weights::ModelFields;
-use odeon_gpu::Device;
 
 use super::rollout::Sampler;
-use super::rows::{Row, Rows, micro_batches, pack};
-use super::step::{Learning, StepGangs, step};
-use super::{
-    ComputePlace, ComputeSpec, Model, Optimizer, Scorer, model_folder, read_fields, read_model,
-};
+use super::{ComputeSpec, model_folder, read_fields};
 use crate::engine::{Learnt, RewardEngine, RewardKind, RewardModelSpec};
 use crate::rl::referee::{Referee, wait};
-use crate::trajectory::Trajectory;
+use crate::trajectory::{Batch, Observed, SampleId, Trajectory};
+
+pub(crate) use pairs::{PairModel, PairPart, write_whole};
 
 /// A reward model that first learns from pairs of replies, and then rates replies.
 pub struct RewardModel {
     spec: ComputeSpec,
     plan: RewardModelSpec,
+    model: Box<dyn PairModel>,
     /// Once it has learnt.
     ready: Option<Ready>,
 }
@@ -53,7 +50,6 @@ impl std::fmt::Debug for RewardModel {
 
 /// A reward model that is ready to rate.
 struct Ready {
-    scorer: Scorer,
     card: Card,
     /// With whom replies are compared, where they are.
     anchors: Option<Anchors>,
@@ -80,32 +76,36 @@ impl RewardModel {
     /// One that has learnt nothing yet.
     #[must_use]
     pub fn new(spec: &ComputeSpec, plan: &RewardModelSpec) -> Self {
+        Self::over(spec, plan, Box::new(PairPart::alone(spec, plan)))
+    }
+
+    /// The same with a model that others compute. Pairs, and replies to compare with, are made here.
+    pub(crate) fn over(
+        spec: &ComputeSpec,
+        plan: &RewardModelSpec,
+        model: Box<dyn PairModel>,
+    ) -> Self {
         Self {
             spec: spec.clone(),
             plan: plan.clone(),
+            model,
             ready: None,
         }
     }
 
-    fn row(&self, prompt: &[u32], replies: &[&[u32]]) -> Row {
+    fn row(&self, prompt: &[u32], replies: &[&[u32]]) -> Trajectory {
         let end = self.spec.tokenizer.eos();
         let mut tokens = prompt.to_vec();
         for reply in replies {
             tokens.extend_from_slice(reply);
             tokens.push(end);
         }
-        let prompt = tokens.len();
         // What would be next: the number is read where it is predicted from.
-        tokens.push(end);
-        Row {
-            tokens,
-            prompt,
-            ..Row::default()
-        }
+        asked(tokens, end)
     }
 
     /// The two rows of a comparison, of which the first has more where `reply` is better.
-    fn rows(&self, prompt: &[u32], reply: &[u32], other: &[u32]) -> [Row; 2] {
+    fn rows(&self, prompt: &[u32], reply: &[u32], other: &[u32]) -> [Trajectory; 2] {
         match self.plan.kind {
             RewardKind::Scalar => [reply, other].map(|it| self.row(prompt, &[it])),
             RewardKind::Pairwise => {
@@ -114,52 +114,30 @@ impl RewardModel {
         }
     }
 
-    fn rows_of(&self, pairs: &[Pair]) -> Vec<Row> {
+    fn rows_of(&self, pairs: &[Pair]) -> Batch {
         let rows = |pair: &Pair| self.rows(&pair.prompt, &pair.better, &pair.worse);
-        pairs.iter().flat_map(rows).collect()
+        batch(pairs.iter().flat_map(rows).collect())
     }
 
-    /// Learns from replies of the policy as it is before the reinforcement.
-    fn learn(&self, pairs: &mut Pairs<'_>) -> Result<(Model, f64), Failure> {
+    /// Learns from replies of the policy as it is before the reinforcement. Answers the mean loss of the last steps.
+    fn learn(&mut self, pairs: &mut Pairs) -> Result<f64, Failure> {
         let (steps, batch) = (self.plan.steps, self.plan.batch);
-        let config = TrainConfig {
-            lr: self.plan.lr,
-            warmup: (steps / 20).min(100),
-            schedule: Schedule::Cosine { steps, floor: 0.1 },
-            weight_decay: 0.0,
-            ..TrainConfig::default()
-        };
-        let model = self.spec.model(&self.spec.before(), true)?;
-        let mut optimizer = Optimizer::new(model, config);
         let mut losses = VecDeque::new();
         for _ in 0..steps {
             let rows = self.rows_of(&pairs.draw(Split::Train, batch)?);
-            let mut work = PreferenceWork::of(rows);
-            let loss = step(
-                &mut optimizer,
-                &mut work,
-                StepGangs::default(),
-                Learning::Yes,
-            )?
-            .outcome
-            .loss;
+            let loss = self.model.learn(&rows)?;
             if losses.len() == LOSSES {
                 losses.pop_front();
             }
             losses.push_back(loss);
         }
-        let loss = losses.iter().sum::<f64>() / losses.len().max(1) as f64;
-        Ok((optimizer.into_model(), loss))
+        Ok(losses.iter().sum::<f64>() / losses.len().max(1) as f64)
     }
 
-    /// Measures a model on pairs that it has not learnt from.
-    fn measure(
-        &self,
-        scorer: &mut Scorer,
-        learnt: Learnt,
-        pairs: &[Pair],
-    ) -> Result<Card, Failure> {
-        let scores = scores(scorer, self.rows_of(pairs))?;
+    /// Measures it on pairs that it has not learnt from.
+    fn measure(&mut self, learnt: Learnt, pairs: &[Pair]) -> Result<Card, Failure> {
+        let rows = self.rows_of(pairs);
+        let scores = self.model.scores(&rows)?;
         let (better, worse) = unzipped(&scores);
         let value = preference(&better, &worse, pairs.len()).map_err(Failure::error)?;
         let sum: f64 = scores.iter().copied().map(f64::from).sum();
@@ -174,70 +152,47 @@ impl RewardModel {
         })
     }
 
-    /// Learns, or takes what somebody else has learnt, and saves that.
-    fn make(&self) -> Result<(Scorer, Card), Failure> {
-        let mut pairs = Pairs::new(&self.spec)?;
-        let (model, learnt) = match &self.plan.load {
-            Some(path) => {
-                let (model, card) = self.read(path)?;
-                (model, card.learnt)
-            }
-            None => {
-                let (model, loss) = self.learn(&mut pairs)?;
-                let steps = self.plan.steps;
-                let learnt = Learnt {
-                    steps,
-                    loss,
-                    ..Learnt::default()
-                };
-                (model, learnt)
-            }
-        };
-        let mut scorer = self.rater(model)?;
-        let held_out = pairs.draw(Split::HeldOut, HELD_OUT_PAIRS)?;
-        let card = self.measure(&mut scorer, learnt, &held_out)?;
-        self.save(scorer.model(), &card)?;
-        Ok((scorer, card))
-    }
-
-    /// The model as it rates. A processor adds up in one order then: else that hangs on the number of rows, and
-    /// what a reply earns would on those that are rated with it.
-    fn rater(&self, model: Model) -> Result<Scorer, Failure> {
-        if self.spec.device != Device::Cpu {
-            return Ok(Scorer::new(model));
-        }
-        let place = ComputePlace {
-            deterministic: true,
-            ..self.spec.place()
-        };
-        let rater = Model::zeros(place.backend()?, model.config().clone());
-        let mut rater = rater.map_err(Failure::error)?;
-        let loaded = rater.load_flat(&model.merged());
-        loaded.map_err(Failure::error)?;
-        Ok(Scorer::new(rater))
-    }
-
-    fn read(&self, folder: &Path) -> Result<(Model, Card), Failure> {
-        let vocabulary = self.spec.tokenizer.vocabulary();
-        let card = checked(folder, self.plan.kind, vocabulary)?;
-        let model = read_model(folder)?.into_model(self.spec.backend()?);
-        Ok((model.map_err(Failure::error)?, card))
-    }
-
-    /// Under its name only when it is whole: a crash leaves nothing that is taken for it.
-    fn save(&self, model: &Model, card: &Card) -> Result<(), Failure> {
-        let (folder, fresh) = (&self.plan.folder, self.plan.folder.with_extension("new"));
+    /// Learns, or takes what somebody else has learnt, and saves that: under its name only when it is whole, so that a
+    /// crash leaves nothing that is taken for it.
+    fn make(&mut self) -> Result<Card, Failure> {
+        let (folder, fresh) = (
+            self.plan.folder.clone(),
+            self.plan.folder.with_extension("new"),
+        );
         let failed = |error| Failure::error(format!("writing {}: {error}", fresh.display()));
+        let mut pairs = Pairs::new(&self.spec)?;
         if fresh.exists() {
             fs::remove_dir_all(&fresh).map_err(failed)?;
         }
-        let tokenizer = Some(&self.spec.tokenizer);
-        let fields = ModelFields::of(model.config(), self.spec.context);
-        model_folder::write(&fresh, model, fields, tokenizer)?;
-        let text = serde_json::to_vec(card).map_err(Failure::error)?;
+        let learnt = match self.plan.load.clone() {
+            Some(path) => {
+                let card = self.checked(&path)?;
+                copied(&path, &fresh).map_err(failed)?;
+                card.learnt
+            }
+            None => {
+                let loss = self.learn(&mut pairs)?;
+                self.model.write(&fresh)?;
+                let steps = self.plan.steps;
+                Learnt {
+                    steps,
+                    loss,
+                    ..Learnt::default()
+                }
+            }
+        };
+        self.model.read(&fresh)?;
+        let held_out = pairs.draw(Split::HeldOut, HELD_OUT_PAIRS)?;
+        let card = self.measure(learnt, &held_out)?;
+        let text = serde_json::to_vec(&card).map_err(Failure::error)?;
         fs::write(fresh.join(CARD), text).map_err(failed)?;
         model_folder::sync(&fresh)?;
-        fs::rename(&fresh, folder).map_err(failed)
+        fs::rename(&fresh, &folder).map_err(failed)?;
+        Ok(card)
+    }
+
+    fn checked(&self, folder: &Path) -> Result<Card, Failure> {
+        checked(folder, self.plan.kind, self.spec.tokenizer.vocabulary())
     }
 
     /// A reply without the token that ended it.
@@ -251,9 +206,11 @@ impl RewardModel {
 
 impl RewardEngine for RewardModel {
     fn prepare(&mut self) -> Result<Learnt, Failure> {
-        let (scorer, card) = if self.plan.folder.exists() {
-            let (model, card) = self.read(&self.plan.folder)?;
-            (self.rater(model)?, card)
+        let folder = self.plan.folder.clone();
+        let card = if folder.exists() {
+            let card = self.checked(&folder)?;
+            self.model.read(&folder)?;
+            card
         } else {
             self.make()?
         };
@@ -261,11 +218,7 @@ impl RewardEngine for RewardModel {
             RewardKind::Scalar => None,
             RewardKind::Pairwise => Some(Anchors::new(&self.spec)?),
         };
-        self.ready = Some(Ready {
-            scorer,
-            card,
-            anchors,
-        });
+        self.ready = Some(Ready { card, anchors });
         Ok(card.learnt)
     }
 
@@ -280,13 +233,17 @@ impl RewardEngine for RewardModel {
 }
 
 impl RewardModel {
-    fn rate_with(&self, ready: &mut Ready, replies: &[Trajectory]) -> Result<Vec<f32>, Failure> {
+    fn rate_with(
+        &mut self,
+        ready: &mut Ready,
+        replies: &[Trajectory],
+    ) -> Result<Vec<f32>, Failure> {
         let leads: Vec<f64> = match &mut ready.anchors {
             None => {
                 let rows = replies
                     .iter()
                     .map(|it| self.row(&it.prompt, &[self.bare(it)]));
-                let scores = scores(&mut ready.scorer, rows.collect())?;
+                let scores = self.model.scores(&batch(rows.collect()))?;
                 let lead = |score| f64::from(score) - ready.card.centre;
                 scores.into_iter().map(lead).collect()
             }
@@ -296,8 +253,8 @@ impl RewardModel {
                 let rows = |(it, other): (&Trajectory, &Vec<u32>)| {
                     self.rows(&it.prompt, self.bare(it), other)
                 };
-                let rows: Vec<Row> = pairs.flat_map(rows).collect();
-                let scores = scores(&mut ready.scorer, rows)?;
+                let rows = batch(pairs.flat_map(rows).collect());
+                let scores = self.model.scores(&rows)?;
                 let lead = |both: &[f32]| f64::from(both[0]) - f64::from(both[1]);
                 scores.chunks(2).map(lead).collect()
             }
@@ -316,63 +273,46 @@ impl RewardModel {
     }
 }
 
-/// Pairs of rows, of which the first is better.
-struct PreferenceWork {
-    rows: Vec<Row>,
-    /// Where pairs are cut into micro-batches.
-    cuts: Vec<Range<usize>>,
+/// A row whose number is read at its last token, where `next` is predicted from.
+fn asked(tokens: Vec<u32>, next: u32) -> Trajectory {
+    Trajectory {
+        id: SampleId {
+            group: 0,
+            sample: 0,
+        },
+        version: 0,
+        last_version: 0,
+        life: 0,
+        last_life: 0,
+        prompt: tokens,
+        response: vec![next],
+        log_probs: vec![],
+        observed: Observed::default(),
+        waited: Duration::ZERO,
+        problem: 0,
+        reward: 0.0,
+        correct: false,
+        cost: 0.0,
+    }
 }
 
-impl PreferenceWork {
-    fn of(rows: Vec<Row>) -> Self {
-        let tokens = |pair: usize, _| {
-            let both = &rows[2 * pair..2 * pair + 2];
-            both.iter().map(|row| row.tokens.len()).sum()
-        };
-        Self {
-            cuts: micro_batches(rows.len() / 2, tokens),
-            rows,
+fn batch(trajectories: Vec<Trajectory>) -> Batch {
+    Batch {
+        trajectories,
+        ..Batch::default()
+    }
+}
+
+/// The files of a folder in another, but for the results of the training.
+fn copied(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.path().is_file() && entry.file_name() != CARD {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
         }
     }
-}
-
-impl StepWork for PreferenceWork {
-    type Error = Failure;
-
-    fn micro_batches(&self) -> usize {
-        self.cuts.len()
-    }
-
-    fn batch(&mut self, micro: usize) -> Result<model::Batch, Failure> {
-        let pairs = &self.cuts[micro];
-        pack(&self.rows[2 * pairs.start..2 * pairs.end], false)
-    }
-
-    fn evaluate(
-        &mut self,
-        _micro: usize,
-        _counts: &[u64],
-        scores: &TokenScores,
-        gradients: &mut TokenGradients,
-    ) -> Result<f64, Failure> {
-        let (better, worse) = unzipped(&scores.values);
-        let value = preference(&better, &worse, self.rows.len() / 2).map_err(Failure::error)?;
-        let both = gradients.values.chunks_mut(2);
-        for (both, d) in both.zip(&value.d_better) {
-            both.copy_from_slice(&[*d, -d]);
-        }
-        Ok(value.loss)
-    }
-}
-
-/// One number for each row.
-fn scores(scorer: &mut Scorer, rows: Vec<Row>) -> Result<Vec<f32>, Failure> {
-    let rows = Rows::of(rows, scorer.model());
-    let mut scores = vec![];
-    for micro in 0..rows.micro_batches() {
-        scores.extend(scorer.values(&rows.pack(micro)?));
-    }
-    Ok(scores)
+    Ok(())
 }
 
 /// The scores of better replies, and those of worse ones.
@@ -488,22 +428,22 @@ impl Anchors {
 /// The wrong one is a sample of the policy that the checker calls wrong; for every fourth problem, and
 /// where there is none, the worked solution of another problem. The right one is by turns the worked
 /// solution and a sample that is right, where there is one.
-struct Pairs<'a> {
-    spec: &'a ComputeSpec,
+struct Pairs {
+    spec: ComputeSpec,
     referee: Referee,
     sampler: Sampler,
     /// Problems that were used of the training split.
     used: u64,
 }
 
-impl<'a> Pairs<'a> {
-    fn new(spec: &'a ComputeSpec) -> Result<Self, Failure> {
+impl Pairs {
+    fn new(spec: &ComputeSpec) -> Result<Self, Failure> {
         let opened = async {
             let opened = Referee::open(&spec.task, &spec.programs).await;
             opened.map_err(Failure::error)
         };
         Ok(Self {
-            spec,
+            spec: spec.clone(),
             referee: wait(opened)?,
             sampler: sampler(spec, false)?,
             used: 0,

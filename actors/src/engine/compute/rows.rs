@@ -55,21 +55,44 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Of a model's batches, as its back-end takes them.
-    pub(super) fn of(all: Vec<Row>, model: &Model) -> Self {
-        Self::dealt(all, model, RankPlace::ALONE).0
-    }
-
-    /// The same of a rank among those that share the model: it has a run of the sequences, which is answered.
-    pub(super) fn dealt(
-        mut all: Vec<Row>,
-        model: &Model,
-        place: RankPlace,
-    ) -> (Self, Range<usize>) {
+    /// Those of a rank among those that share the model, as its back-end takes them: it has a run of the sequences, which
+    /// is answered.
+    pub(super) fn dealt(all: Vec<Row>, model: &Model, place: RankPlace) -> (Self, Range<usize>) {
         let share = model.backend().shares_prefixes() && place.sharing.of_stage() == 1;
         let data = place.data();
         let runs = runs(0..all.len(), |at| all[at].tokens.len(), data.ranks);
-        let cuts_of = |run: &Range<usize>| cuts(&all[run.clone()], share);
+        Self::of_run(all, &runs, (share, place), |rows| cuts(rows, share))
+    }
+
+    /// The same of pairs of neighbours, which stay together.
+    pub(super) fn of_pairs(all: Vec<Row>, place: RankPlace) -> Self {
+        let tokens = |rows: &[Row], pair: usize| -> usize {
+            let both = rows[2 * pair..2 * pair + 2].iter();
+            both.map(|row| row.tokens.len()).sum()
+        };
+        let of_rows = |pairs: Range<usize>| 2 * pairs.start..2 * pairs.end;
+        let dealt = runs(
+            0..all.len() / 2,
+            |pair| tokens(&all, pair),
+            place.data().ranks,
+        );
+        let dealt: Vec<_> = dealt.into_iter().map(of_rows).collect();
+        let cuts = |rows: &[Row]| {
+            let cuts = micro_batches(rows.len() / 2, |pair, _| tokens(rows, pair));
+            cuts.into_iter().map(of_rows).collect()
+        };
+        Self::of_run(all, &dealt, (false, place), cuts).0
+    }
+
+    /// The run of a rank, in micro-batches.
+    fn of_run(
+        mut all: Vec<Row>,
+        runs: &[Range<usize>],
+        (share, place): (bool, RankPlace),
+        cuts: impl Fn(&[Row]) -> Vec<Range<usize>>,
+    ) -> (Self, Range<usize>) {
+        let data = place.data();
+        let cuts_of = |run: &Range<usize>| cuts(&all[run.clone()]);
         let own = runs[data.rank].clone();
         let cuts = cuts_of(&own);
         let most = match place.waits_for_others() {

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{Blob, Blobs, Clock, Context, Failure, Ref, Shape, Timestamp, actor, message};
+use odeon_algorithms::weights::StoredType;
 use tokio::runtime::Handle;
 
 use crate::engine::compute::parcels::{parcel_bytes, write_parcel};
 use crate::engine::compute::state::CheckpointRanks;
 use crate::engine::compute::{self, ComputeSpec, HeldModel, RankPlace, TensorBox, parcels};
 use crate::engine::{
-    EvalStats, Progress, RunState, ScoreEngine, Signals, StepStats, TrainEngine, in_place, unsaved,
+    EvalStats, Progress, RewardModelSpec, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
+    in_place, unsaved,
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::courier::{Courier, Meet};
@@ -32,6 +34,8 @@ pub struct ModelRankArgs {
     pub place: RankPlace,
     /// Where checkpoints are.
     pub checkpoint: PathBuf,
+    /// Settings of a reward model.
+    pub reward: Option<RewardModelSpec>,
 }
 
 /// A role whose model several ranks can share.
@@ -44,6 +48,8 @@ pub enum RankedRole {
     Critic,
     /// Log-probabilities of the policy before the reinforcement.
     Reference,
+    /// The worth of replies, which is learnt before the reinforcement.
+    Reward,
 }
 
 /// Say where letters for you are left, and what you have.
@@ -154,6 +160,21 @@ pub struct Examine {
 #[derive(Clone, Copy, Debug)]
 pub struct Reach;
 
+/// Rate with your part of the model in this folder from now on.
+#[message(reply = Result<(), Failure>, name = "rank.Read")]
+#[derive(Clone, Debug)]
+pub struct RankRead(pub PathBuf);
+
+/// Say what you have of a reward model.
+#[message(reply = Result<HeldModel, Failure>, name = "rank.Held")]
+#[derive(Clone, Copy, Debug)]
+pub struct RankHeld;
+
+/// Write these boxes of a reward model, in 32 bits.
+#[message(reply = Result<Blob, Failure>, name = "rank.Tell")]
+#[derive(Clone, Debug)]
+pub struct RankTell(pub Vec<TensorBox>);
+
 /// What a rank computes with.
 enum RankEngine {
     Policy(Box<compute::Trainer>),
@@ -161,6 +182,8 @@ enum RankEngine {
     Critic(Option<Box<compute::Critic>>),
     /// Made for the first batch: the supervised steps before it belong to the reference too.
     Reference(Option<Box<compute::Reference>>),
+    /// There from [`Begin`] on.
+    Reward(Option<Box<compute::PairPart>>),
 }
 
 /// The actor that has one rank's part of a model.
@@ -209,6 +232,7 @@ impl ModelRank {
             }
             RankedRole::Critic => RankEngine::Critic(None),
             RankedRole::Reference => RankEngine::Reference(None),
+            RankedRole::Reward => RankEngine::Reward(None),
         };
         Ok(Self {
             courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
@@ -265,6 +289,12 @@ impl ModelRank {
                 *critic = Some(Box::new(made));
             }
             RankEngine::Reference(_) => self.gangs = Some(gangs),
+            RankEngine::Reward(reward) => {
+                let plan = self.args.reward.as_ref();
+                let plan = plan.ok_or_else(|| nothing_to("learn").fatal())?;
+                let made = compute::PairPart::of_rank((spec, plan), *place, gangs);
+                *reward = Some(Box::new(made));
+            }
         }
         Ok(())
     }
@@ -386,6 +416,27 @@ impl ModelRank {
         Ok(writer.seal())
     }
 
+    #[handler(message = RankRead)]
+    fn read(&mut self, read: RankRead) -> Result<(), Failure> {
+        let done = in_place(|| self.reward()?.read(&read.0));
+        self.unless_failed(done)
+    }
+
+    #[handler(message = RankHeld)]
+    fn held(&mut self, _held: RankHeld) -> Result<HeldModel, Failure> {
+        in_place(|| Ok(parcels::held(self.reward()?.optimizer()?)))
+    }
+
+    #[handler(message = RankTell)]
+    fn tell_boxes(&mut self, tell: RankTell) -> Result<Blob, Failure> {
+        let (boxes, stored) = (tell.0, StoredType::F32);
+        let bytes = parcel_bytes(&boxes, stored);
+        let mut writer = self.blobs.writer(bytes).map_err(Failure::error)?;
+        let reward = self.reward()?;
+        in_place(|| write_parcel(reward.optimizer()?, &boxes, stored, &mut writer))?;
+        Ok(writer.seal())
+    }
+
     #[handler(message = Examine)]
     async fn examine(&mut self, examine: Examine) -> Result<EvalStats, Failure> {
         let weights = examine.weights.open().await.map_err(Failure::error)?;
@@ -438,7 +489,15 @@ impl ModelRank {
                 };
                 Ok(reference.as_mut())
             }
+            RankEngine::Reward(Some(reward)) => Ok(reward.as_mut()),
             _ => Err(nothing_to("rate")),
+        }
+    }
+
+    fn reward(&mut self) -> Result<&mut compute::PairPart, Failure> {
+        match &mut self.engine {
+            RankEngine::Reward(Some(reward)) => Ok(reward),
+            _ => Err(nothing_to("read")),
         }
     }
 
@@ -452,6 +511,7 @@ impl ModelRank {
                     reference.iter_mut().for_each(|it| it.leave());
                     self.gangs.iter_mut().for_each(Gangs::leave);
                 }
+                RankEngine::Reward(reward) => reward.iter_mut().for_each(|it| it.leave()),
             }
         }
         done

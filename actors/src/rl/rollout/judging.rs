@@ -100,13 +100,25 @@ impl Judges {
     async fn judge(self, trajectory: Trajectory) -> Result<Trajectory, Failure> {
         let mut judged = insist(self.reward, || Judge(trajectory.clone())).await??;
         if let Some(model) = self.model {
-            judged = insist(model, || Rate(judged.clone())).await??;
+            judged = rated(model, judged).await?;
         }
         match self.cost {
             Some(cost) => insist(cost, || Weigh(judged.clone())).await,
             None => Ok(judged),
         }
     }
+}
+
+/// Has a reply rated, by another life where one ends before.
+async fn rated(model: Ref<RewardModel>, reply: Trajectory) -> Result<Trajectory, Failure> {
+    for _ in 0..=LOSSES_MAX {
+        if let Some(rated) = insist(model, || Rate(reply.clone())).await?? {
+            return Ok(rated);
+        }
+    }
+    Err(Failure::error(
+        "each life of the reward model ended while it rated a reply",
+    ))
 }
 
 /// Asks until whoever is asked is there.

@@ -137,10 +137,12 @@ impl Roles<'_> {
         };
         let args = RewardModelArgs {
             engine: self.plan.trainer_engine.clone(),
+            ranks: self.plan.ranks(&self.plan.needs.scorer),
             learned,
             reports: monitor.narrow(),
         };
-        self.apart(args, &self.plan.needs.scorer).await.map(Some)
+        let needs = self.plan.needs_of(&self.plan.needs.scorer);
+        self.apart(args, &needs).await.map(Some)
     }
 
     pub(super) async fn trainer(self, args: TrainerArgs) -> Result<Ref<Trainer>, SpawnError> {

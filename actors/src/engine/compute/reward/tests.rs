@@ -6,6 +6,7 @@ use odeon_algorithms::model::{ModelConfig, Recompute};
 use odeon_algorithms::objective::PolicyObjective;
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
+use odeon_algorithms::train::Schedule;
 use odeon_algorithms::weights::StoredType;
 
 use super::*;
@@ -46,8 +47,8 @@ fn spec(folder: &Path) -> ComputeSpec {
         schedule: Schedule::Constant,
         optimizer: policy_optimizer(),
         recompute: Recompute::Nothing,
-        critic_lr: 1e-3,
         offload: false,
+        critic_lr: 1e-3,
         epochs: 1,
         minibatches: 1,
         pretrain: 0.0,
@@ -162,10 +163,11 @@ fn a_reply_is_as_much_better_as_the_other_is_worse() {
         model.rows(&prompt, &one, &two),
         model.rows(&prompt, &two, &one),
     );
-    let ready = model.ready.as_mut().unwrap();
-    let lead = |scores: Vec<f32>| scores[0] - scores[1];
-    let there = lead(scores(&mut ready.scorer, there.to_vec()).unwrap());
-    let back = lead(scores(&mut ready.scorer, back.to_vec()).unwrap());
+    let mut lead = |rows: [Trajectory; 2]| {
+        let scores = model.model.scores(&batch(rows.to_vec())).unwrap();
+        scores[0] - scores[1]
+    };
+    let (there, back) = (lead(there), lead(back));
     assert_eq!(there.to_bits(), (-back).to_bits());
     assert!(there != 0.0);
     // The reply with which all are compared is worth a half.
