@@ -13,6 +13,7 @@
 //! it is lost is made again by itself, and ranks notice nothing but the time.
 
 mod batches;
+mod before;
 mod checkpoint;
 pub mod compare;
 mod gradients;
@@ -22,7 +23,6 @@ pub mod rank;
 pub mod report;
 mod run;
 mod seats;
-mod tries;
 pub mod verify;
 mod work;
 

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use odeon_algorithms::model::ShardTime;
+use odeon_algorithms::train::Sharing;
 use odeon_diagnosis::Detector;
 use odeon_diagnosis::run::{RunEvent, Watch};
 use serde::{Deserialize, Serialize};
 
-use super::rank::{Origin, SourcePart};
+use super::rank::{Origin, SourcePart, Trained};
 use crate::ranks::recovery::Acted;
 
 /// Events of a run, in order.
@@ -54,12 +56,15 @@ pub enum Report {
     },
     /// Something was done about ranks that hold up the others or were lost, or people have to.
     Recovery {
-        /// The action: `tell`, `end_process`, `evict_node` or `stop_for_person`.
+        /// The action: `tell`, `end_process`, `evict_node`, `return_node` or `stop_for_person`.
         action: String,
         /// The ranks that are to blame.
         ranks: Vec<u32>,
         /// Nodes that ranks are not placed on from now on.
         avoided: Vec<String>,
+        /// Nodes that were avoided, on which ranks are placed again from now on.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        returned: Vec<String>,
         /// The finding, the action and its reason, in words.
         why: String,
     },
@@ -152,12 +157,14 @@ impl Report {
             action,
             ranks,
             avoided,
+            returned,
             why,
         } = acted;
         Self::Recovery {
             action: action.word().to_owned(),
             ranks,
             avoided,
+            returned,
             why,
         }
     }
@@ -214,14 +221,74 @@ pub struct StepReport {
     pub digest: String,
 }
 
+/// A step in numbers, of what its ranks tell of their parts.
+pub(super) fn of_step(
+    step: u64,
+    parts: &[Trained],
+    sharing: Sharing,
+    seconds: f64,
+    name: impl Fn(u16) -> String,
+) -> StepReport {
+    // Pipeline ranks have the same samples, of which the last score; so have context ranks, and tensor ranks the same
+    // rows.
+    let of_stage = sharing.context * sharing.tensor;
+    let scores = |rank: usize| rank / of_stage % sharing.stages + 1 == sharing.stages;
+    let scoring = || {
+        parts
+            .iter()
+            .enumerate()
+            .filter(move |(rank, _)| scores(*rank))
+    };
+    let apart = || scoring().map(|(_, part)| part).step_by(sharing.tensor);
+    let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
+    let moves: ShardTime = parts.iter().map(Trained::moves).sum();
+    let compute_seconds = largest(|part| part.compute_seconds);
+    let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
+    let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
+    for (source, part) in apart().flat_map(|part| &part.sources) {
+        sources.entry(name(*source)).or_default().add(part);
+    }
+    let mut hasher = blake3::Hasher::new();
+    for part in apart().step_by(sharing.context) {
+        hasher.update(&part.digest);
+    }
+    StepReport {
+        step,
+        loss: parts[0].loss,
+        mtp_loss: Some(parts[0].next_token_loss).filter(|loss| *loss != 0.0),
+        grad_norm: parts[0].grad_norm,
+        lr: parts[0].lr,
+        tokens: apart().map(|part| part.tokens).sum(),
+        samples: sources.values().map(|part| part.samples).sum(),
+        flops: parts.iter().map(|part| part.flops).sum(),
+        seconds,
+        wait_seconds: largest(|part| part.wait_seconds),
+        compute_seconds,
+        imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
+        gather_copies: parts.iter().map(|part| part.gather_copies).sum(),
+        sum_copies: parts.iter().map(|part| part.sum_copies).sum(),
+        moving_seconds: moves.moving.as_secs_f64(),
+        moving_waits: moves.waited.as_secs_f64(),
+        hidden_share: moves.hidden_share(),
+        sources,
+        digest: hasher.finalize().to_hex()[..16].to_owned(),
+    }
+}
+
 /// Nodes that a run avoids which told this before.
 #[must_use]
 pub fn avoided(before: &[Report]) -> BTreeSet<String> {
-    let avoided = before.iter().filter_map(|report| match report {
-        Report::Recovery { avoided, .. } => Some(avoided),
-        _ => None,
-    });
-    avoided.flatten().cloned().collect()
+    let mut all = BTreeSet::new();
+    for report in before {
+        if let Report::Recovery {
+            avoided, returned, ..
+        } = report
+        {
+            all.extend(avoided.iter().cloned());
+            all.retain(|node| !returned.contains(node));
+        }
+    }
+    all
 }
 
 /// The detectors of a run of so many steps that have seen what the run told before.

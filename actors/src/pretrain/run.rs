@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::{FutureExt, join_all};
-use odeon::{Clock, Failure, Group, Needs, System, Timestamp, telemetry};
-use odeon_algorithms::model::ShardTime;
+use odeon::{AskError, Clock, Failure, FailureKind, Group, Needs, System, Timestamp, telemetry};
 use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
@@ -14,11 +13,13 @@ use odeon_diagnosis::Detector;
 use odeon_diagnosis::ladder::{LadderPolicy, RankFault};
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::{Device, Precision};
+use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::batches::AwaitedBatches;
+use super::before::{Before, Unbegun};
 use super::checkpoint::{newest, storage};
 use super::gradients::{GradientRules, Gradients};
 use super::meshes::{data_mesh, of_ranks};
@@ -26,9 +27,8 @@ use super::rank::{
     Drill, Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle,
     Settled, SourcePart, Trained,
 };
-use super::report::{Report, StepReport};
-use super::seats::{Seating, avoiding};
-use super::tries::{Before, Tries};
+use super::report::{Report, of_step};
+use super::seats::Seating;
 use crate::engine::compute::ModelSource;
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::recovery::{FaultAtWork, Recovery};
@@ -88,6 +88,29 @@ pub struct PretrainPlan {
     pub held_out: Option<HeldOut>,
     /// The detectors of the run; they have seen what the run told before.
     pub watch: Watch,
+}
+
+impl PretrainPlan {
+    /// The arguments of the first rank; others differ in their number alone.
+    fn rank_args(&self, sharing: Sharing) -> RankArgs {
+        RankArgs {
+            rank: 0,
+            sharing,
+            source: self.source.clone(),
+            seed: self.seed,
+            device: self.device,
+            threads: self.threads,
+            deterministic: self.deterministic,
+            products: self.products,
+            context: self.context,
+            tokenizer: self.tokenizer.clone(),
+            train: self.train.clone(),
+            dropout: self.dropout,
+            drills: self.drills.clone(),
+            checkpoint: self.checkpoint.clone(),
+            keep: self.keep,
+        }
+    }
 }
 
 /// Samples that nobody learns from.
@@ -167,7 +190,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
         }
         None => None,
     };
-    let mut tries = Tries::default();
+    let (mut lives, mut placed) = (0, false);
     let mut before = Before::default();
     let mut durable = None;
     let mut watch = plan.watch.clone();
@@ -176,7 +199,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut recovery = Recovery::new(system.admin().clone(), plan.recovery.clone(), moves);
     recovery.avoid(&plan.avoided);
     let ended = loop {
-        tries.life += 1;
+        lives += 1;
         let unseen = watch.clone();
         let run = RunParts {
             system,
@@ -188,11 +211,13 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             gradients: &mut gradients,
         };
         let last = Before {
-            lives: tries.life - 1,
-            placed: tries.placed,
+            lives: lives - 1,
+            placed,
             ..std::mem::take(&mut before)
         };
-        let life = Life::start(run, sharing, last, recovery.avoided());
+        // A run goes on when nobody listens.
+        let tell = |acted| drop(desk.reports.send(Report::of_recovery(acted)));
+        let life = Life::start(run, sharing, last, &mut recovery);
         let mut life = match life.await {
             Ok(life) => life,
             // Nothing is done beyond the last checkpoint.
@@ -201,15 +226,18 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                 let _ = desk.reports.send(Report::Halted { steps });
                 break Ok(steps);
             }
-            Err(failure) => match tries.again(&failure, None) {
-                true => continue,
-                false => break Err(failure),
-            },
+            Err(unbegun) if unbegun.is_final(placed) => break Err(unbegun.failure),
+            Err(Unbegun { failure, lost }) => {
+                tracing::warn!(%failure, "ranks have not begun");
+                let fault = FaultAtWork::of_lost(lost.into_iter(), &failure);
+                match recovery.leave(&mut before.members, fault, tell).await {
+                    Ok(()) => continue,
+                    Err(failure) => break Err(failure),
+                }
+            }
         };
-        tries.placed = true;
+        placed = true;
         let group = life.group.clone();
-        // A run goes on when nobody listens.
-        let tell = |acted| drop(desk.reports.send(Report::of_recovery(acted)));
         let (batches, ranks) = (life.batches.clone(), desk.ranks.clone());
         let excused = |rank| batches.clone().awaited_by(rank).boxed();
         let ended = recovery.beside(&group, excused, tell, life.drive(ranks));
@@ -235,7 +263,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                 }
                 desk.ranks.borrow_and_update();
             }
-            Err(failure) if tries.again(&failure, saved) => {
+            Err(failure) if failure.kind != FailureKind::Fatal => {
                 tracing::warn!(%failure, "all ranks go back, to the checkpoint");
                 before = life.lost().await;
                 if fault.is_some() {
@@ -243,8 +271,8 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
                     watch = unseen;
                 }
                 let left = &mut before.members;
-                let lost = || FaultAtWork::of_lost(sharing.ranks(), left, &failure);
-                let fault = fault.unwrap_or_else(lost);
+                let lost = (0..sharing.ranks()).filter(|rank| !left.contains_key(rank));
+                let fault = fault.unwrap_or_else(|| FaultAtWork::of_lost(lost, &failure));
                 if let Err(failure) = recovery.leave(left, fault, tell).await {
                     break Err(failure);
                 }
@@ -255,6 +283,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             }
         }
     };
+    recovery.over();
     plane.stop().await;
     if let Some(held_out) = held_out {
         held_out.stop().await;
@@ -311,26 +340,10 @@ impl<'a> Life<'a> {
         run: RunParts<'a>,
         sharing: Sharing,
         before: Before,
-        avoided: &BTreeSet<String>,
-    ) -> Result<Self, Failure> {
+        recovery: &mut Recovery,
+    ) -> Result<Self, Unbegun> {
         let RunParts { system, plan, .. } = run;
-        let args = RankArgs {
-            rank: 0,
-            sharing,
-            source: plan.source.clone(),
-            seed: plan.seed,
-            device: plan.device,
-            threads: plan.threads,
-            deterministic: plan.deterministic,
-            products: plan.products,
-            context: plan.context,
-            tokenizer: plan.tokenizer.clone(),
-            train: plan.train.clone(),
-            dropout: plan.dropout,
-            drills: plan.drills.clone(),
-            checkpoint: plan.checkpoint.clone(),
-            keep: plan.keep,
-        };
+        let args = plan.rank_args(sharing);
         let of = |rank: usize| RankArgs {
             rank: rank as u32,
             ..args.clone()
@@ -338,7 +351,10 @@ impl<'a> Life<'a> {
         let shape = mesh(sharing)?;
         let seating = Seating {
             system,
-            needs: avoiding(&plan.needs, avoided),
+            needs: &plan.needs,
+            patience: plan.recovery.patience,
+            recovery: Mutex::new(&mut *recovery),
+            reports: &run.desk.reports,
             sharing,
             left: &before.members,
             waits: before.placed,
@@ -354,8 +370,11 @@ impl<'a> Life<'a> {
         let halted = async { halt.wait_for(|halt| *halt).await.is_ok() };
         let group = tokio::select! {
             group = seating.seated(shape, of, waiting) => group?,
-            true = halted => return Err(Failure::error("the run is to stop while ranks wait for room")),
+            true = halted => {
+                return Err(Failure::error("the run is to stop while ranks wait for room").into());
+            }
         };
+        recovery.seated(&group).await;
         let new = |rank: &usize| !before.members.contains_key(rank);
         let named = group.members().iter().enumerate();
         for (rank, member) in named.filter(|(rank, _)| new(rank)) {
@@ -381,8 +400,9 @@ impl<'a> Life<'a> {
         match begun.begin(before.lives + 1, before.since).await {
             Ok(()) => Ok(begun),
             Err(failure) => {
+                let lost = begun.gone().await;
                 begun.stop().await;
-                Err(failure)
+                Err(Unbegun { failure, lost })
             }
         }
     }
@@ -531,7 +551,7 @@ impl<'a> Life<'a> {
         self.steps += 1;
         let seconds = Clock::now().since(begun).as_secs_f64();
         let names = &self.run.plan.data.sources;
-        self.report(Report::Step(report(
+        self.report(Report::Step(of_step(
             self.steps,
             &parts,
             self.sharing,
@@ -706,6 +726,18 @@ impl<'a> Life<'a> {
         }
     }
 
+    /// Ranks whose processes are gone.
+    async fn gone(&self) -> Vec<usize> {
+        let members = self.group.members().iter().enumerate();
+        let asked = members.map(async |(rank, member)| {
+            let present = member.ask(Present).timeout(GONE).await;
+            // One that loads its part answers late.
+            let gone = matches!(present, Err(AskError::Dead(_) | AskError::Died(_)));
+            gone.then_some(rank)
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
     async fn stop(self) {
         if let Some(saving) = self.saving {
             saving.abort();
@@ -717,61 +749,11 @@ impl<'a> Life<'a> {
 /// Time that a rank may take to say that it is there: what it does when another is lost ends soon.
 const PRESENT: Duration = Duration::from_secs(30);
 
+/// Time after which a rank that has not answered counts as one that is there.
+const GONE: Duration = Duration::from_secs(1);
+
 pub(super) async fn stop(group: &Group<PretrainRank>) {
     if let Err(error) = group.stop().await {
         tracing::debug!(%error, "ranks were gone already");
-    }
-}
-
-fn report(
-    step: u64,
-    parts: &[Trained],
-    sharing: Sharing,
-    seconds: f64,
-    name: impl Fn(u16) -> String,
-) -> StepReport {
-    // Pipeline ranks have the same samples, of which the last score; so have context ranks, and tensor ranks the same
-    // rows.
-    let of_stage = sharing.context * sharing.tensor;
-    let scores = |rank: usize| rank / of_stage % sharing.stages + 1 == sharing.stages;
-    let scoring = || {
-        parts
-            .iter()
-            .enumerate()
-            .filter(move |(rank, _)| scores(*rank))
-    };
-    let apart = || scoring().map(|(_, part)| part).step_by(sharing.tensor);
-    let largest = |of: fn(&Trained) -> f64| parts.iter().map(of).fold(0.0, f64::max);
-    let moves: ShardTime = parts.iter().map(Trained::moves).sum();
-    let compute_seconds = largest(|part| part.compute_seconds);
-    let mean = parts.iter().map(|part| part.compute_seconds).sum::<f64>() / parts.len() as f64;
-    let mut sources: BTreeMap<String, SourcePart> = BTreeMap::new();
-    for (source, part) in apart().flat_map(|part| &part.sources) {
-        sources.entry(name(*source)).or_default().add(part);
-    }
-    let mut hasher = blake3::Hasher::new();
-    for part in apart().step_by(sharing.context) {
-        hasher.update(&part.digest);
-    }
-    StepReport {
-        step,
-        loss: parts[0].loss,
-        mtp_loss: Some(parts[0].next_token_loss).filter(|loss| *loss != 0.0),
-        grad_norm: parts[0].grad_norm,
-        lr: parts[0].lr,
-        tokens: apart().map(|part| part.tokens).sum(),
-        samples: sources.values().map(|part| part.samples).sum(),
-        flops: parts.iter().map(|part| part.flops).sum(),
-        seconds,
-        wait_seconds: largest(|part| part.wait_seconds),
-        compute_seconds,
-        imbalance: compute_seconds / mean.max(f64::MIN_POSITIVE),
-        gather_copies: parts.iter().map(|part| part.gather_copies).sum(),
-        sum_copies: parts.iter().map(|part| part.sum_copies).sum(),
-        moving_seconds: moves.moving.as_secs_f64(),
-        moving_waits: moves.waited.as_secs_f64(),
-        hidden_share: moves.hidden_share(),
-        sources,
-        digest: hasher.finalize().to_hex()[..16].to_owned(),
     }
 }

@@ -1,21 +1,26 @@
 //! The ranks of a life: those that are left of the last, and new ones in the seats of others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures::future::{join, join_all};
 use odeon::group::SpawnGroup;
-use odeon::{ActorId, Failure, Group, Needs, Ref, Restart, System};
+use odeon::{ActorId, Clock, Failure, Group, Needs, Ref, Restart, System};
 use odeon_algorithms::train::Sharing;
 use odeon_mesh::Mesh;
 use odeon_placement::{Talk, TalkEnd};
+use parking_lot::Mutex;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::rank::{PretrainRank, RankArgs};
+use super::report::Report;
 use super::run::stop;
 use crate::ranks::places::{near, refused, talks, units};
-use crate::room::WaitForRoom;
+use crate::ranks::recovery::Recovery;
+use crate::room::{WaitForRoom, lacks_room};
 
 /// The needs of ranks that are not to be on these nodes. Those that reserve nothing are where the run is.
-pub(super) fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
+fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
     let needs = needs.clone();
     match needs.is_empty() {
         true => needs,
@@ -29,7 +34,13 @@ pub(super) fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
 pub(super) struct Seating<'a> {
     pub(super) system: &'a System,
     /// What each reserves.
-    pub(super) needs: Needs,
+    pub(super) needs: &'a Needs,
+    /// Knows the nodes that none is to be on.
+    pub(super) recovery: Mutex<&'a mut Recovery>,
+    /// Time for which ranks wait for room on other nodes than these.
+    pub(super) patience: Duration,
+    /// Hears of nodes that are used again.
+    pub(super) reports: &'a UnboundedSender<Report>,
     pub(super) sharing: Sharing,
     /// Those of the last life that are still there.
     pub(super) left: &'a BTreeMap<usize, Ref<PretrainRank>>,
@@ -97,11 +108,11 @@ impl Seating<'_> {
         let made = lost.map(async |(rank, near)| {
             let member = self.system.spawn::<PretrainRank>(of(rank));
             let member = member.restart(Restart::Temporary).isolated();
-            let needs = &self.needs;
+            let needs = self.needs_now();
             let member = match (needs.is_empty(), nodes.get(&near.id())) {
                 (true, _) => member,
                 (false, Some(node)) => member.needs(|_| needs.clone()).on_node(node.clone()),
-                (false, None) => member.needs(|_| needs.clone().near(&near)),
+                (false, None) => member.needs(|_| needs.near(&near)),
             };
             (rank, member.await.map_err(Failure::error))
         });
@@ -143,20 +154,42 @@ impl Seating<'_> {
         }
     }
 
+    /// Places ranks where there is room for all. Where ranks had places before they wait for it. Where there is none on
+    /// nodes that are not avoided, those are used, too.
     async fn placed(
         &self,
         spawn: impl Fn(Needs) -> SpawnGroup<PretrainRank> + Sync,
         tell: &(impl Fn(&str) + Sync),
     ) -> Result<Group<PretrainRank>, Failure> {
-        let needs = &self.needs;
-        let spawned = match self.waits && !needs.is_empty() {
-            true => {
-                let spawn = |needs| spawn(needs).returning().into_future();
-                WaitForRoom::new(needs.clone()).place(spawn, tell).await
+        let again = |needs| spawn(needs).returning().into_future();
+        loop {
+            let avoids = !self.recovery.lock().avoided().is_empty() && !self.needs.is_empty();
+            let needs = self.needs_now();
+            let wait = WaitForRoom::new(needs.clone());
+            let spawned = match (self.waits && !self.needs.is_empty(), avoids) {
+                (false, _) => spawn(needs).await,
+                (true, false) => wait.place(again, tell).await,
+                (true, true) => {
+                    let end = Clock::now().after(self.patience);
+                    wait.until(end).place(again, tell).await
+                }
+            };
+            match spawned {
+                Err(error) if avoids && lacks_room(&error.error) => {
+                    let why = error.error.to_string();
+                    if let Some(acted) = self.recovery.lock().let_back(&why) {
+                        // A run goes on when nobody listens.
+                        let _ = self.reports.send(Report::of_recovery(acted));
+                    }
+                }
+                spawned => return spawned.map_err(|error| refused(&error)),
             }
-            false => spawn(needs.clone()).await,
-        };
-        spawned.map_err(|error| refused(&error))
+        }
+    }
+
+    /// The needs of a rank that is on none of the nodes that are avoided.
+    fn needs_now(&self) -> Needs {
+        avoiding(self.needs, self.recovery.lock().avoided())
     }
 
     /// The nodes of the ranks that are left.

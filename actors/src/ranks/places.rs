@@ -57,6 +57,7 @@ pub(crate) fn near<A: Actor>(
 pub(crate) fn refused(error: &GroupSpawnError) -> Failure {
     let failure = Failure::error(error);
     match &error.error {
+        SpawnError::NotPlaced(_) => Failure::new(FailureKind::NotPlaced, failure.message),
         // Another life would end the same way.
         SpawnError::Failed(why) if why.kind == FailureKind::Fatal => failure.fatal(),
         _ => failure,

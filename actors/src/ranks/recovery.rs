@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
-use odeon::{Actor, ActorId, Admin, Clock, Failure, Group, ProcessId, RankWatch, Ref, telemetry};
+use odeon::telemetry::{self, Gauge};
+use odeon::{Actor, ActorId, Admin, Clock, Failure, Group, ProcessId, RankWatch, Ref};
 use odeon_diagnosis::flows::{
     FlowCause, FlowFault, FlowMember, FlowRanks, FlowWatch, RankLook, TriggerKind,
 };
@@ -28,6 +29,8 @@ pub(crate) struct Acted {
     pub(crate) ranks: Vec<u32>,
     /// Their nodes, where these are avoided from now on.
     pub(crate) avoided: Vec<String>,
+    /// Nodes that were avoided and are used again.
+    pub(crate) returned: Vec<String>,
     /// The finding, the action and the reason, in words.
     pub(crate) why: String,
 }
@@ -42,11 +45,10 @@ pub(crate) struct FaultAtWork {
 }
 
 impl FaultAtWork {
-    /// The loss of those of so many ranks that are not left.
-    pub(crate) fn of_lost<A>(ranks: usize, left: &BTreeMap<usize, A>, why: &Failure) -> Self {
-        let lost = (0..ranks).filter(|rank| !left.contains_key(rank));
+    /// The loss of these ranks; of none where others have failed.
+    pub(crate) fn of_lost(ranks: impl Iterator<Item = usize>, why: &Failure) -> Self {
         Self {
-            ranks: lost.map(|rank| rank as u32).collect(),
+            ranks: ranks.map(|rank| rank as u32).collect(),
             cause: RankCause {
                 fault: RankFault::Crashed,
                 what: why.message.clone(),
@@ -123,8 +125,12 @@ pub(crate) struct Recovery {
     nodes: BTreeMap<u32, String>,
     /// The nodes that there are, and when they were asked for: a rank is slow for hours.
     all_nodes: Option<(Duration, Vec<String>)>,
-    /// The faulty ranks of the action under way.
-    under_way: Vec<PlacedRank>,
+    /// The faulty ranks of the actions under way.
+    under_way: BTreeSet<PlacedRank>,
+    /// Set where ranks begin again for which none is to blame.
+    lost: bool,
+    /// Set where a process was ended here, so that the loss that follows is no crash.
+    ended_here: bool,
     /// The last action with its reason, in words.
     done: String,
 }
@@ -147,7 +153,9 @@ impl Recovery {
             moves,
             nodes: BTreeMap::new(),
             all_nodes: None,
-            under_way: vec![],
+            under_way: BTreeSet::new(),
+            lost: false,
+            ended_here: false,
             done: String::new(),
         }
     }
@@ -155,14 +163,57 @@ impl Recovery {
     /// Has nodes avoided that were avoided before, but for those that are trusted.
     pub(crate) fn avoid(&mut self, nodes: &BTreeSet<String>) {
         self.ladder.avoid(nodes);
+        for node in nodes {
+            match self.avoided().contains(node) {
+                true => avoided_gauge(node, true, "since an earlier try")
+                    .with("earlier", 1)
+                    .record(),
+                false => record_avoided(node, false, "the recipe trusts it"),
+            }
+        }
+    }
+
+    /// There is no room for ranks on other nodes than those that are avoided, for this reason: some of these are used
+    /// again. Answers nothing where none is avoided.
+    pub(crate) fn let_back(&mut self, why: &str) -> Option<Acted> {
+        let returned = self.ladder.let_back();
+        let nodes = match returned.as_slice() {
+            [] => return None,
+            [node] => format!("node {node} is"),
+            several => format!("nodes {} are", several.join(" and ")),
+        };
+        let why = format!("{nodes} used again, since there is no room elsewhere: {why}");
+        tracing::warn!("{why}");
+        for node in &returned {
+            record_avoided(node, false, &why);
+        }
+        Some(Acted {
+            action: Action::ReturnNode,
+            ranks: vec![],
+            avoided: vec![],
+            returned,
+            why,
+        })
+    }
+
+    /// No rank begins again: nothing is under way, and no node is avoided any more.
+    pub(crate) fn over(&mut self) {
+        self.record_end();
         for node in self.avoided() {
-            record_avoided(node, "since an earlier try");
+            record_avoided(node, false, "the run is over");
         }
     }
 
     /// Nodes that ranks are not to be placed on.
     pub(crate) const fn avoided(&self) -> &BTreeSet<String> {
         self.ladder.avoided()
+    }
+
+    /// Ranks have their places, where they are to begin.
+    pub(crate) async fn seated<A>(&mut self, group: &Group<A>) {
+        self.nodes.clear();
+        let mut looks = Looks::new(&self.admin, group, self.patience);
+        self.look(&mut looks, group).await;
     }
 
     /// Looks at ranks that have begun while something goes on with them, and answers how that ends. `excused` says of a
@@ -189,13 +240,23 @@ impl Recovery {
         }
     }
 
+    /// Has it noted that nothing is under way any more.
+    fn record_end(&mut self) {
+        for it in std::mem::take(&mut self.under_way) {
+            record(&it, Duration::ZERO, &self.done);
+        }
+        if std::mem::take(&mut self.lost) {
+            record_lost(Duration::ZERO, &self.done);
+        }
+    }
+
     /// All ranks are there again.
     fn began(&mut self) {
-        let done = format!("{}; all ranks go on", self.done);
-        for it in std::mem::take(&mut self.under_way) {
-            record(&it, Duration::ZERO, &done);
+        if self.lost || !self.under_way.is_empty() {
+            self.done += "; all ranks go on";
+            self.record_end();
         }
-        self.nodes.clear();
+        self.ended_here = false;
         self.ladder.went_on();
     }
 
@@ -219,6 +280,9 @@ impl Recovery {
                     if !excused(it.rank).await {
                         who.push(it);
                     }
+                }
+                if who.is_empty() {
+                    continue;
                 }
                 let found = RankFinding { who, cause, since };
                 if let Some(stopped) = self.act(&found, group, tell).await {
@@ -265,6 +329,7 @@ impl Recovery {
         if rung.action == Action::Tell {
             return None;
         }
+        self.ended_here = true;
         // Also where all stop for a person: one that is stopped could not be asked to end.
         for it in &found.who {
             let member = group.members().get(it.rank as usize);
@@ -287,12 +352,16 @@ impl Recovery {
             for it in &found.who {
                 record(it, lasts, &rung.why);
             }
-            self.under_way.clone_from(&found.who);
+            if found.who.is_empty() {
+                record_lost(lasts, &rung.why);
+                self.lost = true;
+            }
+            self.under_way.extend(found.who.iter().cloned());
             self.done.clone_from(&rung.why);
         }
         let (_, innocent) = self.ladder.evictions();
         for node in &rung.evicted {
-            record_avoided(node, &rung.why);
+            record_avoided(node, true, &rung.why);
         }
         telemetry::gauge("recovery.over_evictions", f64::from(innocent)).record();
         // Of losses people hear in any case.
@@ -301,6 +370,7 @@ impl Recovery {
                 action: rung.action,
                 ranks: found.who.iter().map(|it| it.rank).collect(),
                 avoided: rung.evicted.clone(),
+                returned: vec![],
                 why: rung.why.clone(),
             });
         }
@@ -325,8 +395,8 @@ impl Recovery {
         others.any(|name| who.iter().all(|it| it.node != *name))
     }
 
-    /// A life of ranks is over, and these are left; it ended since some have shown a fault, or since others were lost. Those
-    /// that are to blame go, and so do all on nodes that are avoided.
+    /// A life of ranks is over, and these are left; it ended since some have shown a fault, or since others were lost, also
+    /// before all had begun. Those that are to blame go, and so do all on nodes that are avoided.
     ///
     /// # Errors
     /// A person has to look at it.
@@ -337,7 +407,9 @@ impl Recovery {
         mut tell: impl FnMut(Acted),
     ) -> Result<(), Failure> {
         // What was ended here is no crash.
-        if self.under_way.is_empty() {
+        if !std::mem::take(&mut self.ended_here) {
+            // What was under way has ended in this loss.
+            self.ladder.went_on();
             let there = self.admin.nodes().await;
             let is_there = |it: &PlacedRank| there.iter().any(|view| view.node.name == it.node);
             let who = fault.ranks.iter().filter_map(|rank| self.placed(*rank));
@@ -387,12 +459,22 @@ pub(crate) fn record(it: &PlacedRank, lasts: Duration, what: &str) {
         .record();
 }
 
-/// Has it noted that ranks are not placed on a node.
-fn record_avoided(node: &str, what: &str) {
-    telemetry::gauge("recovery.node_avoided", 1.0)
-        .with("node", node.to_owned())
+/// The same of ranks that begin again for which none is to blame.
+fn record_lost(lasts: Duration, what: &str) {
+    telemetry::gauge("recovery.rank_s", lasts.as_secs_f64())
         .with("what", what.to_owned())
         .record();
+}
+
+/// Has it noted that ranks are not placed on a node, or may be again.
+fn record_avoided(node: &str, avoided: bool, what: &str) {
+    avoided_gauge(node, avoided, what).record();
+}
+
+fn avoided_gauge(node: &str, avoided: bool, what: &str) -> Gauge {
+    telemetry::gauge("recovery.node_avoided", f64::from(u8::from(avoided)))
+        .with("node", node.to_owned())
+        .with("what", what.to_owned())
 }
 
 /// The fault of a rank that others wait for, where there is anything to do about it. A rank that computes for long, or

@@ -92,6 +92,8 @@ pub enum Action {
     LoseNode,
     /// End the processes that are to blame, and start others elsewhere: their node is avoided from then on.
     EvictNode,
+    /// Place processes again on a node that was avoided.
+    ReturnNode,
     /// Stop what the finding is about: a person has to look at it.
     StopForPerson,
 }
@@ -108,6 +110,7 @@ impl Action {
             Self::QuarantineDevice => "quarantine_device",
             Self::LoseNode => "lose_node",
             Self::EvictNode => "evict_node",
+            Self::ReturnNode => "return_node",
             Self::StopForPerson => "stop_for_person",
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! A rung is taken only when a fault of the same rank comes again, after the rung before it and within
 //! [`LadderPolicy::window`]. While an action is under way nothing else is done: a job whose ranks begin again is to be
-//! judged when they have.
+//! judged when they have. Each time that ranks begin again counts, also where none of them is to blame.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display};
@@ -83,7 +83,8 @@ pub type RankFinding = Finding<JobRanks>;
 /// Settings of a ladder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LadderPolicy {
-    /// Faults that something is done about; others are told. A crash has ended the process already, and counts.
+    /// Faults that something is done about; others are told. A crash has ended the process already, and counts in any
+    /// case.
     pub acts: BTreeSet<RankFault>,
     /// The time for which a rank stands still, or is slow, before something is done.
     pub patience: Duration,
@@ -146,6 +147,8 @@ pub struct Ladder {
     /// Since when what was told lasts, by rank and fault.
     told: BTreeMap<(u32, RankFault), Duration>,
     avoided: BTreeSet<String>,
+    /// Nodes that were avoided and let back, since there was no room elsewhere: they are not left again.
+    needed: BTreeSet<String>,
     /// Times that a node was avoided, and that one was found innocent.
     evictions: u32,
     over_evictions: u32,
@@ -162,6 +165,7 @@ impl Ladder {
             stopped: false,
             told: BTreeMap::new(),
             avoided: BTreeSet::new(),
+            needed: BTreeSet::new(),
             evictions: 0,
             over_evictions: 0,
         }
@@ -179,6 +183,24 @@ impl Ladder {
         self.avoided.extend(nodes.cloned());
     }
 
+    /// Has nodes used again that ranks cannot do without: there is no room elsewhere. Those that were avoided last go
+    /// first, and those that are let back are not avoided again. Answers nothing where none is avoided.
+    pub fn let_back(&mut self) -> Vec<String> {
+        let mut orders = self.restarts.iter().rev();
+        let last = orders.find_map(|it| {
+            let avoided = it
+                .evicted
+                .iter()
+                .filter(|node| self.avoided.contains(*node));
+            let avoided: Vec<String> = avoided.cloned().collect();
+            (!avoided.is_empty()).then_some(avoided)
+        });
+        let back = last.unwrap_or_else(|| self.avoided.iter().cloned().collect());
+        self.avoided.retain(|node| !back.contains(node));
+        self.needed.extend(back.iter().cloned());
+        back
+    }
+
     /// Counts of nodes that were avoided, and of those that were found innocent.
     #[must_use]
     pub const fn evictions(&self) -> (u32, u32) {
@@ -190,11 +212,12 @@ impl Ladder {
         self.under_way = false;
     }
 
-    /// Judges a finding. `elsewhere` says that there is a node that its ranks could be placed on beside their own.
+    /// Judges a finding. `elsewhere` says that there is a node that its ranks could be placed on beside their own. One of
+    /// no rank is of ranks that begin again for no fault of theirs.
     /// Answers nothing where it is too soon, where it was told before, while an action is under way, and once the job
     /// has stopped for a person.
     pub fn climb(&mut self, found: &RankFinding, elsewhere: bool, now: Duration) -> Option<Rung> {
-        if self.under_way || self.stopped || found.who.is_empty() {
+        if self.under_way || self.stopped {
             return None;
         }
         let fault = found.cause.fault;
@@ -203,16 +226,11 @@ impl Ladder {
         if waits && lasts < self.policy.patience {
             return None;
         }
-        if !self.policy.acts.contains(&fault) {
+        // Ranks begin again after a crash whatever the policy says.
+        if fault != RankFault::Crashed && !self.policy.acts.contains(&fault) {
             return self.told(found);
         }
-        while self
-            .restarts
-            .front()
-            .is_some_and(|it| now.saturating_sub(it.at) > self.policy.window)
-        {
-            self.restarts.pop_front();
-        }
+        self.forget_old(now);
         let innocent = self.innocent(found);
         self.over_evictions += innocent.len() as u32;
         let window = in_words(self.policy.window);
@@ -226,7 +244,9 @@ impl Ladder {
         } else {
             let again = self.again(found);
             let counted = format!("restart {nth} of {most} within {window}");
-            let does = if again.is_empty() {
+            let does = if found.who.is_empty() {
+                format!("all begin again ({counted})")
+            } else if again.is_empty() {
                 format!("it is made again in its place ({counted})")
             } else if elsewhere {
                 let nodes = match again.as_slice() {
@@ -238,7 +258,9 @@ impl Ladder {
                      ({counted})"
                 )
             } else {
-                format!("it is made again in its place, since there is no other node ({counted})")
+                format!(
+                    "it is made again in its place, since there is no room elsewhere ({counted})"
+                )
             };
             let evicted = if elsewhere { again } else { vec![] };
             let action = match evicted.is_empty() {
@@ -271,6 +293,15 @@ impl Ladder {
         })
     }
 
+    /// Forgets restarts from before the window.
+    fn forget_old(&mut self, now: Duration) {
+        let window = self.policy.window;
+        let is_old = |it: &Restarted| now.saturating_sub(it.at) > window;
+        while self.restarts.front().is_some_and(is_old) {
+            self.restarts.pop_front();
+        }
+    }
+
     /// The rung of what people only hear of, once for each time that it begins.
     fn told(&mut self, found: &RankFinding) -> Option<Rung> {
         let fault = found.cause.fault;
@@ -296,11 +327,13 @@ impl Ladder {
             let there = self.restarts.iter().filter(|it| it.who.contains(place));
             there.count()
         };
+        let stays =
+            |node: &String| self.policy.trusted.contains(node) || self.needed.contains(node);
         let worn = found
             .who
             .iter()
             .filter(|it| tries(it) >= self.policy.in_place as usize)
-            .filter(|it| !self.policy.trusted.contains(&it.node));
+            .filter(|it| !stays(&it.node));
         let nodes: BTreeSet<String> = worn.map(|it| it.node.clone()).collect();
         nodes.into_iter().collect()
     }
@@ -322,6 +355,9 @@ impl Ladder {
 
 /// Ranks for people.
 fn named(who: &[PlacedRank]) -> String {
+    if who.is_empty() {
+        return "no rank is to blame".to_owned();
+    }
     let names = who
         .iter()
         .map(|it| format!("rank {} on node {}", it.rank, it.node));

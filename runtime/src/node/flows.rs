@@ -149,12 +149,15 @@ impl Engine {
             own.know(process, name);
         }
         let started = self.workers().list();
-        own.keep(|it| {
-            let is_there = it == self.process || started.iter().any(|view| view.process == it);
-            is_there && processes.contains(&it)
-        });
-        let ranks = own.read();
+        let is_there = |it| it == self.process || started.iter().any(|view| view.process == it);
+        own.keep(|it| is_there(it) && processes.contains(&it));
+        let mut ranks = own.read();
         readers.put_back(subscriber, own);
+        let without: Vec<_> = processes
+            .into_iter()
+            .filter(|it| is_there(*it) && ranks.iter().all(|(known, _)| known != it))
+            .collect();
+        ranks.extend(without.into_iter().map(|process| (process, vec![])));
         NodeRanks {
             node: self.node.clone(),
             ranks,
@@ -181,8 +184,9 @@ impl RankWatch {
         }
     }
 
-    /// Looks at the ranks in these processes, and gives what this watch has not seen before, by node. Nodes that do not
-    /// answer within `patience` are left out, and so are processes that have never said where they are.
+    /// Looks at the ranks in these processes, and gives what this watch has not seen before, by node; also which processes
+    /// are there without any. Nodes that do not answer within `patience` are left out, and so are processes that have never
+    /// said where they are.
     #[odeon_macros::boxed]
     pub async fn look(
         &mut self,

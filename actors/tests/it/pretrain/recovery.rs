@@ -33,6 +33,7 @@ fn recovered(told: &Told) -> Vec<(&str, &[u32], &[String], &str)> {
             ranks,
             avoided,
             why,
+            ..
         } => Some((
             action.as_str(),
             ranks.as_slice(),
@@ -123,6 +124,89 @@ async fn a_node_whose_rank_is_stopped_again_is_left() {
     assert_eq!(again.await.steps, 14);
     system.shutdown().await;
     other.shutdown().await;
+}
+
+/// SEMANTICS 220. What is done about a node is noted when it begins and when it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_goes_back_to_its_node_where_there_is_no_room_elsewhere() {
+    let cluster = ClusterIdentity::generate().unwrap();
+    let start = async |name: &str, ranks: f64| {
+        let node = node().job(odeon_actors::job());
+        let node = node.resource("rank", ranks).unwrap();
+        let identity = cluster.issue(name).unwrap();
+        let node = node.listen("127.0.0.1:0".parse().unwrap(), identity);
+        node.start().await.unwrap()
+    };
+    let (system, other) = (start("a", 2.0).await, start("b", 0.0).await);
+    system.join(other.address().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = of_ranks(folder.path(), 2);
+    plan.needs = Needs::new()
+        .resource("rank", 1.0)
+        .wait_for_room(Duration::from_secs(1));
+    let mut at = vec![8, 5];
+    let disturbed = told_on(&system, &plan, |report, system, members, _| {
+        if matches!(report, Report::Step(step) if at.last().is_some_and(|it| step.step >= *it)) {
+            at.pop();
+            kill(system, members, "rank-1");
+        }
+    });
+    let disturbed = system.scope(disturbed).await;
+    let done = recovered(&disturbed);
+    let actions: Vec<_> = done.iter().map(|it| it.0).collect();
+    let all = ["end_process", "evict_node", "return_node"];
+    assert_eq!(actions, all, "{done:?}");
+    assert!(done[2].3.contains("no room elsewhere"), "{done:?}");
+    assert_eq!(disturbed.steps, 12);
+    assert!(avoided(&disturbed.reports).is_empty());
+    let seen = system.admin().watch().look(Duration::from_secs(60)).await;
+    let points = seen.processes.iter().flat_map(|it| &it.sight.points);
+    let noted: Vec<_> = points
+        .filter(|it| it.name == "recovery.node_avoided")
+        .map(|it| it.value)
+        .collect();
+    assert_eq!(noted, [1.0, 0.0]);
+    system.shutdown().await;
+    other.shutdown().await;
+}
+
+/// SEMANTICS 177. The only rank there is does no collectives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rank_that_is_lost_again_and_again_is_made_again_as_often_as_the_recipe_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = of_ranks(folder.path(), 1);
+    plan.recovery.restarts = 5;
+    let system = node().start().await.unwrap();
+    let (report, mut news) = mpsc::unbounded_channel();
+    let (members, member) = watch::channel(vec![]);
+    let (_halt, halt) = watch::channel(false);
+    let (_ranks, ranks) = watch::channel(None);
+    let desk = Desk {
+        reports: report,
+        members,
+        halt,
+        ranks,
+    };
+    let mut reports = vec![];
+    let listening = async {
+        while let Some(report) = news.recv().await {
+            // Before there is a checkpoint.
+            if matches!(report, Report::Resumed { .. }) {
+                kill(&system, &member.borrow(), "rank-0");
+            }
+            reports.push(report);
+        }
+    };
+    let (ended, ()) = tokio::join!(run(&system, &plan, desk), listening);
+    let failure = ended.unwrap_err().to_string();
+    assert!(failure.contains("begun again 5 times"), "{failure}");
+    let told = Told { reports, steps: 0 };
+    let done = recovered(&told);
+    let counted = |action: &str| done.iter().filter(|it| it.0 == action).count();
+    let counts = [counted("end_process"), counted("stop_for_person")];
+    assert_eq!(counts, [5, 1], "{done:?}");
+    assert!(done.iter().all(|it| it.1 == [0]), "{done:?}");
+    system.shutdown().await;
 }
 
 /// SEMANTICS 177, 178.

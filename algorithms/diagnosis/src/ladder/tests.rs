@@ -108,6 +108,54 @@ fn where_there_is_no_other_node_a_rank_is_made_again_in_its_place() {
 
 /// SEMANTICS 177.
 #[test]
+fn losses_for_which_no_rank_is_to_blame_count_too() {
+    let mut ladder = Ladder::new(LadderPolicy {
+        restarts: 2,
+        ..LadderPolicy::default()
+    });
+    let lost = |at| RankFinding {
+        who: vec![],
+        cause: RankCause {
+            fault: RankFault::Crashed,
+            what: "node b is gone".to_owned(),
+        },
+        since: at,
+    };
+    let mut climb = |nth: u32| {
+        let rung = ladder.climb(&lost(MINUTE * nth), true, MINUTE * nth);
+        ladder.went_on();
+        rung.map(|rung| (rung.action, rung.why))
+    };
+    let why = "no rank is to blame: node b is gone; all begin again (restart 1 of 2 within 60 min)";
+    assert_eq!(climb(1), Some((Action::EndProcess, why.to_owned())));
+    assert_eq!(climb(2).unwrap().0, Action::EndProcess);
+    let (action, why) = climb(3).unwrap();
+    assert_eq!(action, Action::StopForPerson);
+    assert!(why.contains("begun again 2 times"), "{why}");
+}
+
+/// SEMANTICS 220.
+#[test]
+fn a_node_that_ranks_cannot_do_without_is_let_back_and_not_left_again() {
+    let mut ladder = Ladder::new(LadderPolicy::default());
+    ladder.avoid(&BTreeSet::from(["c".to_owned()]));
+    let climb = |nth: u32, ladder: &mut Ladder| {
+        let at = MINUTE * nth;
+        let rung = ladder.climb(&found(RankFault::Crashed, 0, "a", at), true, at);
+        ladder.went_on();
+        rung.unwrap().action
+    };
+    assert_eq!(climb(1, &mut ladder), Action::EndProcess);
+    assert_eq!(climb(2, &mut ladder), Action::EvictNode);
+    assert_eq!(ladder.let_back(), ["a"], "the last that was left");
+    assert_eq!(ladder.avoided(), &BTreeSet::from(["c".to_owned()]));
+    assert_eq!(climb(3, &mut ladder), Action::EndProcess);
+    assert_eq!(ladder.let_back(), ["c"]);
+    assert_eq!(ladder.let_back(), Vec::<String>::new());
+}
+
+/// SEMANTICS 177.
+#[test]
 fn what_people_decide_is_told_once_for_each_time() {
     let mut ladder = Ladder::new(LadderPolicy::default());
     let slow = found(RankFault::Slow, 1, "a", MINUTE);

@@ -35,7 +35,7 @@ pub(crate) struct RanksRequest {
 pub struct NodeRanks {
     /// The node's name.
     pub node: String,
-    /// The ranks of each process that has some. A process that is stopped is among them, and one that is gone is not.
+    /// The ranks of each process that is there, also of one that is stopped; none of one that has recorded no collective.
     pub ranks: Vec<(ProcessId, Vec<RankLook>)>,
 }
 
