@@ -113,8 +113,8 @@ impl View {
     }
 }
 
-/// A look as it travels. What does not fit into a message is left out: spans first, which are counted
-/// as lost.
+/// A look as it travels. What does not fit into a message is left out, and counted as lost: spans first, and then the
+/// numbers of the processes that show most of them.
 fn encoded(mut sight: NodeSight) -> Result<Vec<u8>, String> {
     let encode = |sight: &NodeSight| codec::encode(sight).map_err(|error| error.to_string());
     let bytes = encode(&sight)?;
@@ -125,10 +125,20 @@ fn encoded(mut sight: NodeSight) -> Result<Vec<u8>, String> {
         let shown = &mut process.sight;
         shown.spans_lost += shown.spans.len() as u64;
         shown.spans.clear();
-        shown.points_lost += shown.points.len() as u64;
-        shown.points.clear();
     }
-    encode(&sight)
+    loop {
+        let bytes = encode(&sight)?;
+        let shown = sight.processes.iter_mut().map(|process| &mut process.sight);
+        let most = shown.max_by_key(|shown| shown.points.len());
+        match most {
+            Some(shown) if bytes.len() > SIGHT_BYTES_MAX && !shown.points.is_empty() => {
+                shown.points_lost += shown.points.len() as u64;
+                shown.points_from += shown.points.len() as u64;
+                shown.points.clear();
+            }
+            _ => return Ok(bytes),
+        }
+    }
 }
 
 /// Shows this node to others.

@@ -22,12 +22,22 @@ use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
 use crate::date::Date;
-use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN};
+use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN, OF_MOMENTS};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
 use crate::spans::{Spans, Whose};
 use crate::waits::{Wait, Waits};
+
+/// The rule and the subjects of a finding, by which it is the same one when it comes back; and its moment, where the rule
+/// is one of moments.
+type Episode = (&'static str, Vec<Subject>, Option<Date>);
+
+fn episode_of(finding: &Finding) -> Episode {
+    let rule = finding.cause.rule;
+    let moment = OF_MOMENTS.contains(&rule).then_some(finding.since);
+    (rule, finding.who.clone(), moment)
+}
 
 /// Everything that is seen, and remembered, of a system.
 #[derive(Debug, Default)]
@@ -45,7 +55,7 @@ pub struct ClusterView {
     detectors: Detectors,
     findings: Vec<Finding>,
     /// When each was last found, those that have passed a moment ago too.
-    episodes: BTreeMap<(&'static str, Vec<Subject>), Date>,
+    episodes: BTreeMap<Episode, Date>,
     totals: Totals,
     recorded: RecordedNumbers,
     flow_ranks: JobFlows,
@@ -383,7 +393,11 @@ impl ClusterView {
     fn has_lasted(&self, found: &Finding) -> bool {
         let subject = found.who.first();
         let rule = Some(found.cause.rule);
-        let told = |it: &Event| it.rule.as_deref() == rule && it.subject.as_ref() == subject;
+        let (_, _, from) = episode_of(found);
+        let told = |it: &Event| {
+            let same = it.rule.as_deref() == rule && it.subject.as_ref() == subject;
+            same && from.is_none_or(|from| it.at >= from)
+        };
         self.recalled.is_some() && self.events.iter().any(told)
     }
 
@@ -467,13 +481,13 @@ impl ClusterView {
         self.detectors = detectors;
         for finding in &mut found {
             let rule = finding.cause.rule;
-            let same = |it: &&Finding| it.cause.rule == rule && it.who == finding.who;
+            let episode = episode_of(finding);
+            let same = |it: &&Finding| episode_of(it) == episode;
             if let Some(before) = self.findings.iter().find(same) {
                 // One that is measured only now began when it was first found.
                 finding.since = before.since.min(finding.since);
                 continue;
             }
-            let episode = (rule, finding.who.clone());
             let lasts = self.episodes.contains_key(&episode) || self.has_lasted(finding);
             if lasts || [ACTOR_FAILED, NODE_DOWN].contains(&rule) {
                 continue;
@@ -491,8 +505,7 @@ impl ClusterView {
             });
         }
         for finding in &found {
-            let episode = (finding.cause.rule, finding.who.clone());
-            self.episodes.insert(episode, now);
+            self.episodes.insert(episode_of(finding), now);
         }
         self.episodes.retain(|_, last| now.since(*last) < EPISODE);
         self.findings = found;

@@ -103,6 +103,10 @@ pub struct Detectors(Vec<Box<dyn Detector<ClusterView>>>);
 impl Default for Detectors {
     fn default() -> Self {
         Self(vec![
+/// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
+/// behind another.
+pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
+
             Box::new(circles::Circles),
             Box::new(failed::Failed),
             Box::new(node::Nodes),
@@ -110,7 +114,7 @@ impl Default for Detectors {
             Box::new(blocked_thread::BlockedThreads),
             Box::new(stuck_handler::StuckHandlers),
             Box::new(gang_rank::GangRanks),
-            Box::new(recovery::Recoveries),
+            Box::<recovery::Recoveries>::default(),
             Box::<awaited_rank::AwaitedRanks>::default(),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),

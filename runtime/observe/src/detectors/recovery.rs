@@ -1,7 +1,9 @@
 //! Ranks about which something is done, and nodes that their jobs avoid, as whoever supervises the ranks records it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use odeon::ActorId;
 use odeon_diagnosis::{Detector, Severity};
 
 use super::{Finding, NODE_AVOIDED, RANK_RECOVERY, finding};
@@ -15,42 +17,63 @@ const RANK_SERIES: &str = "recovery.rank_s";
 /// One of a node that ranks of the job are not placed on, with the label `node` and the text `what`; zero when it is let
 /// back.
 const NODE_SERIES: &str = "recovery.node_avoided";
-/// What was done is a problem for so long at least, so that people see it where ranks go on at once.
+/// What was done is a problem for so long at least from when it was heard of, so that people see it where ranks go on at
+/// once, or where the process that did it ends.
 const SHOWN: Duration = Duration::from_secs(15);
+/// What was done longer ago than this when it is heard of is history: to whoever begins to look on.
+const HISTORY: Duration = Duration::from_mins(10);
 
 /// Finds ranks about which something is done, and nodes that jobs avoid.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Recoveries;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recoveries {
+    /// When the last action about each rank was heard of, with when it was taken. Looks come late where machines are busy.
+    heard: BTreeMap<(ActorId, String), (Date, Date)>,
+}
 
 impl Detector<ClusterView> for Recoveries {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
-        let living = seen.recorded().filter(|it| {
+        let mut found: Vec<Finding> = vec![];
+        let mut known = BTreeMap::new();
+        for it in seen.recorded() {
             let process = seen.process(it.actor.home);
-            process.is_none_or(|process| process.ended.is_none())
-        });
-        living.filter_map(|it| found(it, now)).collect()
+            let lives = process.is_none_or(|process| process.ended.is_none());
+            let finding = match it.name.as_str() {
+                RANK_SERIES => self.of_rank(it, lives, now, &mut known),
+                NODE_SERIES if lives => of_node(it),
+                _ => None,
+            };
+            let same = |finding: &Finding| {
+                let is = |it: &Finding| {
+                    it.since == finding.since && it.cause.sentence == finding.cause.sentence
+                };
+                found.iter().any(is)
+            };
+            // One action may be about several ranks.
+            found.extend(finding.filter(|it| !same(it)));
+        }
+        self.heard = known;
+        found
     }
 }
 
-fn found(it: &Recorded, now: Date) -> Option<Finding> {
-    let label = |name: &str| {
-        let found = it.labels.iter().find(|(known, _)| known == name);
-        found.map(|(_, label)| label.to_string())
-    };
-    let (last, what) = (it.points.back()?, it.what.clone()?);
-    let goes_on = last.2 > 0.0;
-    let mut who = vec![Subject::Process(it.actor.home)];
-    match it.name.as_str() {
-        RANK_SERIES => {
-            // The newest point of when something was done: those behind it say that it is over.
-            let done = it.points.iter().rev().find(|(.., lasts)| *lasts > 0.0)?;
-            let (at, _, lasts) = *done;
-            if !goes_on && now.since(at) >= SHOWN {
-                return None;
-            }
-            let lasts = Duration::from_secs_f64(lasts);
-            let since = Date(at.0.saturating_sub(lasts.as_nanos() as u64));
-            Some(finding(RANK_RECOVERY, Severity::Warning, since, what, who))
+impl Recoveries {
+    /// The last action about a rank, or about all of a job.
+    fn of_rank(
+        &self,
+        it: &Recorded,
+        lives: bool,
+        now: Date,
+        known: &mut BTreeMap<(ActorId, String), (Date, Date)>,
+    ) -> Option<Finding> {
+        let goes_on = lives && it.points.back()?.2 > 0.0;
+        // The newest point of when something was done: those behind it say that it is over.
+        let (at, _, lasts) = *it.points.iter().rev().find(|(.., lasts)| *lasts > 0.0)?;
+        let key = (it.actor, label(it, "rank").unwrap_or_default());
+        let before = self.heard.get(&key).filter(|(taken, _)| *taken == at);
+        let heard = before.map_or(now, |(_, heard)| *heard);
+        known.insert(key, (at, heard));
+        if !goes_on && (now.since(heard) >= SHOWN || heard.since(at) >= HISTORY) {
+            return None;
         }
         NODE_SERIES if goes_on => {
             let node = label("node")?;
@@ -93,8 +116,9 @@ mod tests {
         let of_node = [("node", "b"), ("what", "made again before")];
         record(NODE_SERIES, &of_node, 100, 1.0);
         record(RANK_SERIES, &of_rank, 102, 0.0);
-        let told = |seen: &ClusterView, second| {
-            let found = Recoveries.observe(seen, at(second));
+        let mut recoveries = Recoveries::default();
+        let mut told = |seen: &ClusterView, second| {
+            let found = recoveries.observe(seen, at(second));
             let found = found.into_iter();
             let told = found.map(|it| (it.cause.rule, it.cause.sentence, it.since));
             let mut told: Vec<_> = told.collect();
@@ -102,6 +126,18 @@ mod tests {
             told
         };
         let avoided = "node b is avoided by a job: made again before".to_owned();
+    let (node, what) = (label(it, "node")?, it.what.clone()?);
+    let sentence = format!("node {node} is avoided by a job: {what}");
+    let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
+    let since = since.last().map_or(at, |(at, ..)| *at);
+    let who = vec![Subject::Process(it.actor.home), Subject::Node(node)];
+    let severity = Severity::Warning;
+    Some(finding(NODE_AVOIDED, severity, since, sentence, who))
+}
+
+fn label(it: &Recorded, name: &str) -> Option<String> {
+    let found = it.labels.iter().find(|(known, _)| known == name);
+    found.map(|(_, label)| label.to_string())
         let avoided = (NODE_AVOIDED, avoided, at(100));
         let ended = (RANK_RECOVERY, "it is made again".to_owned(), at(70));
         assert_eq!(told(&seen, 103), [avoided.clone(), ended]);
