@@ -65,6 +65,8 @@ pub(crate) struct Api {
         cluster::nodes,
         cluster::machines,
         cluster::drain,
+        cluster::refuse,
+        cluster::check,
         cluster::upgrade,
         cluster::forget,
         cluster::make_token,
@@ -140,6 +142,8 @@ impl Api {
             .route("/machines", get(cluster::machines))
             .route("/nodes/{node}", axum::routing::delete(cluster::forget))
             .route("/nodes/{node}/drain", post(cluster::drain))
+            .route("/nodes/{node}/refuse", post(cluster::refuse))
+            .route("/nodes/{node}/check", post(cluster::check))
             .route("/nodes/{node}/upgrade", post(cluster::upgrade))
             .route("/tokens", post(cluster::make_token))
             .route("/keys", get(cluster::keys).post(cluster::make_key))

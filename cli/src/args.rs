@@ -98,6 +98,8 @@ pub(crate) enum Command {
     Voters(VotersArgs),
     /// Have a node get no new jobs
     Drain(DrainArgs),
+    /// Have nothing placed on a node, or let it have work again
+    Node(NodeTrustArgs),
     /// Have nodes run the release that lies where theirs did, while their jobs run on
     Upgrade(UpgradeArgs),
     /// Forget a node that is gone for good
@@ -1174,6 +1176,42 @@ pub(crate) struct DrainArgs {
     /// Wait until it runs none
     #[arg(long, conflicts_with = "undo")]
     pub(crate) wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeTrustArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(subcommand)]
+    pub(crate) command: NodeTrust,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum NodeTrust {
+    /// Have nothing placed on a node from now on, whoever leads; what runs there goes on
+    Refuse {
+        /// The node
+        node: String,
+        /// Say why, for those who see it refused
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+    },
+    /// Check a node's machine and arithmetic now: one that is refused and passes may have work again
+    Check {
+        /// The node
+        node: String,
+        /// Show what is as it should be, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Let a node that is refused have work again
+    Allow {
+        /// The node
+        node: String,
+        /// Say why, for the events
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        why: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training and runs under faults; the answer to a command that does not exist; the commands, one a file |
+//! | `self_check` | the check of a node that is not trusted |
 //! | `demos` | the recordings in the binary |
 //! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
@@ -38,6 +39,7 @@ mod heap;
 mod inspect;
 mod plot;
 mod print;
+mod self_check;
 mod top;
 mod waiter;
 
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Status(args) => command::cluster::status(&args),
         Command::Voters(args) => done(command::cluster::voters(&args)),
         Command::Drain(args) => command::cluster::drain(&args),
+        Command::Node(args) => command::cluster::node(&args),
         Command::Upgrade(args) => done(command::cluster::upgrade(&args)),
         Command::Forget(args) => done(command::cluster::forget(&args)),
         Command::Namespace(args) => done(command::cluster::namespace(&args)),

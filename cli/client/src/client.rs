@@ -23,8 +23,9 @@ use crate::majority::{MAJORITY_HEADER, Majority};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
-    ActOnArray, ArrayAct, CheckedCluster, Drain, Job, Key, Lines, Namespace, NamespaceUse, NewKey,
-    NewToken, News, Node, Offered, Problem, Stacks, Status, StopJob, Token, Voters,
+    ActOnArray, ArrayAct, CheckedCluster, CheckedNode, Drain, Job, Key, Lines, Namespace,
+    NamespaceUse, NewKey, NewToken, News, Node, Offered, Problem, Refuse, Stacks, Status, StopJob,
+    Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -586,6 +587,29 @@ impl Client {
     pub async fn drain(&self, node: &str, drained: bool) -> Result<(), ClientError> {
         self.post(Route::to(["nodes", node, "drain"])?, &Drain { drained })
             .await
+    }
+
+    /// Has nothing placed on a node from now on, or lets it have work again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn refuse(&self, node: &str, refused: bool, why: &str) -> Result<(), ClientError> {
+        let why = why.to_owned();
+        self.post(
+            Route::to(["nodes", node, "refuse"])?,
+            &Refuse { refused, why },
+        )
+        .await
+    }
+
+    /// Checks a node's machine and its arithmetic now. One that is refused and passes may get work again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn check(&self, node: &str) -> Result<CheckedNode, ClientError> {
+        self.post(Route::to(["nodes", node, "check"])?, &()).await
     }
 
     /// Has a node become the program that lies where its own did, while what it runs goes on. It is

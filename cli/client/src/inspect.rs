@@ -290,7 +290,7 @@ records! {
     Node {
         /// Its name.
         name: String,
-        /// `up`, `suspect`, `draining`, `down`.
+        /// `up`, `suspect`, `draining`, `refused`, `down`.
         state: String,
         /// Since when it is there.
         since: f64,

@@ -53,10 +53,10 @@ const fn yes() -> bool {
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// `up`, `drained`, `left` or `lost`; of one that the node which answers does not hear `silent`, until
+    /// `up`, `drained`, `refused`, `left` or `lost`; of one that the node which answers does not hear `silent`, until
     /// it is lost or heard again, or `unknown` while there is no majority.
     pub state: String,
-    /// Why it is lost or called silent.
+    /// Why it is lost or called silent, or who refuses it and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Since when, in milliseconds since 1970.
@@ -83,6 +83,12 @@ pub struct Node {
     /// Why the disk of its folder is about to be full; none where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_disk: Option<String>,
+    /// The number of times that it was refused.
+    #[serde(default)]
+    pub refusals: u32,
+    /// The number of those after which a check found nothing wrong with it.
+    #[serde(default)]
+    pub over_refusals: u32,
 }
 
 /// The resources of one process of a job: its driver, or a rank. What is zero is not asked for.
@@ -446,6 +452,16 @@ const fn is_zero(count: &u64) -> bool {
 pub struct Drain {
     /// True if the node gets no new jobs.
     pub drained: bool,
+}
+
+/// A node that is refused, or let back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Refuse {
+    /// True if nothing is placed on the node from now on, false if it may get work again.
+    pub refused: bool,
+    /// Why, in words; a node is not refused without a reason.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// A join token that is wanted.

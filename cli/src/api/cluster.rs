@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use odeon_client::types::{
     CheckedCluster, CheckedNode, Drain, Key, Namespace, NamespaceUse, NewKey, NewToken, News, Node,
-    Status, Token, Voters,
+    Refuse, Status, Token, Voters,
 };
 use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::admit::TokenError;
@@ -24,6 +24,7 @@ use super::extract::{Path, Sent};
 use super::key::new_key;
 use super::problem::No;
 use super::{Api, dto};
+use crate::self_check;
 
 /// The answer of a handler.
 pub(super) type Answer<T> = Result<Json<T>, No>;
@@ -58,7 +59,7 @@ impl Api {
             .map(|link| (link.node, link.silent_for))
             .collect();
         let nodes = nodes.into_iter().map(|mut node| {
-            let is_up = ["up", "drained"].contains(&node.state.as_str());
+            let is_up = ["up", "drained", "refused"].contains(&node.state.as_str());
             // One that has just come up may not be linked from here yet.
             let silent_for = match links.get(&node.name) {
                 Some(silent_for) => *silent_for,
@@ -156,6 +157,59 @@ pub(super) async fn drain(
     let fact = Fact::NodeDrained { node, drained, by };
     api.daemon.catalog().write_for(fact).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Has nothing placed on a node from now on, or lets it have work again. What runs there goes on.
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/refuse", params(("node" = String, Path, description = "Which node.")), request_body = Refuse,
+    responses((status = 204)))]
+pub(super) async fn refuse(
+    State(api): State<Arc<Api>>,
+    Admin(caller): Admin,
+    Path(node): Path<String>,
+    Sent(Refuse { refused, why }): Sent<Refuse>,
+) -> Done {
+    let by = caller.name;
+    let fact = match refused {
+        true => Fact::NodeRefused { node, why, by },
+        false => Fact::NodeLetBack {
+            node,
+            why,
+            by,
+            passed: false,
+        },
+    };
+    api.daemon.catalog().write_for(fact).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Checks a node's machine and its arithmetic now. One that is refused and passes may get work again.
+#[utoipa::path(post, path = "/api/v1/nodes/{node}/check", params(("node" = String, Path, description = "Which node.")), responses((status = 200, body = CheckedNode)))]
+pub(super) async fn check(
+    State(api): State<Arc<Api>>,
+    Admin(caller): Admin,
+    Path(node): Path<String>,
+) -> Answer<CheckedNode> {
+    let row = api.read(|tables| tables.nodes.get(&node).cloned())?;
+    let row = row.ok_or_else(|| No::unknown(format!("there is no node `{node}`")))?;
+    let checked = self_check::check_node(&api.daemon, &node).await;
+    let (checks, unreached) = match checked {
+        Ok(checks) => {
+            let by = format!("a check for {}", caller.name);
+            let fact = self_check::verdict(&node, &checks, &by);
+            let passes = matches!(fact, Fact::NodeLetBack { .. });
+            // Of one that is trusted and passes there is nothing to note.
+            if row.refused.is_some() || !passes {
+                api.daemon.catalog().write_for(fact).await?;
+            }
+            (checks, None)
+        }
+        Err(why) => (vec![], Some(why)),
+    };
+    Ok(Json(CheckedNode {
+        node,
+        checks: checks.into_iter().map(dto::check).collect(),
+        unreached,
+    }))
 }
 
 /// Has a node become the program that lies where its own did, while what it runs goes on. The answer

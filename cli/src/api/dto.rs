@@ -28,11 +28,15 @@ pub(super) fn nodes(tables: &Tables) -> Vec<types::Node> {
 }
 
 fn node(row: &NodeRow, drivers: u64) -> types::Node {
-    let (state, why) = match &row.state {
-        NodeState::Up if row.drained => ("drained", None),
-        NodeState::Up => ("up", None),
-        NodeState::Left => ("left", None),
-        NodeState::Lost { why } => ("lost", Some(why.clone())),
+    let (state, why) = match (&row.state, &row.refused) {
+        (NodeState::Up, Some(ban)) => {
+            let why = format!("is refused by {}: {}", ban.by, ban.reason());
+            ("refused", Some(why))
+        }
+        (NodeState::Up, None) if row.drained => ("drained", None),
+        (NodeState::Up, None) => ("up", None),
+        (NodeState::Left, _) => ("left", None),
+        (NodeState::Lost { why }, _) => ("lost", Some(why.clone())),
     };
     types::Node {
         name: row.spec.name.clone(),
@@ -48,6 +52,8 @@ fn node(row: &NodeRow, drivers: u64) -> types::Node {
         upgrades: row.spec.upgrades,
         unlimited: row.spec.unlimited.clone(),
         low_disk: row.spec.low_disk.clone(),
+        refusals: row.refusals,
+        over_refusals: row.over_refusals,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cluster itself: `odeon status`, `drain`, `upgrade`, `forget`, `token`, `key`, `namespace`.
+//! The cluster itself: `odeon status`, `drain`, `node`, `upgrade`, `forget`, `token`, `key`, `namespace`.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use odeon::Clock;
-use odeon_client::types::{Namespace, Node, Status};
+use odeon_client::types::{CheckedCluster, Namespace, Node, Status};
 use odeon_client::{Client, ClientError, Majority};
 
 use serde::Serialize;
 
 use super::job::cluster;
 use crate::args::{
-    DrainArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand, StatusArgs,
-    TokenArgs, UpgradeArgs, VotersArgs,
+    DrainArgs, ForgetArgs, KeyArgs, KeyCommand, NamespaceArgs, NamespaceCommand, NodeTrust,
+    NodeTrustArgs, StatusArgs, TokenArgs, UpgradeArgs, VotersArgs,
 };
 use crate::print;
 
@@ -139,7 +139,7 @@ fn show(status: &Status) -> Result<()> {
 /// The nodes that do not hold jobs to what they have reserved, and why: one sentence for each reason.
 pub(crate) fn unlimited(nodes: &[Node], of: impl Fn(&Node) -> bool) -> Vec<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let up = |node: &&Node| ["up", "drained"].contains(&node.state.as_str());
+    let up = |node: &&Node| ["up", "drained", "refused"].contains(&node.state.as_str());
     for node in nodes.iter().filter(up).filter(|node| of(node)) {
         if let Some(why) = &node.unlimited {
             reasons.entry(why).or_default().push(&node.name);
@@ -171,7 +171,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Result<()> {
         let names = match (args.all, args.nodes.is_empty()) {
             (true, _) => {
                 let up = status.nodes.iter();
-                let up = up.filter(|node| ["up", "drained"].contains(&node.state.as_str()));
+                let up =
+                    up.filter(|node| ["up", "drained", "refused"].contains(&node.state.as_str()));
                 // The one that answers comes last.
                 let (own, others): (Vec<_>, Vec<_>) = up
                     .map(|node| node.name.clone())
@@ -237,6 +238,29 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
         runtime.block_on(emptied(&client, &args.node))?;
         print::say(format!("{} runs none any more", args.node));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn node(args: &NodeTrustArgs) -> Result<ExitCode> {
+    let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
+    let (name, refused, why) = match &args.command {
+        NodeTrust::Check { node, all } => {
+            let checked = CheckedCluster {
+                nodes: vec![runtime.block_on(client.check(node))?],
+                together: vec![],
+            };
+            return super::doctor::told(&checked, *all);
+        }
+        NodeTrust::Refuse { node, why } => (node, true, why),
+        NodeTrust::Allow { node, why } => (node, false, why),
+    };
+    runtime.block_on(client.refuse(name, refused, why))?;
+    print::say(match refused {
+        true => format!(
+            "nothing is placed on {name} any more; what runs there goes on (odeon node allow {name} lets it back)"
+        ),
+        false => format!("{name} may get work again"),
+    });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -33,6 +33,7 @@ use crate::api::{Api, ApiConfig, Audit, Limiter, Server, new_key, open_door};
 use crate::args::{DownArgs, JoinArgs, NodeArgs, UpArgs};
 use crate::heap;
 use crate::print;
+use crate::self_check;
 use crate::waiter::Waiter;
 
 /// The log file of a daemon that runs in the background.
@@ -268,11 +269,11 @@ async fn elected(client: &Client, count: u32, started: usize) -> Result<()> {
                 .filter(|node| node.state == state)
                 .count()
         };
-        let (up, drained) = (are("up"), are("drained"));
+        let (up, closed) = (are("up"), are("drained") + are("refused"));
         let most = status.voters_wanted.min(up as u32);
         // An even number of nodes seats one less.
         let seated = status.voters.len() as u32 >= most.saturating_sub((most + 1) % 2);
-        if up + drained >= started && seated {
+        if up + closed >= started && seated {
             print::say(format!("voters: {}", status.voters.join(" ")));
             if most < status.voters_wanted {
                 print::say(format!(
@@ -578,6 +579,7 @@ fn run(
         let keeping = tokio::spawn(keep_connection(Arc::clone(&daemon), api, connection));
         // To the end of this process, however that comes.
         tokio::spawn(heap::keep_trimmed());
+        let checking = tokio::spawn(self_check::check_left_nodes(Arc::clone(&daemon)));
         daemon
             .folder()
             .write(PID_FILE, std::process::id().to_string().as_bytes(), 0o600)?;
@@ -592,6 +594,7 @@ fn run(
                 Ok(ready) => {
                     order.answer(Ok(()));
                     keeping.abort();
+                    checking.abort();
                     if let Some(exporter) = exporter.take() {
                         exporter.end().await;
                     }
@@ -606,6 +609,7 @@ fn run(
             }
         }
         keeping.abort();
+        checking.abort();
         note_grace(&daemon)?;
         // Whoever waits for a job hears of its end while the node ends it.
         daemon.end_jobs().await;
@@ -653,6 +657,7 @@ async fn serve(
     let identity = NodeIdentity::load(&folder)?;
     let router = Arc::clone(&api).router();
     open_door(daemon, router.clone()).await?;
+    self_check::open(daemon).await?;
     let server = match args.api {
         Some(listen) => Server::begin(&ApiConfig { listen }, &identity, router).await?,
         None => {

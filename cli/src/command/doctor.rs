@@ -23,16 +23,25 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     };
     if args.json {
         print::line(serde_json::to_string_pretty(&checked)?)?;
-    } else {
-        show(&checked, args.all)?;
+        return Ok(code(&checked));
     }
+    told(&checked, args.all)
+}
+
+/// Shows what was found, and gives the exit code for it.
+pub(super) fn told(checked: &CheckedCluster, all: bool) -> Result<ExitCode> {
+    show(checked, all)?;
+    Ok(code(checked))
+}
+
+fn code(checked: &CheckedCluster) -> ExitCode {
     let nodes = checked.nodes.iter();
     let checks = nodes.flat_map(|node| &node.checks).chain(&checked.together);
     let fails = checks
         .into_iter()
         .any(|check| check.fitness == Fitness::Bad.word())
         || checked.nodes.iter().any(|node| node.unreached.is_some());
-    Ok(ExitCode::from(u8::from(fails)))
+    ExitCode::from(u8::from(fails))
 }
 
 fn this_machine(args: &DoctorArgs) -> CheckedCluster {

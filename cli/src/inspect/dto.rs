@@ -27,6 +27,8 @@ pub(super) struct NodeFacts {
     pub(super) leads: bool,
     pub(super) votes: bool,
     pub(super) drained: bool,
+    #[serde(default)]
+    pub(super) refused: Option<String>,
 }
 
 /// The cluster view and the catalog, at one moment.
@@ -508,11 +510,12 @@ impl Shown<'_> {
     }
 
     fn state_of(&self, node: &Node) -> &'static str {
-        let drained = self.facts.get(&node.name).is_some_and(|it| it.drained);
+        let fact = |is: fn(&NodeFacts) -> bool| self.facts.get(&node.name).is_some_and(is);
         match () {
             () if node.gone.is_some() => "down",
             () if self.now.since(node.seen) >= bounds::SUSPECT => "suspect",
-            () if drained => "draining",
+            () if fact(|it| it.refused.is_some()) => "refused",
+            () if fact(|it| it.drained) => "draining",
             () => "up",
         }
     }

@@ -51,6 +51,7 @@ impl Facts {
                 leads: leader.as_ref() == Some(&name),
                 votes: voters.contains(&name),
                 drained: row.drained,
+                refused: row.refused.as_ref().map(|ban| ban.why.clone()),
             };
             (name, fact)
         });

@@ -70,7 +70,7 @@ pub(crate) fn of(state: &str) -> (char, Tone) {
         "up" | "ok" => ('\u{25cf}', Tone::Good),
         "succeeded" | "finished" => ('\u{2713}', Tone::Good),
         "suspect" | "warning" => ('!', Tone::Waiting),
-        "draining" | "halted" => ('\u{25d0}', Tone::Waiting),
+        "draining" | "refused" | "halted" => ('\u{25d0}', Tone::Waiting),
         _ => ('\u{b7}', Tone::Plain),
     }
 }

@@ -229,6 +229,45 @@ fn members(group: u64) -> usize {
     processes.filter(|of| *of == group).count()
 }
 
+/// SEMANTICS 221, 223.
+fn node_is_refused_and_let_back(cluster: &Cluster) {
+    let no_reason = cluster.fails(&["node", "refuse", "node-2", "--why", ""]);
+    assert!(no_reason.contains("without a reason"), "{no_reason}");
+    let sound = cluster.fails(&["node", "allow", "node-2"]);
+    assert!(sound.contains("`node-2` is not refused"), "{sound}");
+    let why = "it flips bits";
+    cluster.ok(&["node", "refuse", "node-2", "--why", why]);
+    let said = cluster.ok(&["status"]);
+    let line = format!("node-2 is refused by owner: {why}");
+    assert!(said.contains(&line), "{said}");
+    cluster.ok(&["submit", "/bin/sh", "--node", "node-2", "--", "-c", "true"]);
+    let refusal = "it must run on node `node-2`, which is refused";
+    eventually(refusal, || cluster.ok(&["jobs"]).contains(refusal));
+    cluster.ok(&["node", "allow", "node-2", "--why", "its memory is new"]);
+    cluster.ok(&["wait", "j3"]);
+    cluster.ok(&["node", "refuse", "node-2", "--why", why]);
+    // Whether this machine passes depends on the machine; what follows does not.
+    let checked = cluster.run(&["node", "check", "node-2", "--all"]);
+    let shown = text(&checked.stdout);
+    assert!(shown.contains("arithmetic"), "{shown}");
+    let passed = checked.status.success();
+    let is_refused = cluster.ok(&["status"]).contains(&line);
+    assert_eq!(is_refused, !passed, "{shown}");
+    let outcome = match passed {
+        true => "node node-2: let back by a check for owner",
+        false => "node node-2: checked by a check for owner",
+    };
+    for said in [
+        outcome,
+        "node node-2: refused by owner: it flips bits",
+        "node node-2: let back by owner: its memory is new",
+    ] {
+        eventually(said, || {
+            cluster.ok(&["events", "--kind", "node"]).contains(said)
+        });
+    }
+}
+
 #[test]
 fn several_nodes_run_on_one_machine_and_all_end() {
     let cluster = Cluster::up(&["--nodes", "3"]);
@@ -255,6 +294,7 @@ fn several_nodes_run_on_one_machine_and_all_end() {
     eventually(refusal, || cluster.ok(&["jobs"]).contains(refusal));
     let said = cluster.ok(&["cancel", "j2"]);
     assert!(said.contains("j2 cancelled by owner"), "{said}");
+    node_is_refused_and_let_back(&cluster);
     assert!(cluster.ok(&["down"]).contains("3 nodes down"));
     assert!(!daemons.into_iter().any(is_alive));
     assert!(cluster.fails(&["down"]).contains("no daemon runs"));

@@ -55,7 +55,7 @@ function columnsOf(nodes) {
   const usual = narrow() ? 150 : 320;
   return [
     { id: 'name', title: 'Node', width: `minmax(${Math.round(Math.min(usual, Math.max(88, 30 + letters * 7.5)))}px, 0.7fr)`, sort: (n) => n.name, cell: (n) => html`<span class="name" title=${n.name}>${n.name}</span>${n.leads ? html` <span class="dim" title="leads the cluster">leads</span>` : null}` },
-    { id: 'state', title: 'State', width: narrow() ? '118px' : '142px', sort: (n) => ['down', 'suspect', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
+    { id: 'state', title: 'State', width: narrow() ? '118px' : '142px', sort: (n) => ['down', 'suspect', 'refused', 'draining', 'up'].indexOf(n.state), cell: (n) => html`<${State} of=${n.state} /> <span class="dim"><${Age} since=${n.since} /></span>` },
     { id: 'cpu', title: 'CPU', width: nodes.some(isDown) ? '112px' : '88px', right: true, sort: (n) => (typeof n.cpu === 'number' ? n.cpu : null), cell: (n) => html`<span class="num"><${Measured} of=${n.cpu} show=${percent} gone=${isDown(n)} /> <span class="dim">of ${n.cores}</span></span>` },
     { id: 'memory', title: 'Memory', width: '212px', sort: (n) => (typeof n.memory.used === 'number' ? n.memory.used / n.memory.total : null), cell: (n) => html`<${Usage} of=${n.memory} gone=${isDown(n)} />` },
     { id: 'gpus', title: gpus ? 'GPUs: utilisation, actors, memory' : 'GPUs', width: gpus ? 'minmax(236px, 3fr)' : 'minmax(56px, 0.3fr)', cell: (n) => html`<span class="gpus">${n.devices.length ? n.devices.map((d) => html`<${DeviceCell} key=${d.id} of=${d} gone=${isDown(n)} />`) : none('this node has no devices')}</span>` },

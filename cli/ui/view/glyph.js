@@ -29,7 +29,7 @@ const states = {
   idle: ['circle', 'idle'], busy: ['triangle', 'busy'], waiting: ['half', 'waiting'],
   starting: ['dots', 'starting'], restarting: ['turn', 'starting'],
   stopped: ['square', 'idle'], failed: ['cross', 'failed'],
-  up: ['dot', 'done'], suspect: ['mark', 'waiting'], draining: ['half', 'waiting'], down: ['cross', 'failed'],
+  up: ['dot', 'done'], suspect: ['mark', 'waiting'], refused: ['cross', 'waiting'], draining: ['half', 'waiting'], down: ['cross', 'failed'],
   lost: ['cross', 'failed'],
   ok: ['dot', 'done'], faulty: ['cross', 'failed'],
   queued: ['circle', 'idle'], placing: ['dots', 'starting'], running: ['triangle', 'busy'],

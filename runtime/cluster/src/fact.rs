@@ -43,7 +43,7 @@ impl fmt::Display for Writer {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_zero(n: &u32) -> bool {
+pub(crate) const fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
@@ -127,6 +127,35 @@ pub enum Fact {
         drained: bool,
         /// The name of whoever wants that.
         by: String,
+    },
+    /// Nothing is placed on a node from now on. Written by the leader.
+    NodeRefused {
+        /// Which.
+        node: String,
+        /// The fault of it, in words.
+        why: String,
+        /// The name of whoever wants that.
+        by: String,
+    },
+    /// A check has found that a refused node is not to be let back. Written by the leader.
+    NodeChecked {
+        /// Which.
+        node: String,
+        /// The faults that it has found, in words.
+        found: String,
+        /// The name of whoever wanted the check.
+        by: String,
+    },
+    /// A node that was refused may get work again. Written by the leader.
+    NodeLetBack {
+        /// Which.
+        node: String,
+        /// Why, in words; may be empty.
+        why: String,
+        /// The name of whoever wants that.
+        by: String,
+        /// Set where a check of it has found nothing wrong.
+        passed: bool,
     },
     /// A node that is gone is to be forgotten. Written by the leader.
     NodeForgotten {

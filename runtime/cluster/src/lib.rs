@@ -25,6 +25,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
+//! | `tables/bans`, `left_nodes` | nodes that nothing is placed on, and those that are refused since jobs have left them. Pure |
 //! | `job/*`, `tables/arrays`, `tables/reservations` | a job as it is submitted (`spec`); arrays, and jobs after others (`array`), and what the end of one means for those behind it; the parts of nodes that tries have to themselves. Pure |
 //! | `resources` | what a job asks for, what a try of it has reserved, and what that leaves of a node. Pure |
 //! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
@@ -67,6 +68,7 @@ mod history;
 pub mod hollow;
 pub mod job;
 mod json;
+mod left_nodes;
 pub mod local_only;
 pub mod logs;
 pub mod node_directory;

@@ -13,7 +13,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use odeon::inspect::{NodeSight, Watch};
 use odeon::{Clock, Failure, Later, Ref, System, Timestamp, codec};
-use odeon_observe::cluster_view::{LowDisk, WaitingJob};
+use odeon_observe::cluster_view::{LowDisk, RefusedNode, WaitingJob};
+use odeon_observe::detectors::left_nodes;
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::{Date, Observer, here};
 use parking_lot::Mutex;
@@ -22,9 +23,10 @@ use crate::catalog::Catalog;
 use crate::controller::{Rules, waits};
 use crate::history::History;
 use crate::job::{JobId, State};
+use crate::left_nodes::to_refuse;
 use crate::local_only::LocalOnly;
 use crate::node_directory;
-use crate::tables::{CatalogNews, NodeRow, NodeState};
+use crate::tables::{CHECKED, CatalogNews, LET_BACK, NodeRow, NodeState, REFUSED};
 use crate::unix::Unix;
 
 /// The longest time that processes of a node may take to show themselves.
@@ -197,6 +199,7 @@ pub(crate) async fn follow(
         }
         let known = catalog.nodes();
         observer.disks_low(&low_disks(&observer, &known));
+        observer.nodes_refused(&refused_nodes(&known));
         let names: BTreeSet<_> = known.iter().map(|row| row.spec.name.as_str()).collect();
         let gone = known
             .iter()
@@ -213,6 +216,14 @@ pub(crate) async fn follow(
         });
         strange.iter().for_each(|name| observer.forget_node(name));
         observer.tick();
+        if catalog.leads() {
+            for fact in to_refuse(&observer.read(left_nodes), &known) {
+                // It is seen again at the next look.
+                if let Err(error) = catalog.write_for(fact).await {
+                    tracing::warn!(%error, "a node that a job has left is not refused");
+                }
+            }
+        }
         if let Some(history) = &mut history {
             history.keep(&observer).await;
         }
@@ -235,6 +246,19 @@ fn low_disks(observer: &Observer, nodes: &[NodeRow]) -> Vec<LowDisk> {
         Some(LowDisk { node, since, why })
     });
     low.collect()
+}
+
+/// Nodes that are refused.
+fn refused_nodes(nodes: &[NodeRow]) -> Vec<RefusedNode> {
+    let refused = nodes.iter().filter_map(|row| {
+        let ban = row.refused.as_ref()?;
+        Some(RefusedNode {
+            node: row.spec.name.clone(),
+            since: Date::from_ms(ban.since.0 as f64),
+            why: format!("{}: {}", ban.by, ban.reason()),
+        })
+    });
+    refused.collect()
 }
 
 /// Jobs that wait for their place, and why; the first in line first. That no more jobs of an array run than
@@ -261,7 +285,7 @@ fn jobs_waiting(catalog: &Catalog, rules: &Rules) -> Vec<WaitingJob> {
     waiting.unwrap_or_default()
 }
 
-/// The events of jobs in the catalog, as far as they were noted.
+/// The events of jobs in the catalog, and of nodes that are refused and let back, as far as they were noted.
 struct JobNews {
     /// The last of it.
     last: Option<(Date, String)>,
@@ -272,7 +296,7 @@ impl JobNews {
     fn new(observer: &Observer) -> Self {
         let last = observer.read(|seen| {
             let mut events = seen.events().iter().rev();
-            let last = events.find(|event| event.kind == EventKind::Job);
+            let last = events.find(|event| is_from_catalog(event));
             last.map(key_of)
         });
         Self { last }
@@ -280,7 +304,7 @@ impl JobNews {
 
     fn note(&mut self, observer: &Observer, catalog: &Catalog) {
         let told = catalog.read(|tables| {
-            let of_jobs = tables.news.iter().filter(|news| is_of_job(news));
+            let of_jobs = tables.news.iter().filter(|news| is_told(news));
             // By what was noted and not by the date: the clocks of those who write may differ.
             let mut late: Vec<_> = of_jobs
                 .rev()
@@ -306,7 +330,51 @@ fn is_of_job(news: &CatalogNews) -> bool {
     news.about.starts_with('j') && news.about.parse::<JobId>().is_ok()
 }
 
+/// Returns true of news that a node is refused or let back.
+fn is_of_refusal(news: &CatalogNews) -> bool {
+    !is_of_job(news)
+        && [REFUSED, CHECKED, LET_BACK]
+            .iter()
+            .any(|it| news.what.starts_with(&format!("{it} by ")))
+}
+
+fn is_told(news: &CatalogNews) -> bool {
+    is_of_job(news) || is_of_refusal(news)
+}
+
+/// Returns true of an event that was news of the catalog.
+fn is_from_catalog(event: &Event) -> bool {
+    let of_refusal = || {
+        let Some(Subject::Node(node)) = &event.subject else {
+            return false;
+        };
+        let says = |it: &&str| {
+            event
+                .sentence
+                .starts_with(&format!("node {node}: {it} by "))
+        };
+        [REFUSED, CHECKED, LET_BACK].iter().any(says)
+    };
+    event.kind == EventKind::Job || event.kind == EventKind::Node && of_refusal()
+}
+
 fn event_of(news: &CatalogNews) -> Event {
+    if is_of_refusal(news) {
+        return Event {
+            seq: 0,
+            at: Date::from_ms(news.at.0 as f64),
+            kind: EventKind::Node,
+            severity: match news.what.starts_with(LET_BACK) {
+                true => Severity::Info,
+                false => Severity::Warning,
+            },
+            sentence: format!("node {}: {}", news.about, news.what),
+            subject: Some(Subject::Node(news.about.clone())),
+            name: None,
+            rule: None,
+            chain: vec![],
+        };
+    }
     let bad = ["failed", "lost", "refused"];
     // At its begin: what follows may be anybody's words, as the name of a job.
     let is_bad = bad.iter().any(|word| news.what.starts_with(word));

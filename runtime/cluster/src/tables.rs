@@ -3,6 +3,7 @@
 //! tables.
 
 mod arrays;
+mod bans;
 mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,10 +12,14 @@ use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::access::KeyRole;
-use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written};
+use crate::fact::{
+    Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written, is_zero,
+};
 use crate::job::array::After;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::unix::Unix;
+
+pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED};
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +80,35 @@ pub struct NodeRow {
     /// Set where it gets no new jobs.
     #[serde(default)]
     pub drained: bool,
+    /// Set where nothing is placed on it until a person or a passed check lets it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<NodeBan>,
+    /// Times that it was refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refusals: u32,
+    /// Refusals after which a check found nothing wrong with it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_refusals: u32,
+    /// When it was let back last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_back: Option<Unix>,
     /// Which change of the nodes was the last of this row.
     #[serde(default)]
     pub version: u64,
+}
+
+impl NodeRow {
+    /// Returns true where it runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state == NodeState::Up
+    }
+
+    /// Returns true where it may get jobs, as far as people and checks have a say.
+    #[must_use]
+    pub const fn takes_jobs(&self) -> bool {
+        !self.drained && self.refused.is_none()
+    }
 }
 
 /// The state of a node.
@@ -234,6 +265,23 @@ impl Tables {
                 };
                 self.note(node, what);
             }
+            Fact::NodeRefused { node, why, by } => {
+                only(writer, &Writer::Leader)?;
+                self.refuse_node(node, why, by)?;
+            }
+            Fact::NodeChecked { node, found, by } => {
+                only(writer, &Writer::Leader)?;
+                self.checked(node, found, &by)?;
+            }
+            Fact::NodeLetBack {
+                node,
+                why,
+                by,
+                passed,
+            } => {
+                only(writer, &Writer::Leader)?;
+                self.let_back(node, &why, &by, passed)?;
+            }
             Fact::NodeForgotten { node } => {
                 only(writer, &Writer::Leader)?;
                 if self.node(&node)?.state == NodeState::Up {
@@ -377,6 +425,7 @@ impl Tables {
             (was.cpus, was.memory, &was.inventory) == (is.cpus, is.memory, &is.inventory)
         });
         let (mut number, mut drained) = (None, false);
+        let (mut refused, mut refusals, mut over_refusals, mut let_back) = (None, 0, 0, None);
         if let Some(row) = known {
             if back && row.state == NodeState::Up {
                 // It says so again, with what has changed.
@@ -394,6 +443,8 @@ impl Tables {
                 return Err(over(&name));
             }
             (number, drained) = (Some(row.number), row.drained);
+            refused.clone_from(&row.refused);
+            (refusals, over_refusals, let_back) = (row.refusals, row.over_refusals, row.let_back);
         }
         if !back && spec.follows != present {
             return Err(over(&name));
@@ -406,6 +457,10 @@ impl Tables {
         let row = NodeRow {
             number,
             drained,
+            refused,
+            refusals,
+            over_refusals,
+            let_back,
             spec,
             state: NodeState::Up,
             since: self.now,
@@ -571,6 +626,9 @@ impl Tables {
         };
         if row.drained {
             return Err(format!("node `{node}` is drained"));
+        }
+        if let Some(ban) = &row.refused {
+            return Err(format!("node `{node}` is refused: {}", ban.why));
         }
         if let Some(wanted) = job.spec.node.as_ref().filter(|wanted| *wanted != node) {
             let id = job.id;

@@ -22,7 +22,7 @@ use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
 use crate::date::Date;
-use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN, OF_MOMENTS};
+use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN, NODE_REFUSED, OF_MOMENTS};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
@@ -63,6 +63,7 @@ pub struct ClusterView {
     copies: VecDeque<Copied>,
     jobs_waiting: Vec<WaitingJob>,
     disks_low: Vec<LowDisk>,
+    nodes_refused: Vec<RefusedNode>,
     /// Spans lost of late, by process.
     lost: VecDeque<(Date, ProcessId, u64)>,
     last_look: HashMap<ProcessId, Date>,
@@ -343,6 +344,17 @@ impl ClusterView {
         self.disks_low = disks;
     }
 
+    /// Nothing is placed on these nodes, and no others, as whoever observes knows from elsewhere.
+    pub fn nodes_refused(&mut self, nodes: Vec<RefusedNode>) {
+        self.nodes_refused = nodes;
+    }
+
+    /// Nodes that nothing is placed on.
+    #[must_use]
+    pub fn refused_nodes(&self) -> &[RefusedNode] {
+        &self.nodes_refused
+    }
+
     /// Nodes whose disk is nearly full.
     #[must_use]
     pub fn low_disks(&self) -> &[LowDisk] {
@@ -489,7 +501,7 @@ impl ClusterView {
                 continue;
             }
             let lasts = self.episodes.contains_key(&episode) || self.has_lasted(finding);
-            if lasts || [ACTOR_FAILED, NODE_DOWN].contains(&rule) {
+            if lasts || [ACTOR_FAILED, NODE_DOWN, NODE_REFUSED].contains(&rule) {
                 continue;
             }
             self.put(Event {
@@ -549,6 +561,17 @@ pub struct LowDisk {
     /// Since when.
     pub since: Date,
     /// The room that is left, in words.
+    pub why: String,
+}
+
+/// A node that nothing is placed on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedNode {
+    /// Which.
+    pub node: String,
+    /// Since when.
+    pub since: Date,
+    /// The name of whoever wants that, and why, in words.
     pub why: String,
 }
 

@@ -17,6 +17,7 @@ mod odd_machine;
 mod pending;
 mod pipeline_straggler;
 mod recovery;
+mod refused_node;
 mod restart_loop;
 mod slow_copy;
 mod straggler;
@@ -30,6 +31,8 @@ use odeon_diagnosis::{Alert, Detector, Observation, Severity};
 use crate::cluster_view::ClusterView;
 use crate::date::Date;
 use crate::event::Subject;
+
+pub use recovery::{LeftNode, left_nodes};
 
 /// Something that is wrong in a cluster at the moment.
 pub type Finding = odeon_diagnosis::Finding<ClusterView>;
@@ -64,11 +67,14 @@ const RANK_RECOVERY: &str = "rank_recovery";
 /// A job does not place its ranks on a node.
 const NODE_AVOIDED: &str = "node_avoided";
 
+/// Nothing is placed on a node. It has told an event of its own.
+pub(crate) const NODE_REFUSED: &str = "node_refused";
+
 /// A machine differs from those that do the same.
 const ODD_MACHINE: &str = "odd_machine";
 
 /// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 26] = [
     "deadlock",
     ACTOR_FAILED,
     NODE_DOWN,
@@ -80,6 +86,7 @@ const ORDER: [&str; 25] = [
     RANK_NOT_FINITE,
     RANK_SLOW,
     AWAITED_RANK,
+    NODE_REFUSED,
     NODE_AVOIDED,
     "low_disk",
     "pending",
@@ -96,6 +103,10 @@ const ORDER: [&str; 25] = [
     "clock_error",
 ];
 
+/// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
+/// behind another.
+pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
+
 /// The detectors of a cluster.
 #[derive(Debug)]
 pub struct Detectors(Vec<Box<dyn Detector<ClusterView>>>);
@@ -103,10 +114,6 @@ pub struct Detectors(Vec<Box<dyn Detector<ClusterView>>>);
 impl Default for Detectors {
     fn default() -> Self {
         Self(vec![
-/// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
-/// behind another.
-pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
-
             Box::new(circles::Circles),
             Box::new(failed::Failed),
             Box::new(node::Nodes),
@@ -116,6 +123,7 @@ pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
             Box::new(gang_rank::GangRanks),
             Box::<recovery::Recoveries>::default(),
             Box::<awaited_rank::AwaitedRanks>::default(),
+            Box::new(refused_node::RefusedNodes),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),

@@ -11,7 +11,7 @@ use odeon::{Clock, System, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::cluster_view::{ClusterView, LowDisk, WaitingJob};
+use crate::cluster_view::{ClusterView, LowDisk, RefusedNode, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 use crate::recording::{Frame, Recorder, RecordingError};
@@ -205,6 +205,14 @@ impl Observer {
         if self.read(|seen| seen.low_disks() != disks) {
             let (date, disks) = (self.now(), disks.into());
             self.tell(Frame::DisksLow { date, disks });
+        }
+    }
+
+    /// Nothing is placed on these nodes, and no others; see [`ClusterView::nodes_refused`].
+    pub fn nodes_refused(&self, nodes: &[RefusedNode]) {
+        if self.read(|seen| seen.refused_nodes() != nodes) {
+            let (date, nodes) = (self.now(), nodes.into());
+            self.tell(Frame::NodesRefused { date, nodes });
         }
     }
 

@@ -22,7 +22,7 @@ use odeon::Timestamp;
 use odeon::inspect::NodeSight;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster_view::{ClusterView, LowDisk, WaitingJob};
+use crate::cluster_view::{ClusterView, LowDisk, RefusedNode, WaitingJob};
 use crate::date::Date;
 use crate::event::Event;
 
@@ -108,6 +108,13 @@ pub enum Frame<'a> {
         /// All of them.
         disks: Cow<'a, [LowDisk]>,
     },
+    /// [`ClusterView::nodes_refused`].
+    NodesRefused {
+        /// When.
+        date: Date,
+        /// All of them.
+        nodes: Cow<'a, [RefusedNode]>,
+    },
 }
 
 impl Frame<'_> {
@@ -122,6 +129,7 @@ impl Frame<'_> {
             | Self::Happened { date, .. }
             | Self::JobsWaiting { date, .. }
             | Self::DisksLow { date, .. }
+            | Self::NodesRefused { date, .. }
             | Self::Note { date, .. } => *date,
         }
     }
@@ -141,6 +149,7 @@ impl Frame<'_> {
             Self::Happened { event, .. } => seen.note(event.into_owned()),
             Self::JobsWaiting { jobs, .. } => seen.jobs_waiting(jobs.into_owned()),
             Self::DisksLow { disks, .. } => seen.disks_low(disks.into_owned()),
+            Self::NodesRefused { nodes, .. } => seen.nodes_refused(nodes.into_owned()),
             Self::Note { about, json, .. } => note(&about, &json),
         }
     }

@@ -21,7 +21,7 @@ mod schedule;
 mod service;
 mod standby;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +85,8 @@ pub(crate) struct DeviceManager {
     quotas: Mutex<BTreeMap<String, Quota>>,
     /// Parts of nodes that whole jobs have reserved.
     reservations: Mutex<Reservations>,
+    /// Nodes that nothing is placed on.
+    refused: Mutex<BTreeSet<String>>,
     devices: Arc<Mutex<Box<dyn Devices>>>,
     /// Set if a look at them may take long.
     may_block: bool,
@@ -125,6 +127,7 @@ impl DeviceManager {
             quotas: Mutex::new(std::mem::take(&mut config.offer.quotas)),
             offer: config.offer,
             reservations: Mutex::default(),
+            refused: Mutex::default(),
             may_block: devices.may_block(),
             devices: Arc::new(Mutex::new(devices)),
             parts: tokio::sync::OnceCell::new(),
@@ -147,6 +150,21 @@ impl DeviceManager {
         let mut known = self.quotas.lock();
         if *known != quotas {
             *known = quotas;
+            drop(known);
+            self.stir();
+        }
+    }
+
+    /// Nodes that nothing is placed on.
+    pub(crate) fn refused(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.refused.lock()
+    }
+
+    /// Nothing is placed on these nodes from now on, and on no others. Who waits looks again.
+    pub(crate) fn set_refused(&self, nodes: BTreeSet<String>) {
+        let mut known = self.refused.lock();
+        if *known != nodes {
+            *known = nodes;
             drop(known);
             self.stir();
         }

@@ -1,6 +1,6 @@
 //! Administration of a system: what runs in it, and how it is ended, killed, moved and replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,6 +235,12 @@ impl Admin {
     #[must_use]
     pub fn quotas(&self) -> BTreeMap<String, Quota> {
         self.engine.device_manager().quotas().clone()
+    }
+
+    /// Tells this node which nodes it places no actor on from now on. Those that are there stay; a node that has not heard
+    /// yet may place some.
+    pub fn set_refused_nodes(&self, nodes: BTreeSet<String>) {
+        self.engine.device_manager().set_refused(nodes);
     }
 
     /// Tells this node which parts of nodes whole jobs have reserved. It places actors of a job that has

@@ -53,7 +53,7 @@ fn words(cpu_milli: u64, memory: u64, devices: usize) -> String {
 }
 
 /// States of nodes that may take jobs, or may again.
-const HERE: [&str; 4] = ["up", "drained", "silent", "unknown"];
+const HERE: [&str; 5] = ["up", "drained", "refused", "silent", "unknown"];
 
 #[cfg(test)]
 mod tests {
@@ -74,6 +74,8 @@ mod tests {
             upgrades: 0,
             unlimited: None,
             low_disk: None,
+            refusals: 0,
+            over_refusals: 0,
         }
     }
 

@@ -69,15 +69,15 @@ struct Promise {
 }
 
 impl<'a> Room<'a> {
-    /// The room that living jobs leave on the nodes that are up. Those that are silent or drained
-    /// take nobody.
+    /// The room that living jobs leave on the nodes that are up. Those that are silent, drained or
+    /// refused take nobody.
     pub(super) fn of(tables: &'a Tables, doubted: &BTreeSet<&str>, now: Unix) -> Self {
         let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
         for row in tables.living_nodes() {
             let capacity = Resources::new()
                 .cpu_milli(u64::from(row.spec.cpus) * 1000)
                 .memory_bytes(row.spec.memory);
-            let liveness = match (row.drained, doubted.contains(row.spec.name.as_str())) {
+            let liveness = match (!row.takes_jobs(), doubted.contains(row.spec.name.as_str())) {
                 (true, _) => Liveness::Draining,
                 (false, true) => Liveness::Suspect,
                 (false, false) => Liveness::Up,

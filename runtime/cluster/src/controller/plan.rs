@@ -12,7 +12,7 @@ use odeon_placement::{Node, Resource};
 use super::admission::Room;
 use crate::job::{Job, JobId, LONGEST_PAUSE, State};
 use crate::resources::{Bytes, Reservation};
-use crate::tables::{NodeRow, NodeState, Tables, quota_full};
+use crate::tables::{NodeBan, NodeRow, NodeState, Tables, quota_full};
 use crate::unix::Unix;
 
 /// Bounds of the cluster that are the leader's to keep.
@@ -339,6 +339,10 @@ pub fn offers(tables: &Tables, job: &Job, rules: &Rules) -> Vec<Offer> {
             (NodeState::Lost { why }, _) => Some(format!("it is lost: {why}")),
             (NodeState::Left, _) => Some("it has left".to_owned()),
             (NodeState::Up, _) if row.drained => Some("it is drained".to_owned()),
+            (NodeState::Up, _) if row.refused.is_some() => {
+                let why = row.refused.as_ref().map(NodeBan::reason);
+                Some(format!("it is refused: {}", why.unwrap_or_default()))
+            }
             (NodeState::Up, Some(wanted)) => Some(format!("the job must run on `{wanted}`")),
             (NodeState::Up, None) if free == 0 => {
                 Some("it runs as many drivers as it may".to_owned())
@@ -396,7 +400,8 @@ struct Load<'a> {
 impl<'a> Load<'a> {
     fn of(tables: &'a Tables, doubted: &BTreeSet<&str>) -> Self {
         let nodes = tables.living_nodes();
-        let nodes = nodes.filter(|row| !row.drained && !doubted.contains(row.spec.name.as_str()));
+        let nodes =
+            nodes.filter(|row| row.takes_jobs() && !doubted.contains(row.spec.name.as_str()));
         let mut load = Self {
             tables,
             nodes: nodes
@@ -508,6 +513,7 @@ impl<'a> Load<'a> {
             Some(row) => {
                 let how = match &row.state {
                     NodeState::Up if row.drained => "is drained",
+                    NodeState::Up if row.refused.is_some() => "is refused",
                     NodeState::Up => "is silent",
                     NodeState::Left => "has left",
                     NodeState::Lost { .. } => "is lost",

@@ -80,7 +80,8 @@ impl Mesh {
         }
     }
 
-    /// Tells the engine what namespaces may hold of the cluster, what jobs have reserved of it, and who is in it no more.
+    /// Tells the engine what namespaces may hold of the cluster, what jobs have reserved of it, which nodes are refused,
+    /// and who is in it no more.
     fn bound(&self) {
         let namespaces = self.catalog.namespaces().into_iter();
         let quotas = namespaces.filter_map(|(name, bounds)| {
@@ -91,6 +92,10 @@ impl Mesh {
         let reserved = self.catalog.reserved().into_iter();
         let reserved = reserved.map(|(tag, it)| it.of_job(tag));
         self.system.admin().set_reservations(reserved.collect());
+        let nodes = self.catalog.nodes().into_iter();
+        let refused = nodes.filter(|row| row.refused.is_some());
+        let refused = refused.map(|row| row.spec.name).collect();
+        self.system.admin().set_refused_nodes(refused);
         self.system.refuse_certificates(self.catalog.revoked());
     }
 

@@ -181,6 +181,12 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         }),
         1 => (name(), any::<bool>())
             .prop_map(move |(node, drained)| Fact::NodeDrained { node, drained, by: by() }),
+        1 => name().prop_map(move |node| {
+            Fact::NodeRefused { node, why: "so".to_owned(), by: by() }
+        }),
+        1 => (name(), any::<bool>()).prop_map(move |(node, passed)| {
+            Fact::NodeLetBack { node, why: String::new(), by: by(), passed }
+        }),
         1 => name().prop_map(|node| Fact::NodeForgotten { node }),
         1 => (name(), 0u32..2, 0u64..200).prop_map(move |(id, uses, until)| {
             let until = Unix(until);
@@ -538,6 +544,53 @@ fn tries_end_with_the_life_of_their_node() {
     }
 }
 
+/// SEMANTICS 221.
+#[test]
+fn a_refused_node_gets_no_job_until_it_is_let_back() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let job = writes.submit(spec("x"));
+    let refuse = |by: &str, why: &str| Fact::NodeRefused {
+        node: "a".to_owned(),
+        why: why.to_owned(),
+        by: by.to_owned(),
+    };
+    let let_back = |passed| Fact::NodeLetBack {
+        node: "a".to_owned(),
+        why: "it is sound".to_owned(),
+        by: "ann".to_owned(),
+        passed,
+    };
+    let no_reason = writes.leader(refuse("ann", " ")).unwrap_err();
+    assert_eq!(no_reason.kind, RefusalKind::Invalid);
+    let sound = writes.leader(let_back(false)).unwrap_err();
+    assert!(sound.why.contains("is not refused"), "{sound}");
+    writes.leader(refuse("j7", "it flips bits")).unwrap();
+    writes.leader(refuse("ann", "its fan is loud")).unwrap();
+    // Neither a new life of it nor its loss changes that.
+    writes.up("a", 2).unwrap();
+    let refusal = writes.assign(job, "a", 2).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Conflict);
+    assert!(refusal.why.contains("its fan is loud"), "{refusal}");
+    writes.leader(let_back(true)).unwrap();
+    assert_eq!(kind(writes.assign(job, "a", 2)), DONE);
+    let row = &writes.tables.nodes["a"];
+    assert_eq!((row.refusals, row.over_refusals), (1, 1));
+    let told: Vec<_> = writes
+        .tables
+        .news
+        .iter()
+        .map(|it| it.what.as_str())
+        .collect();
+    for said in [
+        "refused by j7: it flips bits",
+        "refused by ann: its fan is loud",
+        "let back by ann: it is sound",
+    ] {
+        assert!(told.contains(&said), "{told:?}");
+    }
+}
+
 #[test]
 fn a_job_gets_a_node_only_if_it_still_may() {
     let mut writes = Writes::default();
@@ -781,10 +834,13 @@ fn fact_kind(fact: &Fact) -> usize {
         },
         Fact::VotersSet { .. } => 17,
         Fact::Array { .. } => 19,
+        Fact::NodeRefused { .. } => 21,
+        Fact::NodeChecked { .. } => 22,
+        Fact::NodeLetBack { .. } => 23,
     }
 }
 
-const FACT_KINDS: usize = 21;
+const FACT_KINDS: usize = 24;
 
 /// SEMANTICS 59.
 #[test]

@@ -1,6 +1,6 @@
 //! Many seeds, one story: five nodes, three of which vote, and jobs that succeed, fail, run for ever
 //! or do not listen; nodes crash, leave, are cut off and come back, leaders change, messages come
-//! late, twice and in any order, people submit, stop, retry, drain and forget. Then the faults end.
+//! late, twice and in any order, people submit, stop, retry, drain, refuse and forget. Then the faults end.
 //!
 //! The oracle: what is accepted is never forgotten; a command counts once; a try begins once, in the
 //! life of the node that it was given to; two tries of a job run at the same time only while one is

@@ -14,8 +14,8 @@ use crate::event::Subject;
 /// For how many seconds a rank was faulty when something was done about it, with the labels `rank` and `node` and the text
 /// `what`; zero when all ranks go on.
 const RANK_SERIES: &str = "recovery.rank_s";
-/// One of a node that ranks of the job are not placed on, with the label `node` and the text `what`; zero when it is let
-/// back.
+/// One of a node that ranks of the job are not placed on, with the label `node`, the text `what`, and the label [`EARLIER`]
+/// where it was left before this try of the job; zero when it is used again.
 const NODE_SERIES: &str = "recovery.node_avoided";
 /// What was done is a problem for so long at least from when it was heard of, so that people see it where ranks go on at
 /// once, or where the process that did it ends.
@@ -75,22 +75,68 @@ impl Recoveries {
         if !goes_on && (now.since(heard) >= SHOWN || heard.since(at) >= HISTORY) {
             return None;
         }
-        NODE_SERIES if goes_on => {
-            let node = label("node")?;
-            let sentence = format!("node {node} is avoided by a job: {what}");
-            let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
-            let since = since.last().map_or(last.0, |(at, ..)| *at);
-            who.push(Subject::Node(node));
-            Some(finding(
-                NODE_AVOIDED,
-                Severity::Warning,
-                since,
-                sentence,
-                who,
-            ))
-        }
-        _ => None,
+        let lasts = Duration::from_secs_f64(lasts);
+        let since = Date(at.0.saturating_sub(lasts.as_nanos() as u64));
+        let who = vec![Subject::Process(it.actor.home)];
+        let what = it.what.clone()?;
+        Some(finding(RANK_RECOVERY, Severity::Warning, since, what, who))
     }
+}
+
+/// The label of nodes that a try of a job avoids since an earlier one. See [`NODE_SERIES`].
+const EARLIER: &str = "earlier";
+
+/// A node that a job's ranks have left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftNode {
+    /// Which.
+    pub node: String,
+    /// The job; empty where its process is not known.
+    pub job: String,
+    /// When they left it.
+    pub since: Date,
+    /// The fault of them there, in words.
+    pub why: String,
+}
+
+/// The nodes that jobs have left and avoid now, but for those that they had left before they began.
+#[must_use]
+pub fn left_nodes(seen: &ClusterView) -> Vec<LeftNode> {
+    let all = seen.recorded().filter(|it| it.name == NODE_SERIES);
+    let left = all.filter_map(|it| {
+        let on = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
+        let (since, ..) = *on.last()?;
+        if label(it, EARLIER).is_some() {
+            return None;
+        }
+        let process = seen.process(it.actor.home);
+        Some(LeftNode {
+            node: label(it, "node")?,
+            job: process.map_or_else(String::new, |process| process.job.clone()),
+            since,
+            why: it.what.clone().unwrap_or_default(),
+        })
+    });
+    left.collect()
+}
+
+fn of_node(it: &Recorded) -> Option<Finding> {
+    let (at, _, on) = *it.points.back()?;
+    if on <= 0.0 {
+        return None;
+    }
+    let (node, what) = (label(it, "node")?, it.what.clone()?);
+    let sentence = format!("node {node} is avoided by a job: {what}");
+    let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
+    let since = since.last().map_or(at, |(at, ..)| *at);
+    let who = vec![Subject::Process(it.actor.home), Subject::Node(node)];
+    let severity = Severity::Warning;
+    Some(finding(NODE_AVOIDED, severity, since, sentence, who))
+}
+
+fn label(it: &Recorded, name: &str) -> Option<String> {
+    let found = it.labels.iter().find(|(known, _)| known == name);
+    found.map(|(_, label)| label.to_string())
 }
 
 #[cfg(test)]
@@ -126,26 +172,71 @@ mod tests {
             told
         };
         let avoided = "node b is avoided by a job: made again before".to_owned();
-    let (node, what) = (label(it, "node")?, it.what.clone()?);
-    let sentence = format!("node {node} is avoided by a job: {what}");
-    let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
-    let since = since.last().map_or(at, |(at, ..)| *at);
-    let who = vec![Subject::Process(it.actor.home), Subject::Node(node)];
-    let severity = Severity::Warning;
-    Some(finding(NODE_AVOIDED, severity, since, sentence, who))
-}
-
-fn label(it: &Recorded, name: &str) -> Option<String> {
-    let found = it.labels.iter().find(|(known, _)| known == name);
-    found.map(|(_, label)| label.to_string())
         let avoided = (NODE_AVOIDED, avoided, at(100));
         let ended = (RANK_RECOVERY, "it is made again".to_owned(), at(70));
         assert_eq!(told(&seen, 103), [avoided.clone(), ended]);
-        assert_eq!(told(&seen, 116), [avoided]);
+        let left = left_nodes(&seen).into_iter().map(|it| (it.node, it.since));
+        assert_eq!(left.collect::<Vec<_>>(), [("b".to_owned(), at(100))]);
+        assert_eq!(told(&seen, 118), [avoided]);
         let of_node = [("node", "b"), ("what", "a person has let it back")];
         let labels = of_node.map(|(name, text)| (name.to_owned().into(), text.to_owned().into()));
         let labels = labels.into_iter().collect();
         seen.record(NODE_SERIES.to_owned(), driver, labels, at(120), 0.0);
         assert_eq!(told(&seen, 121), []);
+        assert_eq!(left_nodes(&seen), []);
+    }
+
+    /// SEMANTICS 179.
+    #[test]
+    fn what_is_heard_of_late_is_a_problem_too() {
+        let driver = ActorId::root(ProcessId(7));
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut seen = ClusterView::default();
+        let record = |seen: &mut ClusterView, second, value| {
+            let labels = vec![("rank".into(), "2".into()), ("what".into(), "again".into())];
+            seen.record(RANK_SERIES.to_owned(), driver, labels, at(second), value);
+        };
+        let mut recoveries = Recoveries::default();
+        assert_eq!(recoveries.observe(&seen, at(90)), []);
+        record(&mut seen, 100, 3.0);
+        record(&mut seen, 103, 0.0);
+        let mut told = |seen: &ClusterView, second| recoveries.observe(seen, at(second)).len();
+        assert_eq!([told(&seen, 130), told(&seen, 144)], [1, 1]);
+        assert_eq!(told(&seen, 145), 0);
+        record(&mut seen, 150, 3.0);
+        record(&mut seen, 151, 0.0);
+        assert_eq!([told(&seen, 152), told(&seen, 167)], [1, 0]);
+        let later = Recoveries::default().observe(&seen, at(751));
+        assert_eq!(later, [], "it is history");
+    }
+
+    /// SEMANTICS 179.
+    #[test]
+    fn each_action_is_an_event_of_its_own() {
+        let driver = ActorId::root(ProcessId(7));
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut seen = ClusterView::default();
+        let record = |seen: &mut ClusterView, rank: &'static str, second, value, what: &str| {
+            let labels = vec![
+                ("rank".into(), rank.into()),
+                ("what".into(), what.to_owned().into()),
+            ];
+            seen.record(RANK_SERIES.to_owned(), driver, labels, at(second), value);
+        };
+        record(&mut seen, "1", 100, 3.0, "first");
+        seen.tick(at(101));
+        record(&mut seen, "1", 104, 0.0, "first; all ranks go on");
+        seen.tick(at(105));
+        record(&mut seen, "1", 110, 3.0, "second");
+        record(&mut seen, "2", 110, 3.0, "second");
+        seen.tick(at(111));
+        record(&mut seen, "0", 115, 3.0, "third");
+        seen.tick(at(116));
+        let told: Vec<_> = seen
+            .events()
+            .iter()
+            .map(|it| it.sentence.as_str())
+            .collect();
+        assert_eq!(told, ["first", "second", "third"]);
     }
 }

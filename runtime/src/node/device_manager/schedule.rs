@@ -198,6 +198,9 @@ impl Engine {
         demand.job.clone_from(&ask.job);
         demand.holder.clone_from(&ask.holder);
         demand.gang = ask.actors.len() as u32;
+        for node in &*self.device_manager().refused() {
+            demand = demand.require(Affinity::NotNode(node.clone()));
+        }
         for company in &ask.needs.company {
             let of_node = |(_, snapshot): &'a (ProcessId, NodeSnapshot)| {
                 let node = &snapshot.node.name;

@@ -51,6 +51,10 @@ fn row(number: u64, how: How, votes: bool) -> NodeRow {
         state,
         since,
         drained: how == Drained,
+        refused: None,
+        refusals: 0,
+        over_refusals: 0,
+        let_back: None,
         version: 0,
     }
 }

@@ -151,7 +151,7 @@ impl Oracle {
                 );
                 let row = &self.truth.nodes[node];
                 assert!(
-                    !row.drained && row.spec.boot == *boot,
+                    row.takes_jobs() && row.spec.boot == *boot,
                     "{id} goes to {row:?}"
                 );
                 let wanted = job.spec.node.as_ref();

@@ -1180,6 +1180,19 @@ impl World {
                 Fact::NamespaceSet { name, quota, by }
             }
             (7, _) => Fact::NodeForgotten { node: name },
+            (8, _) => match self.dice.once_in(2) {
+                true => Fact::NodeRefused {
+                    node: name,
+                    why: "it flips bits".to_owned(),
+                    by,
+                },
+                false => Fact::NodeLetBack {
+                    node: name,
+                    why: String::new(),
+                    by,
+                    passed: false,
+                },
+            },
             _ => {
                 let spec = self.job_spec(name);
                 Fact::JobSubmitted { spec, by }
@@ -1238,6 +1251,12 @@ impl World {
                 node: self.names[node].clone(),
                 drained: false,
                 by: "ann".to_owned(),
+            });
+            self.say(Fact::NodeLetBack {
+                node: self.names[node].clone(),
+                why: String::new(),
+                by: "ann".to_owned(),
+                passed: false,
             });
         }
         for n in 0..2 {
