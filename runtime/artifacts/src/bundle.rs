@@ -243,7 +243,7 @@ impl<'a> Rest<'a> {
 }
 
 /// Checks that a file may have this path in a bundle.
-fn check_path(path: &str) -> Result<(), BundleError> {
+pub(crate) fn check_path(path: &str) -> Result<(), BundleError> {
     let refuse = |why| {
         Err(BundleError::Path {
             path: path.chars().take(80).collect(),

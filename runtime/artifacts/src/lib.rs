@@ -75,10 +75,12 @@
 //! | --- | --- |
 //! | `digest`, `listing`, `bundle` | names of content; a file as pieces; the files of a program |
 //! | `store`, `store/*` | pieces and programs on a disk: putting together (`assemble`), the account (`budget`), what goes (`collect`, and `sweep`, pure), who may change it (`gate`), what is unfinished (`drafts`), what starts read first (`heat`) |
+//! | `snapshot` | an installed folder as a bundle, and put elsewhere out of one |
 //! | `disk` | the durable steps that all of this is made of, before each of which tests kill the process |
 //! | `elf`, `executable`, `architecture`, `platform` | what a program needs, what a node has, and why one cannot run on the other |
 //! | `manifest` | what a program of Odeon says about itself |
 //! | `noise` | bytes for tests, from a seed |
+//! | `shares` | who brings which piece when several nodes bring the same (pure) |
 //! | `supply`, `reader`, `recording`, `heat` | the order of pieces that readers wait for, expect or do not need yet; reading a file meanwhile; which pieces are read first (pure) |
 
 #![forbid(unsafe_code)]
@@ -97,6 +99,8 @@ mod noise;
 mod platform;
 mod reader;
 mod recording;
+mod shares;
+mod snapshot;
 mod store;
 mod supply;
 
@@ -113,6 +117,8 @@ pub use manifest::{ActorEntry, Manifest, ManifestError, MessageEntry, NeedsEntry
 pub use platform::{CannotRun, Loader, Platform};
 pub use reader::Reader;
 pub use recording::{FirstRead, Recorder, Recording};
+pub use shares::Shares;
+pub use snapshot::{FolderLook, Snapshot, SnapshotError};
 pub use store::{
     AssembleError, Assembled, CollectError, ContentKind, Footprint, Freed, Full, GetError, Put,
     PutError, Recovered, Store, VerifyError,
