@@ -13,8 +13,8 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::stream::FuturesUnordered;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, FuturesUnordered};
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
@@ -40,9 +40,10 @@ pub struct Storage {
 /// Settings for access to a storage: parallel parts and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Files that are larger are sent in parts of so many bytes; S3 wants 5 MiB at least.
+    /// Files that are larger are sent in parts of so many bytes, and longer ranges read in as many; S3 wants 5 MiB at
+    /// least.
     pub part_bytes: usize,
-    /// Number of parts of a file that are on the way at a time.
+    /// Number of parts of a file, or of a range, that are on the way at a time.
     pub parts: usize,
     /// Number of tries of an operation whose failure may pass, before it is an error.
     pub tries: u32,
@@ -271,12 +272,41 @@ impl Storage {
         .await
     }
 
-    /// These bytes of a file, all of them.
+    /// These bytes of a file, all of them. Many are read in stripes of [`Tuning::part_bytes`], [`Tuning::parts`] at a
+    /// time: one stream of a store has a part of what its many machines give (Bootseer, arXiv 2507.12619).
     ///
     /// # Errors
     /// [`StorageError`]; [`StorageError::Short`] when the file ends before them.
     #[odeon_macros::boxed]
     pub async fn read(&self, file: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
+        let unit = self.tuning.part_bytes.max(1);
+        let bytes = range.end.saturating_sub(range.start);
+        if bytes <= unit as u64 {
+            return self.read_stripe(file, range).await;
+        }
+        let starts = range.clone().step_by(unit);
+        let stripes = stream::iter(starts).map(|start| {
+            let end = range.end.min(start + unit as u64);
+            self.read_stripe(file, start..end)
+        });
+        let mut stripes = stripes.buffered(self.tuning.parts.max(1));
+        let mut whole = BytesMut::with_capacity(usize::try_from(bytes).unwrap_or_default());
+        while let Some(stripe) = stripes.next().await {
+            let stripe = stripe.map_err(|error| match error {
+                StorageError::Short { file, offset, .. } => StorageError::Short {
+                    file,
+                    offset,
+                    expected: range.end,
+                },
+                error => error,
+            });
+            whole.extend_from_slice(&stripe?);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// These bytes of a file, in one stream.
+    async fn read_stripe(&self, file: &str, range: Range<u64>) -> Result<Bytes, StorageError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -539,6 +569,34 @@ mod tests {
             }
             prop_assert_eq!(all, pieces.concat());
         }
+    }
+
+    /// SEMANTICS 214.
+    #[tokio::test]
+    async fn a_long_range_is_read_in_stripes_and_is_the_same_bytes() {
+        let tuning = Tuning {
+            part_bytes: 10,
+            parts: 3,
+            ..Tuning::default()
+        };
+        let storage = Storage::memory().tuned(tuning);
+        let bytes: Vec<u8> = (0..95).collect();
+        storage.put("a", &[bytes.clone().into()]).await.unwrap();
+        for range in [0..95, 3..4, 5..15, 5..16, 7..7, 0..90, 94..95] {
+            let read = storage.read("a", range.clone()).await.unwrap();
+            let expect = &bytes[range.start as usize..range.end as usize];
+            assert_eq!(read, expect, "{range:?}");
+        }
+        let short = storage.read("a", 20..120).await.unwrap_err();
+        let is_told = matches!(
+            &short,
+            StorageError::Short {
+                offset: 95,
+                expected: 120,
+                ..
+            }
+        );
+        assert!(is_told, "{short}");
     }
 
     #[test]
