@@ -32,6 +32,7 @@ use odeon_diagnosis::gang::read_py_spy;
 use serde::{Deserialize, Serialize};
 
 use self::process::Running;
+use crate::ranks::start::program_ready;
 
 pub use self::gang::{Disband, Gang, GangSpec};
 pub use self::probe::Probe;
@@ -246,6 +247,7 @@ impl Exec {
         cx: &Context<Self>,
     ) -> Result<u32, Failure> {
         let span = telemetry::first_span("start program").with("program", self.spec.to_string());
+        let began = Clock::now();
         let mut running = Running::start(&self.spec, env, span.context())?;
         if let Err(why) = running.become_ready(&self.spec).await {
             let end = running.stop(self.spec.grace().min(STOP_GRACE_MAX)).await;
@@ -258,6 +260,7 @@ impl Exec {
             return Err(Failure::new(kind, what));
         }
         span.end();
+        program_ready(Clock::now().since(began));
         let (pid, name) = (running.pid(), self.spec.to_string());
         let (ending, me) = (running.ended(), cx.me());
         self.running = Some(running);

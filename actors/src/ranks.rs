@@ -12,6 +12,7 @@ pub(crate) mod metrics;
 pub mod places;
 pub(crate) mod recovery;
 mod seats;
+pub(crate) mod start;
 
 pub(crate) use courier::Mail;
 pub(crate) use formed::{Formed, mesh};

@@ -370,7 +370,7 @@ impl PretrainRank {
             products: args.products,
             share: share_of(&format!("rank-{}", args.rank), cx.devices()),
         };
-        let metrics = RankMetrics::new(args.rank, args.sharing)?;
+        let metrics = RankMetrics::new(args.rank, args.sharing, cx.incarnation())?;
         let optimizer = in_place(|| first(&args, &place))?;
         let model = optimizer.model();
         let config = model
@@ -459,6 +459,7 @@ impl PretrainRank {
         let mut checkpoints = checkpoints.with_peers(Arc::clone(&self.copies));
         let restored = self.load(life, &mut checkpoints, is_stored).await?;
         self.checkpoints = Some(checkpoints);
+        self.metrics.restored();
         Ok(restored)
     }
 

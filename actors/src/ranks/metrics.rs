@@ -16,6 +16,8 @@ use odeon_algorithms::model::ModelConfig;
 use odeon_algorithms::train::{Footprint, PipelineKind, Sharing, TrainConfig};
 use odeon_mesh::{Mesh, PP};
 
+use super::start::RankStart;
+
 /// What stays the same is told again after so long, to those who have begun to look since.
 const EVERY: Duration = Duration::from_secs(10);
 
@@ -49,14 +51,15 @@ pub(crate) struct RankMetrics {
     memory: Vec<(&'static str, usize)>,
     /// When it told its place and memory last.
     told: Timestamp,
+    start: RankStart,
 }
 
 impl RankMetrics {
-    /// A rank whose memory is not known yet. Its place is told at once.
+    /// A rank whose memory is not known yet, in which of its lives. Its place is told at once.
     ///
     /// # Errors
     /// There is no such mesh.
-    pub(crate) fn new(rank: u32, sharing: Sharing) -> Result<Self, Failure> {
+    pub(crate) fn new(rank: u32, sharing: Sharing, life: u32) -> Result<Self, Failure> {
         let mesh = sharing.mesh();
         let told = Self {
             rank,
@@ -64,6 +67,7 @@ impl RankMetrics {
             schedule: (sharing.stages > 1).then_some(sharing.schedule),
             memory: vec![],
             told: Clock::now(),
+            start: RankStart::begun(rank, life),
         };
         told.tell_place();
         Ok(told)
@@ -91,9 +95,15 @@ impl RankMetrics {
         Ok(self)
     }
 
+    /// Tells that it has loaded a checkpoint, or that there was none.
+    pub(crate) fn restored(&mut self) {
+        self.start.restored();
+    }
+
     /// Tells the seconds of a step, the first of which is 0, and the bytes of activations that its passes have held so
     /// far, at most.
     pub(crate) fn tell(&mut self, step: u64, seconds: StepSeconds, activations: usize) {
+        self.start.stepped();
         let of_activations = ("activations", activations);
         match self
             .memory

@@ -221,7 +221,7 @@ impl ModelRank {
         let engine = match args.role {
             RankedRole::Policy => {
                 let RankPlace { sharing, rank } = args.place;
-                let told = RankMetrics::new(rank as u32, sharing)?;
+                let told = RankMetrics::new(rank as u32, sharing, cx.incarnation())?;
                 let trainer = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
                 let trainer = trainer.map_err(Failure::fatal)?;
                 let model = trainer.optimizer().model();
