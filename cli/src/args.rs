@@ -1,5 +1,6 @@
 //! Every flag, once.
 
+mod environment;
 pub(crate) mod faults;
 pub(crate) mod mistyped;
 mod ranks;
@@ -1378,6 +1379,8 @@ pub(crate) struct SubmitArgs {
     pub(crate) each: RankArgs,
     #[command(flatten)]
     pub(crate) resources: resources::ResourceArgs,
+    #[command(flatten)]
+    pub(crate) environment: environment::EnvironmentArgs,
     /// Its name; that of the executable, unless told otherwise
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -434,11 +434,13 @@ async fn process(
 async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<told::JobDetail> {
     let job = inspect.jobs().into_iter().find(|job| job.id == id);
     let job = job.ok_or_else(|| Refused::Unknown(format!("there is no job {id}")))?;
+    let startup = inspect.startup(&id);
     let detail = inspect.shown(|it| told::JobDetail {
         environment: std::collections::BTreeMap::new(),
         files: vec![],
         actors: it.some_actors(|row| job_number(&row.job) == id),
         events: it.some_events("job", &id),
+        startup,
         job,
     });
     Ok(axum::Json(inspect.envelope((detail, 1, 1))))

@@ -4,7 +4,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training and runs under faults; the answer to a command that does not exist; the commands, one a file |
+//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/environment`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training, runs under faults and environments; the answer to a command that does not exist; the commands, one a file |
 //! | `self_check` | the check of a node that is not trusted |
 //! | `demos` | the recordings in the binary |
 //! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |

@@ -952,6 +952,25 @@ records! {
         actors: Vec<ActorRow>,
         /// The events about it.
         events: Vec<Event>,
+        /// How long stages of its last start took, in their order: those that some node has passed.
+        #[serde(default)]
+        startup: Vec<StartupStage>,
+    }
+
+    /// A stage of a job's start, over its nodes.
+    StartupStage {
+        /// `queued`, `placed`, `files`, `environment`, `process`, `checkpoint` or `first_step`.
+        stage: String,
+        /// Milliseconds on the slowest node: those of the job.
+        ms: f64,
+        /// That node.
+        slowest: String,
+        /// Milliseconds of the node in the middle.
+        median_ms: f64,
+        /// The slowest relative to the median; nothing where that is under a millisecond.
+        ratio: Option<f64>,
+        /// Milliseconds on each node that has passed it.
+        nodes: BTreeMap<String, f64>,
     }
 
     /// A file of a job.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::client::{Client, ClientError};
 use crate::connection::Connection;
 use crate::inspect::{
-    About, ActorDetail, Envelope, Logs, SpanDetail, Spans, Spread, Trace, Traces,
+    About, ActorDetail, Envelope, JobDetail, Logs, SpanDetail, Spans, Spread, Trace, Traces,
 };
 use crate::page::{Asked, Page, Update, View};
 use crate::route::Route;
@@ -94,6 +94,15 @@ impl Inspector {
     #[odeon_macros::boxed]
     pub async fn actor(&self, id: &str) -> Result<Envelope<ActorDetail>, ClientError> {
         self.get(Route::to(["inspect", "actors", id])?).await
+    }
+
+    /// A job, in detail.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn job(&self, id: &str) -> Result<Envelope<JobDetail>, ClientError> {
+        self.get(Route::to(["inspect", "jobs", id])?).await
     }
 
     /// All that one message caused.

@@ -81,6 +81,7 @@ impl Submission {
             links: BTreeMap::new(),
             grace_s: None,
             idle_limit_s: None,
+            environment: None,
         };
         Ok(Self {
             program,

@@ -189,6 +189,23 @@ pub struct NewJob {
     /// The longest time that a try of it may neither print anything nor use a processor, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_s: Option<u64>,
+    /// The environment that its processes run in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+}
+
+/// A folder of programs and packages that is installed before a job begins, once for all jobs and nodes that want the
+/// same; its processes find its programs first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// The files that say what is in it, by their paths among the job's files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lock: Vec<String>,
+    /// The command of a shell that makes the folder `$ODEON_ENVIRONMENT`, in the job's folder; without one it is made by
+    /// `python3 -m venv`, and `pip` installs what the lock files list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
 }
 
 /// A job.

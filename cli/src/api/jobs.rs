@@ -16,6 +16,7 @@ use odeon::trace::{SpanContext, TRACEPARENT};
 use odeon::{Clock, StackFrames};
 use odeon_artifacts::{Bundle, Digest};
 use odeon_client::types::{ActOnArray, Job, Lines, NewJob, Offered, Stacks, StopJob};
+use odeon_cluster::environment::EnvironmentSpec;
 use odeon_cluster::fact::Fact;
 use odeon_cluster::job::array::{After, ArrayError};
 use odeon_cluster::job::{self, DEFAULT_NAMESPACE, Event, JobId, JobSpec, State as JobState};
@@ -165,6 +166,10 @@ pub(super) async fn submit(
         links: new.links,
         grace_s: new.grace_s,
         idle_limit_s: new.idle_limit_s,
+        environment: new.environment.map(|it| EnvironmentSpec {
+            lock: it.lock,
+            setup: it.setup,
+        }),
         name: new.name,
         namespace: new
             .namespace

@@ -150,6 +150,12 @@ fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
     links.retain(|known, _| !named.has(known));
     files.extend(named.files);
     links.extend(named.links);
+    let (wanted, lock) = args.environment.asked()?.unzip();
+    for (name, path) in lock.into_iter().flatten() {
+        files.retain(|(known, _)| *known != name);
+        links.remove(&name);
+        files.push((name, path));
+    }
     let here = std::env::current_dir().context("finding the current folder")?;
     notes.extend(program::unsent_packages(&files, &here));
     for note in notes {
@@ -181,6 +187,7 @@ fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
         job.array = args.array.as_ref().map(ToString::to_string);
         job.grace_s = args.grace_s();
         job.links = links;
+        job.environment = wanted;
     });
     Ok((submission, what.kept))
 }

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use odeon::ActorId;
 use odeon::inspect::Why;
 use odeon_actors::rl::ranks::RanksPlan;
-use odeon_client::inspect::{ActorRow, RunMesh, Subject};
+use odeon_client::inspect::{ActorRow, RunMesh, StartupStage, Subject};
 use odeon_client::types::Node;
 use odeon_client::{Asked, Inspector, Page, View};
+use odeon_cluster::startup::{StartStage, Startup};
 use odeon_mesh::Mesh;
 use serde::Serialize;
 
@@ -238,6 +239,7 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
                 told[0].why += &format!("; {sentence}");
             }
         }
+        told.extend(of_startup(inspector.job(job).await?.data.startup));
         let mesh = mesh_of(job, &inspector).await?;
         let asked = Asked {
             filter: format!("job:{job} -state:stopped -state:failed"),
@@ -272,6 +274,24 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
             });
         }
         Ok(told)
+    })
+}
+
+/// How long the job took to start, and which stage took how long where.
+fn of_startup(stages: Vec<StartupStage>) -> Option<Told> {
+    let mut startup = Startup::default();
+    for it in stages {
+        let stage = StartStage::named(&it.stage);
+        for (node, ms) in it.nodes {
+            startup.tell(&node, stage.map(|stage| (stage, ms as u64)));
+        }
+    }
+    (!startup.is_empty()).then(|| Told {
+        role: "start".to_owned(),
+        actor: None,
+        why: startup.to_string(),
+        facts: None,
+        in_short: false,
     })
 }
 

@@ -9,6 +9,7 @@ use odeon_cluster::Daemon;
 use odeon_cluster::job::JobId;
 use odeon_cluster::logs::archive::Archive;
 use odeon_cluster::logs::{Begin, Cursor};
+use odeon_cluster::startup::Startup;
 use odeon_observe::Observer;
 use parking_lot::Mutex;
 
@@ -65,6 +66,18 @@ impl Facts {
             Self::Cluster(daemon) => jobs_seen(daemon),
             Self::Recorded(recorded) => recorded.lock().jobs.clone(),
         }
+    }
+
+    /// The start-up of a job, as far as its catalog knows it.
+    pub(super) fn startup(&self, job: &str) -> Startup {
+        let Self::Cluster(daemon) = self else {
+            return Startup::default();
+        };
+        let found = job.parse().ok().and_then(|id: JobId| {
+            let tables = daemon.catalog();
+            tables.read(|tables| tables.jobs.get(&id).map(|job| job.startup.clone()))?
+        });
+        found.unwrap_or_default()
     }
 
     /// The lines that a job has printed from there on, and where those end; nothing where no lines

@@ -100,6 +100,12 @@ impl Inspect {
         jobs
     }
 
+    /// How long stages of a job's start took.
+    pub(super) fn startup(&self, job: &str) -> Vec<told::StartupStage> {
+        let known = self.facts.startup(job);
+        self.shown(|it| it.startup(job, known))
+    }
+
     fn replayed(&self) -> Option<told::Replay> {
         match &self.origin {
             Origin::Living(_) => None,

@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use odeon::{ProcessId, Waiting};
 use odeon_client::inspect as told;
+use odeon_cluster::startup::{StartStage, Startup};
 use odeon_placement::{Cause, Process, Refusal, Resources};
 
-use super::dto::Shown;
+use super::dto::{Shown, rounded};
+use super::workload::label;
+
+/// The name under which ranks and programs record stages of their start.
+const STAGE_RECORDED: &str = "start.stage_s";
 
 /// The number of a job in the name under which its processes run: `team/j17.2` is `j17`.
 pub(super) fn job_number(tag: &str) -> &str {
@@ -61,6 +66,35 @@ impl Held {
 }
 
 impl Shown<'_> {
+    /// The start-up of a job: what the catalog knows of it, and what its ranks and programs have recorded.
+    pub(super) fn startup(&self, job: &str, mut known: Startup) -> Vec<told::StartupStage> {
+        for recorded in self.seen.recorded().filter(|it| it.name == STAGE_RECORDED) {
+            let stage = label(recorded, "stage").and_then(|it| StartStage::named(&it.to_string()));
+            let process = self.seen.process(recorded.actor.home);
+            let (Some(stage), Some(process)) = (stage, process) else {
+                continue;
+            };
+            // What a life of a rank tells once counts as its last try does.
+            let seconds = recorded.points.back().map(|(.., seconds)| *seconds);
+            if let Some(seconds) = seconds.filter(|_| job_number(&process.job) == job) {
+                known.tell(&process.node, [(stage, (seconds * 1000.0) as u64)]);
+            }
+        }
+        let of_stage = |stage: StartStage| {
+            let times = known.nodes.iter();
+            times.filter_map(move |(node, times)| Some((node.clone(), *times.get(&stage)? as f64)))
+        };
+        let stages = known.stages().into_iter().map(|it| told::StartupStage {
+            stage: it.stage.name().to_owned(),
+            ms: it.slowest_ms as f64,
+            ratio: it.ratio().map(rounded),
+            median_ms: it.median_ms as f64,
+            nodes: of_stage(it.stage).collect(),
+            slowest: it.slowest,
+        });
+        stages.collect()
+    }
+
     /// Says of each job what is seen of it.
     pub(super) fn fill_in(&self, jobs: &mut [told::Job]) {
         let mut held: BTreeMap<&str, Held> = BTreeMap::new();

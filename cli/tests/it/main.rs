@@ -21,6 +21,7 @@ mod programs;
 mod reinforcement;
 mod reservations;
 mod stacks;
+mod startup;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]
 mod unpack;
 mod upgrade;

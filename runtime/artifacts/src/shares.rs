@@ -1,4 +1,4 @@
-//! Who brings which piece from where all are, when several nodes bring the same pieces at the same time.
+//! Shares of pieces that several nodes bring at the same time: who brings which from where all are.
 
 use crate::{Digest, Piece};
 

@@ -3,9 +3,11 @@
 
 mod actor;
 mod driving;
+mod environments;
 pub(crate) mod giving;
 mod handoff;
 mod idle;
+mod preparing;
 mod stacks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{Clock, DetachError, DetachedActor, Failure, ProcessId, System, WorkerCommand};
+use odeon_artifacts::Shares;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -34,7 +37,7 @@ use crate::local_only::LocalOnly;
 use crate::node_directory;
 use crate::orphan_processes;
 use crate::resources::{Allotment, JobResources};
-use crate::staging::{Staging, StagingError};
+use crate::staging::Staging;
 use crate::stale_drivers::StaleDrivers;
 use crate::tables::NodeState;
 
@@ -322,10 +325,11 @@ impl Agent {
         format!("{tag}@{}", self.inner.system.process())
     }
 
-    /// Tells the node that runs the driver of a try that there will be processes of it here.
-    async fn join_try(&self, of: (JobId, u32)) -> Result<(), String> {
+    /// Tells the node that runs the driver of a try that there will be processes of it here. Gives that node where this
+    /// one has not told it before.
+    async fn join_try(&self, of: (JobId, u32)) -> Result<Option<String>, String> {
         if self.inner.guests.lock().contains(&of) {
-            return Ok(());
+            return Ok(None);
         }
         let over = || format!("try {} of {} is over", of.1, of.0);
         let row = self.inner.catalog.job(of.0).await;
@@ -333,7 +337,7 @@ impl Agent {
         let driver = row.attempt().filter(|attempt| attempt.number == of.1);
         let driver = &driver.ok_or_else(over)?.node;
         if *driver == self.inner.node {
-            return Ok(());
+            return Ok(None);
         }
         let agent = reach(&self.inner.system, driver).await?;
         let join = JoinTry {
@@ -346,8 +350,8 @@ impl Agent {
         if !joined {
             return Err(over());
         }
-        self.inner.guests.lock().insert(of);
-        Ok(())
+        let is_first = self.inner.guests.lock().insert(of);
+        Ok(is_first.then(|| driver.clone()))
     }
 
     async fn clear_at(&self, node: &str, tag: &str) {
@@ -413,17 +417,12 @@ impl Agent {
     /// The command that starts a worker of a job here.
     async fn worker(&self, tag: &str) -> Result<WorkerCommand, String> {
         let known = try_of(tag).ok_or_else(|| format!("`{tag}` is no try of a job"))?;
-        let (job, attempt) = known;
-        self.join_try(known).await?;
+        let (job, _) = known;
+        let joined = self.join_try(known).await?;
         let spec = self.spec_of(job).await?;
-        let words = |error: StagingError| error.to_string();
-        let staged = self.inner.staging.bring(spec.bundle, known).await;
-        let staged = staged.map_err(words)?;
-        let folder = self
-            .inner
-            .staging
-            .folder_for(job, attempt, &staged, &spec.links);
-        let folder = folder.map_err(words)?;
+        let ready = self.prepare(known, &spec, &Shares::new("", [])).await;
+        let ready = ready.map_err(|error| error.to_string())?;
+        self.tell_driver(joined, known, ready.times, ready.note);
         let reserved = match spec.resources.is_empty() {
             true => Allotment::default(),
             false => {
@@ -432,10 +431,10 @@ impl Agent {
                 row.map_or_else(Allotment::default, |row| self.reserved_here(&row))
             }
         };
-        let command = self.inner.cgroups.command(known, reserved, &staged.program);
-        let command = with_env(command, &spec);
+        let command = self.inner.cgroups.command(known, reserved, &ready.program);
+        let command = with_env(command, &spec, ready.environment.as_deref());
         let command = command.env(orphan_processes::VARIABLE, self.mark(tag));
-        Ok(self.with_place(command).folder(folder))
+        Ok(self.with_place(command).folder(ready.folder))
     }
 
     /// All that the present try of a job has reserved on this node.
@@ -464,6 +463,7 @@ impl Agent {
             env,
             priority,
             links,
+            environment,
             ..
         } = self.spec_of(known.0).await.map_err(refused)?;
         let spec = JobSpec {
@@ -488,6 +488,7 @@ impl Agent {
             links,
             grace_s: None,
             idle_limit_s: None,
+            environment,
         };
         let by = known.0.to_string();
         let job = match self

@@ -24,7 +24,7 @@ use crate::node_directory::{self, Unreached};
 use crate::raft::TRY_PATIENCE;
 use crate::raft::disk::DiskError;
 use crate::resources::Reservation;
-use crate::tables::{NodeRow, Tables};
+use crate::tables::{EnvironmentRow, NodeRow, Tables};
 use picture::{Changes, Seen};
 use vote::{Vote, is_alone};
 use writing::{Taken, TryError};
@@ -235,6 +235,35 @@ impl Catalog {
             };
             match actor.ask(Show { job: id.0 }).timeout(TRY_PATIENCE).await {
                 Ok(Json(job)) => return Ok(job),
+                Err(error) => why = Unreached::asked(&voter, &error).to_string(),
+            }
+        }
+        Err(WriteError::NoQuorum { why })
+    }
+
+    /// An environment, as a voter knows it.
+    ///
+    /// # Errors
+    /// No voter answers.
+    pub(crate) async fn environment(
+        &self,
+        key: Digest,
+    ) -> Result<Option<EnvironmentRow>, WriteError> {
+        if let Some(found) = self.read(|tables| tables.environments.get(&key).cloned()) {
+            return Ok(found);
+        }
+        let mut why = "no voter is known".to_owned();
+        for voter in self.voters() {
+            let actor = match self.server(&voter).await {
+                Ok(actor) => actor,
+                Err(error) => {
+                    why = error.to_string();
+                    continue;
+                }
+            };
+            let asked = actor.ask(ShowEnvironment { key: Json(key) });
+            match asked.timeout(TRY_PATIENCE).await {
+                Ok(Json(row)) => return Ok(row),
                 Err(error) => why = Unreached::asked(&voter, &error).to_string(),
             }
         }
@@ -461,6 +490,15 @@ impl CatalogServer {
     #[handler]
     async fn hindered(&mut self) -> Json<BTreeMap<JobId, String>> {
         Json(self.catalog.inner.hindered.lock().clone())
+    }
+
+    /// An environment.
+    #[handler]
+    async fn show_environment(&mut self, key: Json<Digest>) -> Json<Option<EnvironmentRow>> {
+        let row = self
+            .catalog
+            .read(|tables| tables.environments.get(&key.0).cloned());
+        Json(row.flatten())
     }
 
     /// The bundles that must be kept.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use odeon_artifacts::Digest;
 use odeon_placement::{Device, Quota, Resources};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -230,6 +231,32 @@ pub enum Fact {
         act: ArrayAct,
         /// The name of whoever wants that.
         by: String,
+    },
+    /// A node installs an environment for all others. Written by itself.
+    EnvironmentClaimed {
+        /// Of which key.
+        key: Digest,
+        /// Which node.
+        node: String,
+        /// In which life of it.
+        boot: u64,
+        /// A number that it has drawn.
+        claim: u64,
+        /// The snapshot that is nowhere whole any more, where there was one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<Digest>,
+    },
+    /// The node that installs an environment is done with that. Written by itself.
+    EnvironmentSettled {
+        /// Of which key.
+        key: Digest,
+        /// Which node.
+        node: String,
+        /// The number under which it has claimed it.
+        claim: u64,
+        /// All files of it, in its store; none where it has given up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bundle: Option<Digest>,
     },
     /// Something happened to a job. Written by the node of its present try when it is about that;
     /// else by the leader.

@@ -115,6 +115,7 @@ impl Hollow {
             links: BTreeMap::new(),
             grace_s: None,
             idle_limit_s: None,
+            environment: None,
         };
         let by = self.name.clone();
         let written = self.catalog.write_for(Fact::JobSubmitted { spec, by });

@@ -29,6 +29,7 @@ use thiserror::Error;
 use self::array::{After, ArrayTask};
 pub use self::spec::{DEFAULT_NAMESPACE, Hosted, JobSpec, JobSpecError};
 use crate::resources::{Bytes, Reservation};
+use crate::startup::{StageTimes, StartStage, Startup};
 use crate::unix::Unix;
 
 /// The number of a job in its cluster; written `j17`.
@@ -289,6 +290,9 @@ pub struct Job {
     /// Its place in an array, if it is of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayTask>,
+    /// Times of the stages of its last start.
+    #[serde(default, skip_serializing_if = "Startup::is_empty")]
+    pub startup: Startup,
 }
 
 /// An event in the life of a job.
@@ -317,6 +321,18 @@ pub enum Event {
         attempt: u32,
         /// The parts of nodes that it has from now on, beside those that live.
         more: Vec<Reservation>,
+    },
+    /// A node has passed stages of a try's start.
+    Prepared {
+        /// Of which try.
+        attempt: u32,
+        /// Which node.
+        node: String,
+        /// Milliseconds of each.
+        times: StageTimes,
+        /// Something that is worth telling of it, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     /// Its driver runs.
     Started {
@@ -423,6 +439,7 @@ impl Job {
             unkept_lines: 0,
             awaits: vec![],
             array: None,
+            startup: Startup::default(),
         }
     }
 
@@ -556,10 +573,13 @@ impl Job {
                 boot,
                 reserved,
             } => {
-                let State::Waiting { .. } = self.state else {
+                let State::Waiting { since, .. } = self.state else {
                     return Err(disorder(self.word(), "given a node"));
                 };
                 self.tries += 1;
+                let queued = at.since(since.unwrap_or(self.submitted)).as_millis() as u64;
+                self.startup = Startup::new(self.tries);
+                self.startup.tell(&node, [(StartStage::Queued, queued)]);
                 let attempt = Attempt {
                     number: self.tries,
                     node,
@@ -568,6 +588,15 @@ impl Job {
                     reserved,
                 };
                 self.state = State::Staging { attempt };
+            }
+            Event::Prepared {
+                attempt,
+                node,
+                times,
+                ..
+            } => {
+                self.own_attempt(attempt)?;
+                self.startup.tell(&node, times);
             }
             Event::Started { attempt, pid } => {
                 let own = self.own_attempt(attempt)?;

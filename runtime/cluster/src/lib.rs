@@ -33,9 +33,11 @@
 //! | `controller`, `controller/*` | the leader's part; what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all three pure |
 //! | `voting`, `presence`, `disk_room` | a node's part in voting: its disk for the log, the authority's key; what a node says of itself; when its disk is nearly full (pure) |
 //! | `submit` | taking a job in: its files, then its row |
-//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), tries that do nothing (`idle`), where their programs stand (`stacks`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
+//! | `agent`, `agent/*`, `attempts` | a node's part in running jobs; how other nodes reach it (`actor`), a try from its files to its outcome (`driving`), tries over an upgrade (`handoff`), a try before its processes (`preparing`) and the environment that it runs in (`environments`), tries that do nothing (`idle`), where their programs stand (`stacks`), files of jobs from other agents (`giving`); which tries run, whatever orders come (pure) |
 //! | `staging` | bringing a job's files to a node |
-//! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`mounted`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`) |
+//! | `staging/*` | files that are read while they come: when that is worth it (`demand`, pure), a bundle as folders, files and parts of pieces (`tree`, pure), as a file system (`mount`), which tries use which (`mounts`), from a try's begin to its end (`mounted`), what is read first and then the rest (`arriving`), the nodes that give them (`givers`), mounts of a killed daemon (`stale`), environments on a node's disk (`environments`) |
+//! | `environment`, `tables/environments` | the environment that a job is to run in, and its key; who installs which, and which are there (pure) |
+//! | `startup` | how long each stage of a start took, by node and over all (pure) |
 //! | `admit`, `admit/gate`, `access` | taking new nodes in by token: making one, judging one; the rights of keys |
 //! | `forward`, `forward/waiting` | output of processes on its way; what waits, and who waits for that (pure) |
 //! | `logs`, `logs/*` | output as a voter keeps it (`journal`), as all voters are asked for it (`archive`), put together (`merge`, pure), a reader's place (`cursor`) |
@@ -61,6 +63,7 @@ pub mod controller;
 pub mod daemon;
 mod disk_room;
 pub mod doctor;
+pub mod environment;
 pub mod fact;
 pub mod folder;
 mod forward;
@@ -79,6 +82,7 @@ mod raft;
 pub mod resources;
 mod staging;
 mod stale_drivers;
+pub mod startup;
 pub mod submit;
 pub mod tables;
 pub mod unix;

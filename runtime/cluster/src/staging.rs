@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use odeon::{Blob, System};
+use odeon::{Blob, Clock, System};
 use odeon_artifacts::{
     AssembleError, Bundle, Digest, DiskError, Executable, Footprint, GetError, Heat, Manifest,
-    ManifestError, Piece, Platform, PutError, Store, VerifyError,
+    ManifestError, Piece, Platform, PutError, Shares, Store, VerifyError,
 };
 use parking_lot::Mutex;
 use thiserror::Error;
 
 mod arriving;
 pub(crate) mod demand;
+mod environments;
 pub(crate) mod givers;
 mod mount;
 mod mounted;
@@ -27,6 +28,7 @@ pub(crate) mod stale;
 mod tree;
 
 use demand::{Holding, OnDemand};
+use environments::Environments;
 use givers::Givers;
 use mounted::NotMounted;
 use mounts::{Mounts, Try};
@@ -47,6 +49,7 @@ pub(crate) struct Staging {
     jobs: PathBuf,
     on_demand: OnDemand,
     mounts: Arc<Mounts>,
+    environments: Arc<Environments>,
     /// The node that gave a piece last.
     giver: Arc<Mutex<Option<String>>>,
     /// Bundles that are being brought: one at a time each.
@@ -82,6 +85,8 @@ pub(crate) enum StagingError {
     Wrong(String),
     #[error("{0}")]
     Unfit(String),
+    #[error("{0}")]
+    Environment(String),
     #[error("the disk of its node: {0}")]
     Disk(String),
 }
@@ -106,6 +111,10 @@ pub const UPLOAD_TIME: Duration = Duration::from_secs(3600);
 const BATCH: usize = 16;
 /// Batches under way at once.
 const BATCHES: usize = 4;
+/// The most looks at nodes that bring the same in which nothing new comes, before it is fetched from whoever has it.
+const SHARE_ROUNDS_IDLE: usize = 40;
+/// The pause after such a look.
+const SHARE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The places in a daemon's folder for the files of jobs.
 #[derive(Debug)]
@@ -116,6 +125,8 @@ pub(crate) struct Places {
     pub(crate) jobs: PathBuf,
     /// Where their files are mounted.
     pub(crate) mounts: PathBuf,
+    /// Where their environments are.
+    pub(crate) environments: PathBuf,
 }
 
 impl Staging {
@@ -137,6 +148,7 @@ impl Staging {
             jobs: places.jobs,
             on_demand,
             mounts: Arc::new(Mounts::open(places.mounts)?),
+            environments: Arc::new(Environments::open(places.environments)?),
             giver: Arc::default(),
             turns: Arc::default(),
         })
@@ -151,12 +163,20 @@ impl Staging {
         &self.jobs
     }
 
-    /// The other nodes that are up.
+    /// The environments of jobs here.
+    pub(crate) const fn environments(&self) -> &Arc<Environments> {
+        &self.environments
+    }
+
+    /// The other nodes that are up; voters first, which have the files of all jobs.
     pub(crate) fn peers(&self) -> Vec<String> {
         let nodes = self.catalog.nodes().into_iter();
         let up = nodes.filter(|row| row.state == NodeState::Up);
         let names = up.map(|row| row.spec.name);
-        names.filter(|name| *name != self.node).collect()
+        let mut peers: Vec<String> = names.filter(|name| *name != self.node).collect();
+        let voters = self.catalog.voters();
+        peers.sort_by_key(|peer| !voters.contains(peer));
+        peers
     }
 
     /// The same, first the one that gave a piece last.
@@ -173,10 +193,15 @@ impl Staging {
 
     /// Has a bundle ready to run here for a try: checked and put together, or mounted, so that each
     /// piece is checked before it is read (SEMANTICS 55).
-    pub(crate) async fn bring(&self, digest: Digest, of: Try) -> Result<Staged, StagingError> {
+    pub(crate) async fn bring(
+        &self,
+        digest: Digest,
+        of: Try,
+        shares: &Shares,
+    ) -> Result<Staged, StagingError> {
         let turn = Arc::clone(self.turns.lock().entry(digest).or_default());
         let held = turn.lock().await;
-        let outcome = self.bring_alone(digest, of).await;
+        let outcome = self.bring_alone(digest, of, shares).await;
         drop(held);
         self.turns
             .lock()
@@ -184,7 +209,12 @@ impl Staging {
         outcome
     }
 
-    async fn bring_alone(&self, digest: Digest, of: Try) -> Result<Staged, StagingError> {
+    async fn bring_alone(
+        &self,
+        digest: Digest,
+        of: Try,
+        shares: &Shares,
+    ) -> Result<Staged, StagingError> {
         let peers = self.peers();
         let bundle = self.bundle(digest, &peers).await?;
         // A try goes on with what it began with, and a new one with what is whole.
@@ -205,7 +235,7 @@ impl Staging {
             if let Some(place) = self.mounts.join(&digest, of, true) {
                 return self.mounted(&bundle, place, of).await;
             }
-            match self.show(&bundle, &missing, &heat, of).await {
+            match self.show(&bundle, &missing, &heat, (of, shares)).await {
                 Ok(staged) => return Ok(staged),
                 Err(NotMounted::Staging(error)) => return Err(error),
                 Err(NotMounted::Mount(error)) => tracing::info!(
@@ -214,7 +244,7 @@ impl Staging {
                 ),
             }
         }
-        self.bring_whole(&bundle, &heat, &peers).await
+        self.bring_whole(&bundle, &heat, &peers, shares).await
     }
 
     /// Has all of a bundle here, checked and put together.
@@ -223,6 +253,7 @@ impl Staging {
         bundle: &Bundle,
         heat: &Heat,
         peers: &[String],
+        shares: &Shares,
     ) -> Result<Staged, StagingError> {
         for _ in 0..TRIES {
             let (store, known) = (Arc::clone(&self.store), bundle.clone());
@@ -253,6 +284,7 @@ impl Staging {
                     files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
                 });
             }
+            self.fetch_shared(bundle, heat, peers, shares).await?;
             self.fetch_missing(bundle, heat, peers).await?;
         }
         let why = format!("they were damaged {TRIES} times in a row");
@@ -261,15 +293,24 @@ impl Staging {
 
     /// Has the pieces of a bundle here for a while, without putting them together. When the disk does
     /// not take them, none stay.
-    pub(crate) async fn keep(&self, digest: Digest, peers: &[String]) -> Result<(), StagingError> {
+    pub(crate) async fn keep(
+        &self,
+        digest: Digest,
+        peers: &[String],
+        shares: &Shares,
+    ) -> Result<(), StagingError> {
         let bundle = self.bundle(digest, peers).await?;
         let (store, pinned) = (Arc::clone(&self.store), bundle.clone());
         let until = moment() + UPLOAD_TIME;
         blocking(move || Ok(store.pin(&pinned, until)?)).await?;
-        let mut kept = self.fetch_missing(&bundle, &Heat::default(), peers).await;
+        let heat = Heat::default();
+        let mut kept = self.fetch_shared(&bundle, &heat, peers, shares).await;
+        if kept.is_ok() {
+            kept = self.fetch_missing(&bundle, &heat, peers).await;
+        }
         if matches!(kept, Err(StagingError::Disk(_))) {
             self.collect(Footprint::default()).await;
-            kept = self.fetch_missing(&bundle, &Heat::default(), peers).await;
+            kept = self.fetch_missing(&bundle, &heat, peers).await;
         }
         if matches!(kept, Err(StagingError::Disk(_))) {
             let store = Arc::clone(&self.store);
@@ -326,6 +367,79 @@ impl Staging {
         Err(StagingError::Unlisted)
     }
 
+    /// Fetches what nodes that bring the same bundle at the same time have shared out among themselves: the share of
+    /// this one from whoever had the bundle before, then the others' shares from them, as these come to have them. What
+    /// does not come so is left.
+    async fn fetch_shared(
+        &self,
+        bundle: &Bundle,
+        heat: &Heat,
+        peers: &[String],
+        shares: &Shares,
+    ) -> Result<(), StagingError> {
+        let mut missing = self.missing_in_order(bundle, heat).await?;
+        if shares.is_alone() || missing.is_empty() {
+            return Ok(());
+        }
+        for peer in peers {
+            let (own, _) = shares.split(&missing);
+            if own.is_empty() {
+                break;
+            }
+            self.fetch_all(vec![(peer.clone(), own)]).await?;
+            missing = self.missing_in_order(bundle, heat).await?;
+        }
+        let mut idle = 0;
+        while idle < SHARE_ROUNDS_IDLE {
+            let before = missing.len();
+            let (_, others) = shares.split(&missing);
+            let mut others: Vec<_> = others
+                .into_iter()
+                .map(|(node, share)| (node.to_owned(), share))
+                .collect();
+            // Not all nodes begin with the same one.
+            others.sort_by_key(|(node, _)| Digest::of(format!("{} {node}", self.node).as_bytes()));
+            self.fetch_all(others).await?;
+            missing = self.missing_in_order(bundle, heat).await?;
+            if shares.split(&missing).1.is_empty() {
+                break;
+            }
+            if missing.len() == before {
+                idle += 1;
+                Clock::sleep(SHARE_PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches pieces, each from its node, several batches at a time.
+    async fn fetch_all(&self, shares: Vec<(String, Vec<Piece>)>) -> Result<(), StagingError> {
+        let batches = shares.into_iter().flat_map(|(node, share)| {
+            let batches = share.chunks(BATCH).map(<[Piece]>::to_vec);
+            let batches: Vec<_> = batches.map(|batch| (node.clone(), batch)).collect();
+            batches
+        });
+        let fetching = futures::stream::iter(batches)
+            .map(|(node, batch)| async move { self.fetch(&node, &batch).await })
+            .buffer_unordered(BATCHES);
+        let outcomes: Vec<_> = fetching.collect().await;
+        outcomes.into_iter().collect()
+    }
+
+    /// What is missing of a bundle, in the order in which starts read it.
+    async fn missing_in_order(
+        &self,
+        bundle: &Bundle,
+        heat: &Heat,
+    ) -> Result<Vec<Piece>, StagingError> {
+        let (hot, cold) = heat.split(bundle);
+        let order = hot.iter().chain(&cold).map(|it| it.digest);
+        let rank: HashMap<Digest, usize> = order.zip(0..).collect();
+        let mut missing = self.missing(bundle).await?;
+        missing.sort_by_key(|it| rank.get(&it.digest).copied());
+        Ok(missing)
+    }
+
     /// Fetches what is missing of a bundle, from one node after the other.
     async fn fetch_missing(
         &self,
@@ -333,21 +447,12 @@ impl Staging {
         heat: &Heat,
         peers: &[String],
     ) -> Result<(), StagingError> {
-        let (hot, cold) = heat.split(bundle);
-        let order = hot.iter().chain(&cold).map(|it| it.digest);
-        let rank: HashMap<Digest, usize> = order.zip(0..).collect();
-        let mut missing = self.missing(bundle).await?;
-        missing.sort_by_key(|it| rank.get(&it.digest).copied());
+        let mut missing = self.missing_in_order(bundle, heat).await?;
         for peer in peers {
             if missing.is_empty() {
                 return Ok(());
             }
-            let batches = missing.chunks(BATCH).map(<[Piece]>::to_vec);
-            let fetching = futures::stream::iter(batches)
-                .map(|batch| async move { self.fetch(peer, &batch).await })
-                .buffer_unordered(BATCHES);
-            let outcomes: Vec<_> = fetching.collect().await;
-            outcomes.into_iter().collect::<Result<(), _>>()?;
+            self.fetch_all(vec![(peer.clone(), missing)]).await?;
             missing = self.missing(bundle).await?;
         }
         if missing.is_empty() {
@@ -483,7 +588,12 @@ impl Staging {
     pub(crate) async fn clear(&self, job: JobId, attempt: u32) {
         self.take_away(self.mounts.leave((job, attempt))).await;
         let folder = self.folder_of(job, attempt);
-        let removed = blocking(move || Ok(remove_folder(&folder))).await;
+        let environments = Arc::clone(&self.environments);
+        let removed = blocking(move || {
+            environments.release((job, attempt));
+            Ok(remove_folder(&folder))
+        });
+        let removed = removed.await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%job, %error, "the folder of a job cannot be removed");
         }

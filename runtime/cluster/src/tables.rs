@@ -4,6 +4,7 @@
 
 mod arrays;
 mod bans;
+mod environments;
 mod reservations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use odeon_artifacts::Digest;
 use serde::{Deserialize, Serialize};
 
+pub use self::environments::{EnvironmentRow, EnvironmentState};
 use crate::access::KeyRole;
 use crate::fact::{
     Command, Fact, NamespaceQuota, NodeSpec, Refusal, RefusalKind, Writer, Written, is_zero,
@@ -60,6 +62,9 @@ pub struct Tables {
     pub revoked: BTreeSet<String>,
     /// Namespaces that have bounds.
     pub namespaces: BTreeMap<String, NamespaceQuota>,
+    /// Environments of jobs, by their keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environments: BTreeMap<Digest, EnvironmentRow>,
     /// The last events, for people.
     pub news: VecDeque<CatalogNews>,
     /// The last commands and what became of them.
@@ -209,13 +214,14 @@ impl Tables {
         nodes.filter(|node| node.state == NodeState::Up)
     }
 
-    /// The bundles that must be kept: of jobs that are not over, and of those that ended last and
-    /// may be run again.
+    /// The bundles that must be kept: of jobs that are not over, of those that ended last and may be run again, and
+    /// snapshots of environments.
     pub fn bundles(&self) -> impl Iterator<Item = Digest> + '_ {
         let mut ended: Vec<(Unix, &Job)> = self.ended_jobs().collect();
         ended.sort_by_key(|(at, job)| std::cmp::Reverse((*at, job.id)));
         let ended = ended.into_iter().map(|(_, job)| job).take(BUNDLES_KEPT);
-        self.living_jobs().chain(ended).map(|job| job.spec.bundle)
+        let jobs = self.living_jobs().chain(ended).map(|job| job.spec.bundle);
+        jobs.chain(self.snapshots())
     }
 
     /// Returns true where a try is over for certain: then it is in all later tables too, so it does
@@ -380,6 +386,25 @@ impl Tables {
             Fact::Array { first, act, by } => {
                 only(writer, &Writer::Leader)?;
                 self.array_act(first, act, &by)?;
+            }
+            Fact::EnvironmentClaimed {
+                key,
+                node,
+                boot,
+                claim,
+                lost,
+            } => {
+                only(writer, &Writer::Node(node.clone()))?;
+                self.claim_environment(key, (node, boot), claim, lost)?;
+            }
+            Fact::EnvironmentSettled {
+                key,
+                node,
+                claim,
+                bundle,
+            } => {
+                only(writer, &Writer::Node(node.clone()))?;
+                self.settle_environment(key, node, claim, bundle)?;
             }
             Fact::Job { job, event } => self.job_event(writer, job, event)?,
         }
@@ -582,7 +607,10 @@ impl Tables {
             return Err(Refusal::new(RefusalKind::Unknown, why));
         };
         let owner = match &event {
-            Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. } => {
+            Event::Prepared { .. }
+            | Event::Started { .. }
+            | Event::Over { .. }
+            | Event::Unkept { .. } => {
                 let attempt = job.attempt();
                 attempt.map(|attempt| Writer::Node(attempt.node.clone()))
             }
@@ -673,8 +701,15 @@ impl Tables {
         let reserves = |job: &Job| job.attempt().map_or(0, |it| it.reserved.len());
         let reserved = reserves(job);
         let conflict = |error| Refusal::new(RefusalKind::Conflict, error);
-        let unkept = match event {
-            Event::Unkept { lines, .. } => Some(lines),
+        let told = match &event {
+            Event::Unkept { lines, .. } => Some(format!(
+                "{lines} lines of its output are not kept: make room on the disks of the voters"
+            )),
+            Event::Prepared {
+                node,
+                note: Some(note),
+                ..
+            } => Some(format!("on node `{node}`: {note}")),
             _ => None,
         };
         job.apply(event, now).map_err(conflict)?;
@@ -692,11 +727,8 @@ impl Tables {
         let changes = reserved != reserves(job);
         let name = job.spec.hosts.as_ref();
         let name = name.map(|hosted| format!("{}/{}", job.spec.namespace, hosted.name));
-        if let Some(lines) = unkept {
-            let what = format!(
-                "{lines} lines of its output are not kept: make room on the disks of the voters"
-            );
-            self.note(id.to_string(), what);
+        if let Some(told) = told {
+            self.note(id.to_string(), told);
         } else if job.word() != before {
             self.note(id.to_string(), what);
         }

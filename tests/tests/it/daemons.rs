@@ -147,6 +147,7 @@ pub(crate) async fn upload_files(
         links: BTreeMap::new(),
         grace_s: None,
         idle_limit_s: None,
+        environment: None,
     }
 }
 

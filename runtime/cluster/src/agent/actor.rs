@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use odeon::{AskError, Blob, Failure, Later, Ref, StackFrames, System};
-use odeon_artifacts::Digest;
+use odeon_artifacts::{Digest, Shares};
 use tokio::sync::oneshot;
 
 use super::stacks::ProgramStack;
@@ -14,6 +14,7 @@ use crate::json::Json;
 use crate::local_only::LocalOnly;
 use crate::node_directory::{self, Unreached};
 use crate::orphan_processes;
+use crate::startup::StageTimes;
 use crate::unix::Unix;
 
 /// The longest time that a node may take to hear an order; it is told again later.
@@ -57,6 +58,32 @@ impl AgentActor {
         let mut book = self.agent.inner.book.lock();
         let places = book.places.get_mut(&(JobId(job), attempt));
         places.map(|places| places.insert(node)).is_some()
+    }
+
+    /// There will be processes of a try here, whose driver runs on another node: has what they need ready.
+    #[handler]
+    pub(super) async fn prepare_try(&mut self, job: u64, attempt: u32, nodes: Vec<String>) {
+        let agent = self.agent.clone();
+        tokio::spawn(async move {
+            // Whoever starts a process of it here hears why that cannot be.
+            if let Err(why) = agent.prepare_here((JobId(job), attempt), nodes).await {
+                tracing::debug!(job, attempt, why, "a try is not prepared for");
+            }
+        });
+    }
+
+    /// Another node has prepared for a try whose driver runs here, and took so long.
+    #[handler]
+    pub(super) async fn prepared(
+        &mut self,
+        job: u64,
+        attempt: u32,
+        node: String,
+        times: Json<StageTimes>,
+        note: Option<String>,
+    ) {
+        let of = (JobId(job), attempt);
+        self.agent.prepared(of, node, times.0, note);
     }
 
     /// The processes of a try on this node that live, by their numbers, with the processor time of each in
@@ -151,7 +178,8 @@ impl AgentActor {
     fn keep(&mut self, digest: Json<Digest>, from: String) -> Later<Result<(), String>> {
         let staging = self.agent.inner.staging.clone();
         Later::new(async move {
-            let kept = staging.keep(digest.0, &[from]).await;
+            let alone = Shares::new("", []);
+            let kept = staging.keep(digest.0, &[from], &alone).await;
             kept.map_err(|error| error.to_string())
         })
     }

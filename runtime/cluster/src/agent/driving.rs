@@ -1,22 +1,29 @@
 //! A try on its node, from its files to the outcome of its driver.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 use odeon::{Clock, DetachedActor, Driver, ProcessExit, WorkerCommand};
+use odeon_artifacts::Shares;
 use tokio::sync::{oneshot, watch};
 
 use super::Agent;
+use super::environments::with_environment;
 use super::handoff::AttemptHandoff;
+use super::preparing::{Ready, millis, ms_since, nodes_of};
 use crate::job::{Event, Job, JobId, JobSpec, Outcome};
 use crate::orphan_processes;
 use crate::staging::StagingError;
+use crate::startup::StartStage;
 use crate::unix::Unix;
 
 /// The longest wait for the last lines of an ended process: what it has started may hold its output
 /// open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait of a try that is over until the catalog has heard how long its start took.
+const TELL_PATIENCE: Duration = Duration::from_secs(1);
 /// The variable by which a driver knows which try of its job's run it is, counted from 1.
 const TRY_VARIABLE: &str = "ODEON_ATTEMPT";
 /// Variables of the daemon that jobs see.
@@ -41,38 +48,20 @@ impl Agent {
         attempt: u32,
         mut stop: watch::Receiver<Option<bool>>,
     ) -> Outcome {
-        let stopped = || Outcome::Stopped {
-            by: "its node, before it began".to_owned(),
-        };
         // Its time counts from here: whoever was promised its places waits for its files, too.
         let began = Unix::now();
-        let limit = job.spec.time_limit();
-        let over = async {
-            match limit {
-                Some(limit) => Clock::sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        let staging = self.inner.staging.bring(job.spec.bundle, (job.id, attempt));
-        let staged = tokio::select! {
-            biased;
-            _ = stop.wait_for(Option::is_some) => return stopped(),
-            () = over => return overdue_or(stopped(), &job.spec, Some(Overdue::Time)),
-            staged = staging => staged,
-        };
-        let staged = staged.and_then(|staged| {
-            let links = &job.spec.links;
-            let folder = self
-                .inner
-                .staging
-                .folder_for(job.id, attempt, &staged, links)?;
-            Ok((staged, folder))
-        });
-        let (staged, folder) = match staged {
+        let mut ready = match self.ready(job, attempt, &mut stop).await {
             Ok(ready) => ready,
-            Err(error) => return refused(&error),
+            Err(outcome) => return outcome,
         };
-        let command = self.command(job, attempt, &staged.program).folder(folder);
+        let assigned = job.attempt().map_or(began, |it| it.since);
+        ready
+            .times
+            .insert(StartStage::Placed, millis(began.since(assigned)));
+        let starts = Clock::now();
+        let environment = ready.environment.as_deref();
+        let command = self.command(job, attempt, &ready.program, environment);
+        let command = command.folder(ready.folder);
         let tag = job.tag(attempt);
         self.inner.specs.lock().insert(job.id, job.spec.clone());
         let system = &self.inner.system;
@@ -94,6 +83,13 @@ impl Agent {
                 return Outcome::Failed { code: None, why };
             }
         };
+        ready.times.insert(StartStage::Process, ms_since(starts));
+        let prepared = Event::Prepared {
+            attempt,
+            node: self.inner.node.clone(),
+            times: ready.times,
+            note: ready.note,
+        };
         let pid = driver.pid().unwrap_or(0);
         self.inner.stale_drivers.note(pid, &self.mark(&tag));
         let handoff = AttemptHandoff {
@@ -108,15 +104,57 @@ impl Agent {
             idle: false,
             places: BTreeSet::new(),
         };
-        self.drive(handoff, driver, stop).await
+        let agent = self.clone();
+        let id = job.id;
+        let telling = tokio::spawn(async move { agent.tell(id, prepared).await });
+        let outcome = self.drive(handoff, driver, stop).await;
+        // Of a try that is over the catalog takes no such news. It is for people alone, so nothing waits for it for long.
+        let _ = Clock::timeout(TELL_PATIENCE, telling).await;
+        outcome
+    }
+
+    /// Has a try prepared for on all of its nodes, and waits until this one is ready; or the outcome of a try that comes
+    /// to its end before.
+    async fn ready(
+        &self,
+        job: &Job,
+        attempt: u32,
+        stop: &mut watch::Receiver<Option<bool>>,
+    ) -> Result<Ready, Outcome> {
+        let stopped = || Outcome::Stopped {
+            by: "its node, before it began".to_owned(),
+        };
+        let limit = job.spec.time_limit();
+        let over = async {
+            match limit {
+                Some(limit) => Clock::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        self.prepare_elsewhere(job, attempt);
+        let shares = Shares::new(&self.inner.node, nodes_of(job));
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(Option::is_some) => Err(stopped()),
+            () = over => Err(overdue_or(stopped(), &job.spec, Some(Overdue::Time))),
+            ready = self.prepare((job.id, attempt), &job.spec, &shares) => {
+                ready.map_err(|error| refused(&error))
+            }
+        }
     }
 
     /// The command that starts the driver of a try.
-    fn command(&self, job: &Job, attempt: u32, program: &Path) -> WorkerCommand {
+    fn command(
+        &self,
+        job: &Job,
+        attempt: u32,
+        program: &Path,
+        environment: Option<&Path>,
+    ) -> WorkerCommand {
         let reserved = self.reserved_here(job);
         let of = (job.id, attempt);
         let command = self.inner.cgroups.command(of, reserved, program);
-        let command = with_env(command, &job.spec);
+        let command = with_env(command, &job.spec, environment);
         let command = command.env(orphan_processes::VARIABLE, self.mark(&job.tag(attempt)));
         let mut command = self.with_place(command);
         for arg in &job.spec.args {
@@ -306,20 +344,31 @@ async fn follow(
     (driver.stop(Duration::ZERO).await, true)
 }
 
-pub(super) fn with_env(command: WorkerCommand, spec: &JobSpec) -> WorkerCommand {
-    let mut command = command.bare();
-    for (name, value) in DEFAULTS {
-        command = command.env(name, value);
-    }
+pub(super) fn with_env(
+    command: WorkerCommand,
+    spec: &JobSpec,
+    environment: Option<&Path>,
+) -> WorkerCommand {
+    let variables = match environment {
+        Some(folder) => with_environment(spec, folder),
+        None => variables(spec),
+    };
+    let all = variables.into_iter();
+    all.fold(command.bare(), |command, (name, value)| {
+        command.env(name, value)
+    })
+}
+
+/// The variables of a job's processes.
+pub(super) fn variables(spec: &JobSpec) -> BTreeMap<String, OsString> {
+    let defaults = DEFAULTS.map(|(name, value)| (name.to_owned(), value.into()));
+    let mut all = BTreeMap::from(defaults);
     for name in INHERITED {
-        if let Some(value) = std::env::var_os(name) {
-            command = command.env(name, value);
-        }
+        all.extend(std::env::var_os(name).map(|value| (name.to_owned(), value)));
     }
-    for (name, value) in &spec.env {
-        command = command.env(name, value);
-    }
-    command
+    let own = spec.env.iter();
+    all.extend(own.map(|(name, value)| (name.clone(), value.into())));
+    all
 }
 
 /// The outcome of a try. One that was told to end was stopped, also if it took that well; by whom,

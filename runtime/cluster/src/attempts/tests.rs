@@ -32,6 +32,7 @@ fn job(id: u64, attempt: u32, boot: u64) -> Job {
         links: BTreeMap::new(),
         grace_s: None,
         idle_limit_s: None,
+        environment: None,
     };
     let mut job = Job::new(JobId(id), spec, "ann".to_owned(), Unix(0));
     for number in 1..=attempt {

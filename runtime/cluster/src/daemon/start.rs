@@ -212,6 +212,7 @@ impl Starting<'_> {
             store,
             jobs: self.folder.part("jobs"),
             mounts: self.folder.part(MOUNTS_FOLDER),
+            environments: self.folder.part("environments"),
         };
         let (engine, memory) = (self.system.clone(), self.catalog.clone());
         let givers = Arc::new(Agents {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::array::{After, ArraySpec};
+use crate::environment::{EnvironmentSpec, EnvironmentSpecError};
 use crate::resources::{JobResources, JobResourcesError};
 
 /// A job that somebody wants to have run.
@@ -62,6 +63,9 @@ pub struct JobSpec {
     /// The longest time that a try may neither print anything nor use a processor, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_s: Option<u64>,
+    /// The environment that its processes run in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentSpec>,
 }
 
 /// Without the values of variables: what is shown ends in a log, and they may be secrets.
@@ -84,6 +88,7 @@ impl fmt::Debug for JobSpec {
             .field("links", &self.links)
             .field("grace_s", &self.grace_s)
             .field("idle_limit_s", &self.idle_limit_s)
+            .field("environment", &self.environment)
             .finish()
     }
 }
@@ -189,6 +194,9 @@ impl JobSpec {
         }
         if self.after.len() > AFTER_MAX {
             return Err(JobSpecError::After(self.after.len()));
+        }
+        if let Some(environment) = &self.environment {
+            environment.check()?;
         }
         self.resources.check()?;
         Ok(())
@@ -345,6 +353,9 @@ pub enum JobSpecError {
         /// Of each.
         bytes: usize,
     },
+    /// An environment that nobody can mean.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentSpecError),
     /// Resources that nobody can mean.
     #[error(transparent)]
     Resources(#[from] JobResourcesError),

@@ -145,6 +145,7 @@ fn job(retries: u32) -> Job {
         links: BTreeMap::new(),
         grace_s: None,
         idle_limit_s: None,
+        environment: None,
     };
     Job::new(JobId(1), spec, "ann".to_owned(), Unix(0))
 }

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use odeon::{Clock, Timestamp};
 use odeon_artifacts::{
-    Arrivals, Bundle, BundleFile, Digest, DiskError, Heat, Piece, Recorder, Store,
+    Arrivals, Bundle, BundleFile, Digest, DiskError, Heat, Piece, Recorder, Shares, Store,
 };
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -26,6 +26,8 @@ pub(super) struct Arriving {
     pub(super) trouble: Trouble,
     /// Since when somebody waits for a piece that no node gives.
     pub(super) lacking: Mutex<HashMap<Digest, Timestamp>>,
+    /// The nodes that bring the same at the same time.
+    pub(super) shares: Shares,
 }
 
 /// A piece that somebody waited for in vain, and why it did not come.
@@ -144,7 +146,13 @@ impl Arriving {
         if self.staging.has(piece).await? {
             return Ok(true);
         }
-        for peer in self.staging.sources() {
+        let mut sources = self.staging.sources();
+        if !self.arrivals.is_awaited(&piece.digest) {
+            // Whose share it is has it first; what somebody waits for comes from whoever had it before.
+            let owner = self.shares.owner(&piece.digest);
+            sources.sort_by_key(|it| Some(it.as_str()) != owner);
+        }
+        for peer in sources {
             self.staging.fetch(&peer, &[*piece]).await?;
             if self.staging.has(piece).await? {
                 self.staging.prefer(peer);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use odeon::Blob;
-use odeon_artifacts::{Arrivals, Bundle, Digest, Heat, Piece};
+use odeon_artifacts::{Arrivals, Bundle, Digest, Heat, Piece, Shares};
 use parking_lot::Mutex;
 
 use super::arriving::{Arriving, Learning, Trouble};
@@ -37,7 +37,7 @@ impl Staging {
         bundle: &Bundle,
         missing: &[Piece],
         heat: &Heat,
-        of: Try,
+        (of, shares): (Try, &Shares),
     ) -> Result<Staged, NotMounted> {
         let (hot, cold) = heat.split(bundle);
         let lacks: BTreeSet<Digest> = missing.iter().map(|it| it.digest).collect();
@@ -84,6 +84,7 @@ impl Staging {
             learning,
             trouble,
             lacking: Mutex::default(),
+            shares: shares.clone(),
         };
         tokio::spawn(arriving.run());
         Ok(self.mounted(bundle, place, of).await?)

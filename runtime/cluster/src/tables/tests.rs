@@ -7,6 +7,7 @@ use super::*;
 use crate::fact::ArrayAct;
 use crate::job::JobSpec;
 use crate::resources::{Allotment, JobResources, Reservation};
+use crate::startup::StartStage;
 
 fn spec(name: &str) -> JobSpec {
     JobSpec {
@@ -26,6 +27,7 @@ fn spec(name: &str) -> JobSpec {
         links: BTreeMap::new(),
         grace_s: None,
         idle_limit_s: None,
+        environment: None,
     }
 }
 
@@ -169,6 +171,12 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         1 => Just(Event::Retry { by: by() }),
         1 => Just(Event::Held { why: "no room".to_owned() }),
         1 => (1u32..4, 1u64..9).prop_map(|(attempt, lines)| Event::Unkept { attempt, lines }),
+        1 => (1u32..4, name(), 0u64..9).prop_map(|(attempt, node, ms)| Event::Prepared {
+            attempt,
+            node,
+            times: [(StartStage::Files, ms)].into(),
+            note: (ms == 0).then(|| "said".to_owned()),
+        }),
     ];
     let fact = prop_oneof![
         6 => (name(), boot(), prop::option::of(boot())).prop_map(|(name, boot, follows)| {
@@ -213,6 +221,23 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         }),
         1 => (job(), prop::sample::select(vec![ArrayAct::Cancel, ArrayAct::Stop, ArrayAct::Kill, ArrayAct::Retry]))
             .prop_map(move |(first, act)| Fact::Array { first, act, by: by() }),
+        2 => (name(), boot(), 0u8..3, prop::option::of(0u8..3)).prop_map(|(node, boot, key, lost)| {
+            Fact::EnvironmentClaimed {
+                key: Digest::of(&[key]),
+                node,
+                boot,
+                claim: boot,
+                lost: lost.map(|it| Digest::of(&[it])),
+            }
+        }),
+        2 => (name(), boot(), 0u8..3, prop::option::of(0u8..3)).prop_map(|(node, claim, key, bundle)| {
+            Fact::EnvironmentSettled {
+                key: Digest::of(&[key]),
+                node,
+                claim,
+                bundle: bundle.map(|it| Digest::of(&[it])),
+            }
+        }),
         12 => (job(), event).prop_map(|(job, event)| Fact::Job { job, event }),
     ];
     // The right writer most of the time.
@@ -222,7 +247,12 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         let writer = match (&fact, twist) {
             (_, Some(any)) => Writer::Node(any),
             (Fact::NodeUp(spec), _) => Writer::Node(spec.name.clone()),
-            (Fact::NodeLeft { node, .. }, _) => Writer::Node(node.clone()),
+            (
+                Fact::NodeLeft { node, .. }
+                | Fact::EnvironmentClaimed { node, .. }
+                | Fact::EnvironmentSettled { node, .. },
+                _,
+            ) => Writer::Node(node.clone()),
             (Fact::Job { event, .. }, _) if is_about_a_try(event) => Writer::Node(node),
             _ => Writer::Leader,
         };
@@ -233,7 +263,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
 fn is_about_a_try(event: &Event) -> bool {
     matches!(
         event,
-        Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. }
+        Event::Prepared { .. } | Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. }
     )
 }
 
@@ -831,16 +861,19 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Retry { .. } => 16,
             Event::Unkept { .. } => 18,
             Event::Extended { .. } => 20,
+            Event::Prepared { .. } => 21,
         },
         Fact::VotersSet { .. } => 17,
         Fact::Array { .. } => 19,
-        Fact::NodeRefused { .. } => 21,
-        Fact::NodeChecked { .. } => 22,
-        Fact::NodeLetBack { .. } => 23,
+        Fact::NodeRefused { .. } => 22,
+        Fact::NodeChecked { .. } => 23,
+        Fact::NodeLetBack { .. } => 24,
+        Fact::EnvironmentClaimed { .. } => 25,
+        Fact::EnvironmentSettled { .. } => 26,
     }
 }
 
-const FACT_KINDS: usize = 24;
+const FACT_KINDS: usize = 27;
 
 /// SEMANTICS 59.
 #[test]

@@ -82,6 +82,7 @@ impl World {
             links: BTreeMap::new(),
             grace_s: None,
             idle_limit_s: None,
+            environment: None,
         };
         let by = "ann".to_owned();
         match self.say(Writer::Leader, Fact::JobSubmitted { spec, by }) {

@@ -91,6 +91,7 @@ impl Writes {
             links: BTreeMap::new(),
             grace_s: None,
             idle_limit_s: None,
+            environment: None,
         }
     }
 

@@ -1231,6 +1231,7 @@ impl World {
             links: BTreeMap::new(),
             grace_s: None,
             idle_limit_s: None,
+            environment: None,
             time_limit_s: match self.dice.roll(2) {
                 0 => Some(1 + self.dice.roll(100)),
                 _ => None,

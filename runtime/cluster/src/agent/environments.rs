@@ -1,0 +1,509 @@
+//! The environment of a job on this node: taken from the snapshot that another node has made, or installed, by one node
+//! for all of them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use odeon::Clock;
+use odeon_artifacts::{Digest, GetError, Shares, Snapshot, SnapshotError};
+use rustix::process::{Pid, Signal};
+use tokio::process::{Child, Command};
+
+use super::Agent;
+use super::driving::variables;
+use crate::catalog::WriteError;
+use crate::fact::Fact;
+use crate::job::{JobId, JobSpec};
+use crate::orphan_processes;
+use crate::staging::{StagingError, UPLOAD_TIME, moment};
+use crate::tables::{EnvironmentRow, EnvironmentState, NodeState};
+
+/// The variable of processes in an environment that names its folder.
+const FOLDER_VARIABLE: &str = "ODEON_ENVIRONMENT";
+/// The longest time for which a node waits until another one has installed an environment.
+const WAIT: Duration = Duration::from_secs(1800);
+/// The pause between two looks whether it has.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Bytes of what a setup has printed last that are told when it fails.
+const SAID_BYTES: u64 = 600;
+/// The most times that a snapshot is taken again after a piece of it was damaged.
+const TRIES: usize = 3;
+
+/// An environment that is here.
+#[derive(Debug)]
+pub(super) struct Environment {
+    pub(super) folder: PathBuf,
+    /// What is worth telling of how it came.
+    pub(super) note: Option<String>,
+}
+
+/// What a node does next for an environment that it lacks.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Takes this snapshot.
+    Take {
+        bundle: Digest,
+        /// The node that has made it.
+        from: String,
+    },
+    /// Waits for the node that installs it.
+    Wait,
+    /// Installs it for all.
+    Claim,
+}
+
+/// Decides by what the catalog says of an environment, where `lost` is a snapshot that nobody could give.
+fn next(
+    row: Option<&EnvironmentRow>,
+    own: &str,
+    lives: impl Fn(&str, u64) -> bool,
+    lost: Option<Digest>,
+) -> Next {
+    match row.map(|row| &row.state) {
+        Some(EnvironmentState::Ready { bundle, node }) if Some(*bundle) != lost => Next::Take {
+            bundle: *bundle,
+            from: node.clone(),
+        },
+        Some(EnvironmentState::Installing { node, boot, .. })
+            if node != own && lives(node, *boot) =>
+        {
+            Next::Wait
+        }
+        _ => Next::Claim,
+    }
+}
+
+/// A claim on an environment, which is given up when this is dropped before it is settled.
+struct Claim {
+    agent: Agent,
+    key: Digest,
+    number: u64,
+    is_settled: bool,
+}
+
+impl Claim {
+    async fn settle(mut self, bundle: Option<Digest>) -> Result<(), WriteError> {
+        self.is_settled = true;
+        self.agent
+            .settle_environment(self.key, self.number, bundle)
+            .await
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        let (agent, key, number) = (self.agent.clone(), self.key, self.number);
+        tokio::spawn(async move {
+            if let Err(error) = agent.settle_environment(key, number, None).await {
+                tracing::debug!(%key, %error, "an environment is not given up");
+            }
+        });
+    }
+}
+
+/// Kills a setup, with all that it has started.
+struct Setup {
+    child: Child,
+    pid: Option<Pid>,
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Agent {
+    /// Has the environment of a try here, if it wants one. `work` is the folder of the try.
+    pub(super) async fn environment(
+        &self,
+        of: (JobId, u32),
+        spec: &JobSpec,
+        work: &Path,
+        shares: &Shares,
+    ) -> Result<Option<Environment>, StagingError> {
+        let Some(wanted) = &spec.environment else {
+            return Ok(None);
+        };
+        let interpreter = self.interpreter(spec).await?;
+        let store = self.inner.staging.store().clone();
+        let digest = spec.bundle;
+        let files = blocking(move || store.bundle(&digest).map_err(words)).await?;
+        let key = wanted.key(&files, &interpreter);
+        let key = key.map_err(|error| StagingError::Unfit(error.to_string()))?;
+        let all = self.inner.staging.environments();
+        let turn = all.turn(key).await;
+        let folder = all.place(&key);
+        let known = all.clone();
+        let mut note = None;
+        if !blocking(move || Ok(known.is_there(&key))).await? {
+            note = self
+                .bring_environment(key, of, spec, (work, shares))
+                .await?;
+        }
+        let known = all.clone();
+        blocking(move || known.hold(&key, of).map_err(words)).await?;
+        drop(turn);
+        Ok(Some(Environment { folder, note }))
+    }
+
+    /// Takes an environment, or installs it where nobody else does. What is worth telling of that.
+    async fn bring_environment(
+        &self,
+        key: Digest,
+        of: (JobId, u32),
+        spec: &JobSpec,
+        (work, shares): (&Path, &Shares),
+    ) -> Result<Option<String>, StagingError> {
+        let (mut lost, mut why) = (None, String::new());
+        let deadline = Clock::now().after(WAIT);
+        while !deadline.left(Clock::now()).is_zero() {
+            let row = match self.inner.catalog.environment(key).await {
+                Ok(row) => row,
+                Err(error) => {
+                    why = error.to_string();
+                    break;
+                }
+            };
+            let nodes = self.inner.catalog.nodes();
+            let lives = |node: &str, boot| {
+                let row = nodes.iter().find(|row| row.spec.name == node);
+                row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == boot)
+            };
+            match next(row.as_ref(), &self.inner.node, lives, lost) {
+                Next::Take { bundle, from } => {
+                    match self.take_snapshot(key, (bundle, &from), shares).await {
+                        Ok(()) => return Ok(None),
+                        Err(error) => {
+                            tracing::warn!(job = %of.0, %error, "a snapshot of an environment is not taken");
+                            why = format!("the snapshot of it could not be taken: {error}");
+                            lost = Some(bundle);
+                        }
+                    }
+                }
+                Next::Wait => Clock::sleep(PAUSE).await,
+                Next::Claim => match self.claim_environment(key, lost).await {
+                    Ok(claim) => return self.install_for_all(claim, of, spec, work).await,
+                    // Another one was first, or the catalog knows of a node's end before this one.
+                    Err(WriteError::Refused(_)) => Clock::sleep(PAUSE).await,
+                    Err(error) => {
+                        why = error.to_string();
+                        break;
+                    }
+                },
+            }
+        }
+        if why.is_empty() {
+            why = format!("no other node had installed it after {} s", WAIT.as_secs());
+        }
+        self.install(key, of, spec, work).await?;
+        self.finish_environment(key).await?;
+        let told = format!("its environment was installed here for itself: {why}");
+        tracing::warn!(job = %of.0, "{told}");
+        Ok(Some(told))
+    }
+
+    /// Installs an environment that this node has claimed, and gives its snapshot to all.
+    async fn install_for_all(
+        &self,
+        claim: Claim,
+        of: (JobId, u32),
+        spec: &JobSpec,
+        work: &Path,
+    ) -> Result<Option<String>, StagingError> {
+        let key = claim.key;
+        self.install(key, of, spec, work).await?;
+        let (all, store) = (
+            self.inner.staging.environments().clone(),
+            self.inner.staging.store().clone(),
+        );
+        let taken = blocking(move || {
+            let now = moment();
+            let taken = Snapshot::take(&all.place(&key), &store, now, now + UPLOAD_TIME);
+            Ok(taken.map_err(|error| error.to_string()))
+        });
+        let taken = taken.await?;
+        self.finish_environment(key).await?;
+        let settled = match taken {
+            Ok(taken) => {
+                let told = format!(
+                    "its environment was installed here, {} files of {} bytes, and others take it",
+                    taken.files, taken.bytes
+                );
+                let settled = claim.settle(Some(taken.bundle.digest())).await;
+                settled.map(|()| told).map_err(|error| error.to_string())
+            }
+            Err(why) => Err(why),
+        };
+        Ok(Some(settled.unwrap_or_else(|why| {
+            format!("its environment was installed here for itself: others cannot take it: {why}")
+        })))
+    }
+
+    async fn claim_environment(
+        &self,
+        key: Digest,
+        lost: Option<Digest>,
+    ) -> Result<Claim, WriteError> {
+        let number = rand::random();
+        let claimed = Fact::EnvironmentClaimed {
+            key,
+            node: self.inner.node.clone(),
+            boot: self.inner.system.process().0,
+            claim: number,
+            lost,
+        };
+        // Also one that is written without an answer is given up.
+        let claim = Claim {
+            agent: self.clone(),
+            key,
+            number,
+            is_settled: false,
+        };
+        match self.inner.catalog.write_own(claimed).await {
+            Ok(_) => Ok(claim),
+            Err(error) => {
+                let mut claim = claim;
+                claim.is_settled = matches!(error, WriteError::Refused(_));
+                Err(error)
+            }
+        }
+    }
+
+    async fn settle_environment(
+        &self,
+        key: Digest,
+        claim: u64,
+        bundle: Option<Digest>,
+    ) -> Result<(), WriteError> {
+        let settled = Fact::EnvironmentSettled {
+            key,
+            node: self.inner.node.clone(),
+            claim,
+            bundle,
+        };
+        self.inner.catalog.write_own(settled).await.map(drop)
+    }
+
+    /// Notes that an environment is whole.
+    async fn finish_environment(&self, key: Digest) -> Result<(), StagingError> {
+        let all = self.inner.staging.environments().clone();
+        blocking(move || all.finish(&key).map_err(words)).await
+    }
+
+    /// Has a snapshot's pieces here, from whoever has them, and its folder in its place. A piece that is damaged on the
+    /// way or on the disk is refused, and brought again.
+    async fn take_snapshot(
+        &self,
+        key: Digest,
+        (digest, from): (Digest, &str),
+        shares: &Shares,
+    ) -> Result<(), StagingError> {
+        let staging = &self.inner.staging;
+        let mut peers = staging.peers();
+        peers.sort_by_key(|peer| peer != from);
+        let shares = &shares.without(from);
+        for tries_left in (0..TRIES).rev() {
+            staging.keep(digest, &peers, shares).await?;
+            let (all, store) = (staging.environments().clone(), staging.store().clone());
+            let restored = blocking(move || {
+                all.remove(&key).map_err(words)?;
+                let bundle = store.bundle(&digest).map_err(words)?;
+                match Snapshot::restore(&bundle, &store, &all.place(&key)) {
+                    Ok(()) => all.finish(&key).map(|()| true).map_err(words),
+                    Err(SnapshotError::Get(GetError::Missing(_) | GetError::Corrupt(_)))
+                        if tries_left > 0 =>
+                    {
+                        Ok(false)
+                    }
+                    Err(error) => Err(words(error)),
+                }
+            });
+            if restored.await? {
+                return Ok(());
+            }
+            tracing::warn!(%digest, "a damaged piece of an environment is brought again");
+        }
+        unreachable!("the last try ends with its error")
+    }
+
+    /// Runs the command that makes an environment, in its place.
+    async fn install(
+        &self,
+        key: Digest,
+        of: (JobId, u32),
+        spec: &JobSpec,
+        work: &Path,
+    ) -> Result<(), StagingError> {
+        let Some(wanted) = &spec.environment else {
+            return Ok(());
+        };
+        let all = self.inner.staging.environments().clone();
+        let (place, log) = (all.place(&key), all.log(&key));
+        let printed = {
+            let log = log.clone();
+            blocking(move || {
+                all.remove(&key).map_err(words)?;
+                File::create(&log).map_err(words)
+            })
+            .await?
+        };
+        let mark = self.mark(&format!("{}/{}.{}", spec.namespace, of.0, of.1));
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(wanted.command()).current_dir(work);
+        command.env_clear().envs(with_environment(spec, &place));
+        command.env(orphan_processes::VARIABLE, &mark);
+        command.stdin(Stdio::null()).process_group(0);
+        command.stdout(printed.try_clone().map_err(words)?);
+        command.stderr(printed);
+        let child = command.spawn().map_err(words)?;
+        let pid = child.id();
+        let raw = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let mut setup = Setup { child, pid: raw };
+        // One that a killed daemon leaves ends when the next one begins.
+        if let Some(pid) = pid {
+            self.inner.stale_drivers.note(pid, &mark);
+        }
+        let ended = setup.child.wait().await;
+        if let Some(pid) = pid {
+            self.inner.stale_drivers.forget(pid);
+        }
+        drop(setup);
+        let status = ended.map_err(words)?;
+        if !status.success() {
+            let said = blocking(move || Ok(last_words(&log))).await?;
+            let why = format!("its environment could not be installed: {status}{said}");
+            return Err(StagingError::Environment(why));
+        }
+        let made = place.clone();
+        match blocking(move || Ok(made.is_dir())).await? {
+            true => Ok(()),
+            false => Err(StagingError::Environment(format!(
+                "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} is no folder"
+            ))),
+        }
+    }
+
+    /// What this node says of the interpreter that environments are made with: its version, and where it is, since
+    /// environments name that.
+    async fn interpreter(&self, spec: &JobSpec) -> Result<String, StagingError> {
+        let asked = "import sys; print(sys.version, sys.base_prefix)";
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", asked])
+            .env_clear()
+            .envs(variables(spec));
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let needed = spec
+            .environment
+            .as_ref()
+            .is_some_and(|it| it.setup.is_none());
+        match command.output().await {
+            Ok(told) if told.status.success() => {
+                Ok(String::from_utf8_lossy(&told.stdout).trim().to_owned())
+            }
+            // Who has a command of their own may do without.
+            Ok(_) | Err(_) if !needed => Ok("none".to_owned()),
+            Ok(told) => Err(StagingError::Environment(format!(
+                "its environment is made by python3, which fails here: {}",
+                String::from_utf8_lossy(&told.stderr).trim()
+            ))),
+            Err(error) => Err(StagingError::Environment(format!(
+                "its environment is made by python3, which this node does not run: {error}"
+            ))),
+        }
+    }
+}
+
+/// The variables of a job's processes in an environment: those of the job, with the programs of the environment before
+/// all others.
+pub(super) fn with_environment(spec: &JobSpec, folder: &Path) -> BTreeMap<String, OsString> {
+    let mut all = variables(spec);
+    let mut path = folder.join("bin").into_os_string();
+    if let Some(others) = all.get("PATH").filter(|it| !it.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    all.insert("PATH".to_owned(), path);
+    for name in ["VIRTUAL_ENV", FOLDER_VARIABLE] {
+        all.insert(name.to_owned(), folder.into());
+    }
+    all
+}
+
+/// The end of what a setup has printed, as a part of a sentence.
+fn last_words(log: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(log)?;
+        let bytes = file.metadata()?.len();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(SAID_BYTES)))?;
+        let mut said = vec![];
+        file.read_to_end(&mut said)?;
+        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    };
+    match read() {
+        Ok(said) if !said.is_empty() => format!("; it said last: {said}"),
+        _ => String::new(),
+    }
+}
+
+fn words(error: impl std::fmt::Display) -> StagingError {
+    StagingError::Environment(format!("its environment: {error}"))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StagingError> + Send + 'static,
+) -> Result<T, StagingError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(words(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unix::Unix;
+
+    /// SEMANTICS 212.
+    #[test]
+    fn a_node_takes_waits_or_installs_by_what_the_catalog_says() {
+        let (one, other) = (Digest::of(b"1"), Digest::of(b"2"));
+        let row = |state| EnvironmentRow {
+            state,
+            since: Unix(1),
+        };
+        let ready = row(EnvironmentState::Ready {
+            bundle: one,
+            node: "a".to_owned(),
+        });
+        let installing = row(EnvironmentState::Installing {
+            node: "a".to_owned(),
+            boot: 1,
+            claim: 7,
+        });
+        let take = || Next::Take {
+            bundle: one,
+            from: "a".to_owned(),
+        };
+        let all = |_: &str, _: u64| true;
+        assert_eq!(next(None, "b", all, None), Next::Claim);
+        assert_eq!(next(Some(&ready), "b", all, None), take());
+        assert_eq!(next(Some(&ready), "b", all, Some(other)), take());
+        assert_eq!(next(Some(&ready), "b", all, Some(one)), Next::Claim);
+        assert_eq!(next(Some(&installing), "b", all, None), Next::Wait);
+        // Its own of before, and one of a node that is gone.
+        assert_eq!(next(Some(&installing), "a", all, None), Next::Claim);
+        let is_anew = |_: &str, boot: u64| boot == 2;
+        assert_eq!(next(Some(&installing), "b", is_anew, None), Next::Claim);
+    }
+}
