@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 188.
     #[test]
     fn a_machine_whose_bits_differ_does_not_pass() {
         let own = bits("x", &[("1", 8)]);
@@ -317,7 +317,7 @@ mod tests {
         );
     }
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 188.
     #[test]
     fn the_steps_have_the_same_bits_on_each_processor() {
         let computed = ComputedBits::compute().unwrap();
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(computed.agreed(), ComputedBits::compute().unwrap().agreed());
     }
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 188.
     #[test]
     fn only_what_fails_jobs_keeps_a_node_refused() {
         let good = Check::good("a", "fine");

@@ -21,10 +21,15 @@ pub(crate) struct EnvironmentArgs {
 }
 
 impl EnvironmentArgs {
+    /// Returns true where something is to be installed.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.environment.is_empty() || self.setup.is_some()
+    }
+
     /// The environment, with the files that say what is in it: each under its path below the current folder, or else
     /// under its name.
     pub(crate) fn asked(&self) -> Result<Option<(types::Environment, NamedFiles)>> {
-        if self.environment.is_empty() && self.setup.is_none() {
+        if !self.is_asked() {
             return Ok(None);
         }
         let mut files = vec![];

@@ -70,7 +70,9 @@ impl Shown<'_> {
     pub(super) fn startup(&self, job: &str, mut known: Startup) -> Vec<told::StartupStage> {
         for recorded in self.seen.recorded().filter(|it| it.name == STAGE_RECORDED) {
             let stage = label(recorded, "stage").and_then(|it| StartStage::named(&it.to_string()));
-            let process = self.seen.process(recorded.actor.home);
+            let row = self.seen.actors().get(recorded.actor);
+            let host = row.map_or(recorded.actor.home, |row| row.view.process);
+            let process = self.seen.process(host);
             let (Some(stage), Some(process)) = (stage, process) else {
                 continue;
             };

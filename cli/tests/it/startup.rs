@@ -56,12 +56,12 @@ impl Node {
         let from = body.find('{').unwrap();
         let till = body.rfind('}').unwrap();
         let told: Value = serde_json::from_str(&body[from..=till]).unwrap();
-        let stages = told["data"]["startup"].as_array().unwrap().clone();
+        let stages = told["data"]["startup"].as_array()?.clone();
         stages.into_iter().find(|it| it["stage"] == stage)
     }
 }
 
-/// SEMANTICS 210, 212.
+/// SEMANTICS 189, 191.
 #[test]
 fn a_gang_starts_in_an_environment_that_one_node_has_installed_and_tells_how_long_it_took() {
     let node = Node::with_notes(&["--nodes", "2"]);
@@ -117,7 +117,7 @@ fn a_gang_starts_in_an_environment_that_one_node_has_installed_and_tells_how_lon
     assert_eq!(node.made(), 2);
 }
 
-/// SEMANTICS 213.
+/// SEMANTICS 192.
 #[test]
 fn a_node_that_is_killed_while_it_keeps_an_environment_leaves_nothing_half() {
     let node = Node::with_notes(&["--nodes", "2"]);
@@ -158,7 +158,7 @@ fn a_node_that_is_killed_while_it_keeps_an_environment_leaves_nothing_half() {
     assert_eq!(node.made(), made);
 }
 
-/// SEMANTICS 211, 212.
+/// SEMANTICS 190, 191.
 #[test]
 fn a_damaged_snapshot_is_refused_and_a_setup_that_fails_is_told() {
     let node = Node::with_notes(&["--nodes", "2"]);
@@ -209,7 +209,7 @@ fn a_damaged_snapshot_is_refused_and_a_setup_that_fails_is_told() {
     assert!(said.contains("`--environment b.lock` is no file"), "{said}");
 }
 
-/// SEMANTICS 212.
+/// SEMANTICS 191.
 #[test]
 fn packages_of_a_lock_file_are_installed_by_pip() {
     let venv = Command::new("python3")

@@ -74,7 +74,7 @@ impl EnvironmentSpec {
             return setup.clone();
         }
         let mut command = "python3 -m venv \"$ODEON_ENVIRONMENT\" && \
-            python3 -m pip install --no-input --disable-pip-version-check"
+            \"$ODEON_ENVIRONMENT/bin/python3\" -m pip install --no-input --disable-pip-version-check"
             .to_owned();
         for lock in &self.lock {
             let quoted = lock.replace('\'', "'\\''");
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 212.
+    /// SEMANTICS 191.
     #[test]
     fn a_key_changes_with_lock_files_command_and_interpreter_and_with_nothing_else() {
         let spec = of(&["a.lock"], Some("make"));

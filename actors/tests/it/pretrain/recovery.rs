@@ -126,18 +126,20 @@ async fn a_node_whose_rank_is_stopped_again_is_left() {
     other.shutdown().await;
 }
 
-/// SEMANTICS 220. What is done about a node is noted when it begins and when it ends.
+/// SEMANTICS 185. What is done about a node is noted when it begins and when it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rank_goes_back_to_its_node_where_there_is_no_room_elsewhere() {
     let cluster = ClusterIdentity::generate().unwrap();
-    let start = async |name: &str, ranks: f64| {
-        let node = node().job(odeon_actors::job());
-        let node = node.resource("rank", ranks).unwrap();
+    let start = async |name: &str, ranks: Option<f64>| {
+        let mut node = node().job(odeon_actors::job());
+        if let Some(ranks) = ranks {
+            node = node.resource("rank", ranks).unwrap();
+        }
         let identity = cluster.issue(name).unwrap();
         let node = node.listen("127.0.0.1:0".parse().unwrap(), identity);
         node.start().await.unwrap()
     };
-    let (system, other) = (start("a", 2.0).await, start("b", 0.0).await);
+    let (system, other) = (start("a", Some(2.0)).await, start("b", None).await);
     system.join(other.address().unwrap()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut plan = of_ranks(folder.path(), 2);

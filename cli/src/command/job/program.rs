@@ -97,7 +97,8 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
         return What::recipe(Path::new(program), words, &args.set);
     }
     check_no_fields(program, &args.set)?;
-    let script = match kind_of(Path::new(program), &here, &path)? {
+    let installs = args.environment.is_asked();
+    let script = match kind_of(Path::new(program), &here, &path, installs)? {
         Kind::Executable => {
             let line = Line {
                 words: words.to_vec(),
@@ -145,7 +146,8 @@ enum Kind {
     LookedUp,
 }
 
-fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
+/// Finds out; a name that is nowhere here may be of an environment that nodes install.
+fn kind_of(program: &Path, here: &Path, path: &str, installs: bool) -> Result<Kind> {
     let file = here.join(program);
     if environment(&file).is_some() {
         return Ok(Kind::LookedUp);
@@ -169,7 +171,7 @@ fn kind_of(program: &Path, here: &Path, path: &str) -> Result<Kind> {
         return Ok(Kind::Executable);
     }
     let mut folders = path.split(':').filter(|part| !part.is_empty());
-    if folders.any(|folder| Path::new(folder).join(program).is_file()) {
+    if installs || folders.any(|folder| Path::new(folder).join(program).is_file()) {
         return Ok(Kind::LookedUp);
     }
     bail!(
@@ -484,7 +486,7 @@ mod tests {
         fs::write(here.join("venv/pyvenv.cfg"), "").unwrap();
         fs::write(here.join("venv/bin/python"), b"\x7fELF").unwrap();
         let check = |program: &str, expect: Kind| {
-            let kind = kind_of(Path::new(program), here, "/usr/bin:/bin").unwrap();
+            let kind = kind_of(Path::new(program), here, "/usr/bin:/bin", false).unwrap();
             assert_eq!(kind, expect, "{program}");
         };
         check("start.sh", Kind::Script(words("/bin/sh -e")));
@@ -504,7 +506,7 @@ mod tests {
             "ls\r\n",
         ] {
             fs::write(here.join("win.sh"), script).unwrap();
-            let error = kind_of(Path::new("win.sh"), here, "/bin").unwrap_err();
+            let error = kind_of(Path::new("win.sh"), here, "/bin", false).unwrap_err();
             let said = error.to_string();
             assert!(
                 said.contains("(CRLF)") && said.contains("dos2unix"),
@@ -514,7 +516,10 @@ mod tests {
         check("/bin/sh", Kind::Executable);
         check("sh", Kind::LookedUp);
         check("venv/bin/python", Kind::LookedUp);
-        let error = kind_of(Path::new("no-such-program"), here, "/bin").unwrap_err();
+        let named = Path::new("no-such-program");
+        let installed = kind_of(named, here, "/bin", true).unwrap();
+        assert_eq!(installed, Kind::LookedUp);
+        let error = kind_of(named, here, "/bin", false).unwrap_err();
         assert!(
             error
                 .to_string()

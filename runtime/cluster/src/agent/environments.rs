@@ -453,7 +453,7 @@ fn last_words(log: &Path) -> String {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     };
     match read() {
-        Ok(said) if !said.is_empty() => format!("; it said last: {said}"),
+        Ok(said) if !said.is_empty() => format!("; its command printed last: {said}"),
         _ => String::new(),
     }
 }
@@ -474,7 +474,7 @@ mod tests {
     use super::*;
     use crate::unix::Unix;
 
-    /// SEMANTICS 212.
+    /// SEMANTICS 191.
     #[test]
     fn a_node_takes_waits_or_installs_by_what_the_catalog_says() {
         let (one, other) = (Digest::of(b"1"), Digest::of(b"2"));

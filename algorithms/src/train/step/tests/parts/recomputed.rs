@@ -66,7 +66,7 @@ fn what_is_computed_again_is_the_same_to_the_bit_and_is_not_kept() {
     }
 }
 
-/// SEMANTICS 231. What leaves the device comes back as it was, whatever else is computed again.
+/// SEMANTICS 195. What leaves the device comes back as it was, whatever else is computed again.
 #[test]
 fn what_leaves_the_device_is_the_same_to_the_bit_and_is_not_kept_there() {
     for config in deep_models() {
@@ -96,7 +96,7 @@ fn what_leaves_the_device_is_the_same_to_the_bit_and_is_not_kept_there() {
     }
 }
 
-/// SEMANTICS 231. In stages what leaves the device is of each pass that is under way, also where these go back in two; and
+/// SEMANTICS 195. In stages what leaves the device is of each pass that is under way, also where these go back in two; and
 /// ranks of every plan make the steps of one device.
 #[test]
 fn ranks_whose_activations_leave_the_device_make_the_same_steps_to_the_bit() {
@@ -140,7 +140,7 @@ fn ranks_whose_activations_leave_the_device_make_the_same_steps_to_the_bit() {
     }
 }
 
-/// SEMANTICS 134, 142, 231. Activations are what is said before a run: to the byte where all stages and ranks are alike.
+/// SEMANTICS 134, 142, 195. Activations are what is said before a run: to the byte where all stages and ranks are alike.
 #[test]
 fn the_memory_of_activations_is_known_before_a_run() {
     let [dense, _, _, experts, _] = models().try_into().unwrap();
@@ -175,19 +175,25 @@ fn the_memory_of_activations_is_known_before_a_run() {
                 count: 3,
             };
             let all = in_parts(&config, &settings, &work, &vec![3; buckets], sharing);
+            let (mut told_of_all, mut seen_of_all) = (0, 0);
             for (rank, (_, trainer)) in all.into_iter().enumerate() {
                 let told = micro.activations(&config, &settings, sharing, rank);
                 let told = told.unwrap().unwrap();
                 let seen = trainer.held_activations();
                 if sharing.experts * sharing.chunks == 1 {
                     assert_eq!(told, seen, "{sharing:?}, rank {rank}");
+                } else if offload {
+                    // Of two layers the experts of one rank may have few tokens; all of them together have all.
+                    told_of_all += told.device + told.host;
+                    seen_of_all += seen.device + seen.host;
                 } else {
-                    for (told, seen) in [(told.device, seen.device), (told.host, seen.host)] {
-                        let near = seen <= 2 * told && told <= 2 * seen;
-                        assert!(near, "{told} {seen}, {sharing:?}, rank {rank}");
-                    }
+                    let (told, seen) = (told.device, seen.device);
+                    let near = seen <= 2 * told && told <= 2 * seen;
+                    assert!(near, "{told} {seen}, {sharing:?}, rank {rank}");
                 }
             }
+            let near = seen_of_all <= 2 * told_of_all && told_of_all <= 2 * seen_of_all;
+            assert!(near, "{told_of_all} {seen_of_all}, {sharing:?}");
         }
     }
 }
