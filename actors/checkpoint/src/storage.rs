@@ -571,7 +571,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 214.
+    /// SEMANTICS 193.
     #[tokio::test]
     async fn a_long_range_is_read_in_stripes_and_is_the_same_bytes() {
         let tuning = Tuning {

@@ -229,7 +229,7 @@ fn members(group: u64) -> usize {
     processes.filter(|of| *of == group).count()
 }
 
-/// SEMANTICS 221, 223.
+/// SEMANTICS 186, 188.
 fn node_is_refused_and_let_back(cluster: &Cluster) {
     let no_reason = cluster.fails(&["node", "refuse", "node-2", "--why", ""]);
     assert!(no_reason.contains("without a reason"), "{no_reason}");

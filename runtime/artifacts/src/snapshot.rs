@@ -460,7 +460,7 @@ mod tests {
         folder
     }
 
-    /// SEMANTICS 211.
+    /// SEMANTICS 190.
     #[test]
     fn a_folder_is_restored_under_another_path_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
@@ -499,7 +499,7 @@ mod tests {
         assert!(!look.is_still(&place));
     }
 
-    /// SEMANTICS 211.
+    /// SEMANTICS 190.
     #[test]
     fn a_damaged_piece_is_refused_and_nothing_is_put_there() {
         let dir = tempfile::tempdir().unwrap();

@@ -104,7 +104,7 @@ mod tests {
         facts.collect()
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 187.
     #[test]
     fn a_node_that_a_job_has_left_is_refused_once_for_each_time() {
         let mut nodes = [row("a"), row("b"), row("c")];
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(refused(&[left("b", 70)], &nodes), [b]);
     }
 
-    /// SEMANTICS 222.
+    /// SEMANTICS 187.
     #[test]
     fn jobs_refuse_few_nodes_and_never_the_last() {
         let mut nodes = [row("a"), row("b")];

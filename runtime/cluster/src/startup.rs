@@ -189,7 +189,7 @@ impl fmt::Display for Startup {
 mod tests {
     use super::*;
 
-    /// SEMANTICS 210.
+    /// SEMANTICS 189.
     #[test]
     fn a_stage_of_a_job_is_as_long_as_on_its_slowest_node() {
         let mut startup = Startup::new(2);

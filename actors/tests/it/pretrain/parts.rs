@@ -146,7 +146,7 @@ async fn ranks_with_shards_make_the_steps_of_one_whoever_is_lost() {
     are_as_one(of_experts, experts(), victims()).await;
 }
 
-/// SEMANTICS 230.
+/// SEMANTICS 194.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranks_with_rounded_copies_make_the_steps_of_one_whoever_is_lost() {
     let dense = LayerBlock::default();

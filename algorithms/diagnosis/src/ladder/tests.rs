@@ -134,7 +134,7 @@ fn losses_for_which_no_rank_is_to_blame_count_too() {
     assert!(why.contains("begun again 2 times"), "{why}");
 }
 
-/// SEMANTICS 220.
+/// SEMANTICS 185.
 #[test]
 fn a_node_that_ranks_cannot_do_without_is_let_back_and_not_left_again() {
     let mut ladder = Ladder::new(LadderPolicy::default());

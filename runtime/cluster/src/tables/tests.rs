@@ -574,7 +574,7 @@ fn tries_end_with_the_life_of_their_node() {
     }
 }
 
-/// SEMANTICS 221.
+/// SEMANTICS 186.
 #[test]
 fn a_refused_node_gets_no_job_until_it_is_let_back() {
     let mut writes = Writes::default();

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
     use crate::cluster_view::RefusedNode;
 
-    /// SEMANTICS 221.
+    /// SEMANTICS 186.
     #[test]
     fn a_node_is_a_problem_while_it_is_refused() {
         let mut seen = ClusterView::default();

@@ -585,7 +585,7 @@ proptest! {
         are_as_one_device(&config, &settings(lion, clip), &work, &dealt, sharing)?;
     }
 
-    /// SEMANTICS 135, 140, 230. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of
+    /// SEMANTICS 135, 140, 194. Ranks with some of the rows of each batch, some of the experts, parts of matrices, copies of
     /// all of these, and every mixture of them; ranks without a sequence among them.
     #[test]
     fn ranks_of_every_mixture_train_a_model_as_one_device_does(

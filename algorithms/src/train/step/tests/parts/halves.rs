@@ -59,7 +59,7 @@ fn passes_read_rounded_parameters_and_the_optimiser_moves_those_of_32_bits() {
     }
 }
 
-/// SEMANTICS 230. One rank that has all of its parameters makes the steps of one that keeps a shard of them, which is all.
+/// SEMANTICS 194. One rank that has all of its parameters makes the steps of one that keeps a shard of them, which is all.
 #[test]
 fn a_rounded_copy_of_whole_parameters_has_the_numbers_of_a_shard_to_the_bit() {
     for config in models_of_mixtures() {
@@ -76,7 +76,7 @@ fn a_rounded_copy_of_whole_parameters_has_the_numbers_of_a_shard_to_the_bit() {
     }
 }
 
-/// SEMANTICS 230. What is rated is rated with rounded parameters too, before a step and behind it.
+/// SEMANTICS 194. What is rated is rated with rounded parameters too, before a step and behind it.
 #[test]
 fn ranks_rate_with_rounded_parameters() {
     let config = &models()[2];
@@ -94,7 +94,7 @@ fn ranks_rate_with_rounded_parameters() {
     }
 }
 
-/// SEMANTICS 153, 230. What ranks add up in the order of one device has the numbers of that to the bit.
+/// SEMANTICS 153, 194. What ranks add up in the order of one device has the numbers of that to the bit.
 #[test]
 fn ranks_that_read_bf16_have_the_numbers_of_one_device_to_the_bit() {
     let config = ModelConfig {
