@@ -40,6 +40,7 @@
 //! | `engine/modelled`, `engine/modelled/*` | predicted costs in their place, under virtual time: generation (`rollout`) and the tokens in its cache (`cache`, pure) |
 //! | `engine/served`, `engine/served/*` | servers of others: what vLLM and SGLang are asked and say (`dialect`), events out of bytes (`events`), remedies for a loss (`retry`), these three pure; `client` speaks, `folder` has weights on their way |
 //! | `packed`, `trajectory`, `number` | rows in shared memory; data that travels between roles; numbers of reports that may be none |
+//! | `going_on` | findings of a run's own steps that go on, for those who look on |
 //! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), `rows` by reference, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
 //! | `ranks`, `ranks/*` | ranks that share a model, whatever they train on: the groups in which they add up and exchange (`formed`, `seats`, `gangs`), where they are (`places`), letters between them while they train (`courier`), a sign that they have one storage (`mark`), and what they tell of themselves (`metrics`) |
 //! | `pretrain`, `pretrain/run`, `pretrain/seats`, `pretrain/meshes`, `pretrain/rank` | the program over the ranks; who has which place in a life; ranks as the data plane sees them; one of them |
@@ -56,6 +57,7 @@
 
 pub mod engine;
 pub mod exec;
+mod going_on;
 pub mod hybrid;
 mod number;
 pub mod packed;

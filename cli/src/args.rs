@@ -1204,6 +1204,9 @@ pub(crate) enum NodeTrust {
         /// Show what is as it should be, too
         #[arg(long)]
         all: bool,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Let a node that is refused have work again
     Allow {

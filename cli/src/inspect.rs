@@ -19,6 +19,7 @@ mod mesh;
 mod output_log;
 mod page;
 mod pipeline;
+mod problems;
 mod record;
 mod recorded_catalog;
 mod refused;
@@ -88,6 +89,7 @@ use view::{Asked, Counted};
     ),
     components(schemas(
         told::Envelope<told::Now>,
+        told::Envelope<told::Problems>,
         told::Envelope<told::Cluster>,
         told::Envelope<told::Actors>,
         told::Envelope<told::Jobs>,
@@ -111,6 +113,11 @@ impl Inspect {
             "now" => {
                 let page = self.shown(|it| it.now_page());
                 let rows = page.problems.len();
+                json(&self.envelope(all(page, rows)))
+            }
+            "problems" => {
+                let page = self.shown(|it| it.problems_page());
+                let rows = page.now.len();
                 json(&self.envelope(all(page, rows)))
             }
             "cluster" => {
@@ -143,7 +150,7 @@ impl Inspect {
                 json(&self.envelope(all(page, rows)))
             }
             other => Err(Refused::Invalid(format!(
-                "there is no view `{other}`: views are now, cluster, actors, jobs, transfers, events, runs"
+                "there is no view `{other}`: views are now, problems, cluster, actors, jobs, transfers, events, runs"
             ))),
         }
     }

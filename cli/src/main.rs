@@ -12,7 +12,7 @@
 //! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
-//! | `inspect/view`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
+//! | `inspect/view`, `inspect/problems`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
 //! | `inspect/mesh`, `inspect/pipeline`, `inspect/machines`, `inspect/stragglers` | the ranks of a workload on their mesh; the passes of a pipeline of them; its machines beside each other, and numbers of machines over time; the passes of a recording as a trace |
 //! | `inspect/dto` | what is seen as records of the API, of which the pages are made |
 //! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |

@@ -8,7 +8,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use futures::future::join_all;
-use odeon::{Clock, Failure, Later, Shape, System};
+use odeon::{Clock, Failure, Later, Shape, System, Timestamp};
 use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence};
 use odeon_algorithms::train::{CrossEntropy, TrainConfig, Trainer};
 use odeon_cluster::Daemon;
@@ -30,6 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OTHERS_MAX: usize = 4;
 /// From one look for nodes to check to the next.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The longest time from one try to check a node that cannot be checked to the next.
+const BACKOFF_MAX: Duration = Duration::from_mins(5);
+/// The hash of a run that has panicked.
+const PANICKED: &str = "panicked";
 /// The name of who has nodes let back that pass the check after jobs have left them.
 const BY_CHECK: &str = "its check";
 
@@ -84,7 +88,7 @@ impl ComputedBits {
         });
         let mut hashes = BTreeMap::new();
         for hash in ended {
-            let hash = hash.map_err(|_| "a run has panicked".to_owned())??;
+            let hash = hash.unwrap_or_else(|_| Ok(PANICKED.to_owned()))?;
             *hashes.entry(hash).or_default() += 1;
         }
         Ok(Self {
@@ -96,7 +100,7 @@ impl ComputedBits {
     /// The hash of all runs, where they agree.
     fn agreed(&self) -> Option<&str> {
         match self.hashes.as_slice() {
-            [(hash, _)] => Some(hash),
+            [(hash, _)] if hash != PANICKED => Some(hash),
             _ => None,
         }
     }
@@ -157,9 +161,10 @@ fn judge(own: &ComputedBits, others: &[(String, ComputedBits)]) -> Check {
     const ADVICE: &str = "run no training on this machine: have its processors and memory tested";
     let runs: u32 = own.hashes.iter().map(|(_, runs)| runs).sum();
     let Some(hash) = own.agreed() else {
-        let most = own.hashes.iter().map(|(_, runs)| *runs).max();
-        let odd = runs - most.unwrap_or(0);
-        let found = format!("{odd} of {runs} runs of the same training steps had other bits");
+        let ended = own.hashes.iter().filter(|(hash, _)| hash != PANICKED);
+        let odd = runs - ended.map(|(_, runs)| *runs).max().unwrap_or(0);
+        let found =
+            format!("{odd} of {runs} runs of the same training steps had other bits, or panicked");
         return Check::bad(WHAT, found, ADVICE);
     };
     let alike = others.iter().filter(|(_, it)| it.kind == own.kind);
@@ -212,10 +217,11 @@ pub(crate) async fn check_node(daemon: &Daemon, node: &str) -> Result<Vec<Check>
         let bits = computed_by(system, &other).await.ok()?;
         Some((other, bits))
     });
-    let (own, others) = tokio::join!(computed_by(system, node), join_all(asked));
-    let others: Vec<_> = others.into_iter().flatten().collect();
+    // Others compute only for one that has.
+    let own = computed_by(system, node).await?;
+    let others: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
     let mut checks = examine(&facts);
-    checks.push(judge(&own?, &others));
+    checks.push(judge(&own, &others));
     Ok(checks)
 }
 
@@ -227,7 +233,7 @@ async fn computed_by(system: &System, node: &str) -> Result<ComputedBits, String
 }
 
 /// What a check says of a node that is refused: it is let back, or stays refused for what was found, too.
-pub(crate) fn verdict(node: &str, checks: &[Check], by: &str) -> Fact {
+pub(crate) fn verdict(node: &str, checks: &[Check], by: &str, of: Option<u64>) -> Fact {
     let bad = checks.iter().filter(|it| it.fitness == Fitness::Bad);
     let bad: Vec<String> = bad.map(|it| format!("{}: {}", it.what, it.found)).collect();
     let (node, by) = (node.to_owned(), by.to_owned());
@@ -240,17 +246,21 @@ pub(crate) fn verdict(node: &str, checks: &[Check], by: &str) -> Fact {
             ),
             by,
             passed: true,
+            of,
         },
         false => Fact::NodeChecked {
             node,
             found: bad.join("; "),
             by,
+            of,
         },
     }
 }
 
 /// Checks each node once that is refused since jobs have left it, as long as this daemon leads.
 pub(crate) async fn check_left_nodes(daemon: Arc<Daemon>) {
+    // Nodes that could not be checked: when they are tried again, and the pause before that.
+    let mut later: BTreeMap<String, (Timestamp, Duration)> = BTreeMap::new();
     loop {
         Clock::sleep(PAUSE).await;
         let catalog = daemon.catalog();
@@ -263,13 +273,25 @@ pub(crate) async fn check_left_nodes(daemon: Arc<Daemon>) {
                 continue;
             }
             let node = &row.spec.name;
+            let pause = later.get(node).copied();
+            if pause.is_some_and(|(from, _)| Clock::now() < from) {
+                continue;
+            }
             let written = match check_node(&daemon, node).await {
-                Ok(checks) => catalog.write_for(verdict(node, &checks, BY_CHECK)).await,
+                Ok(checks) => {
+                    let of = ban.map(|ban| ban.number);
+                    catalog
+                        .write_for(verdict(node, &checks, BY_CHECK, of))
+                        .await
+                }
                 Err(why) => {
                     tracing::debug!(node, why, "it cannot be checked yet");
+                    let pause = pause.map_or(PAUSE, |(_, pause)| (pause * 2).min(BACKOFF_MAX));
+                    later.insert(node.clone(), (Clock::now().after(pause), pause));
                     continue;
                 }
             };
+            later.remove(node);
             if let Err(error) = written {
                 tracing::warn!(node, %error, "a check of it is not noted");
             }
@@ -303,6 +325,14 @@ mod tests {
         let (fitness, found) = judged(&bits("x", &[("1", 7), ("2", 1)]), &[]);
         assert_eq!(fitness, Fitness::Bad);
         assert!(found.starts_with("1 of 8 runs"), "{found}");
+        for (hashes, odd) in [
+            (&[("1", 7), (PANICKED, 1)][..], 1),
+            (&[(PANICKED, 8)][..], 8),
+        ] {
+            let (fitness, found) = judged(&bits("x", hashes), &[]);
+            assert_eq!(fitness, Fitness::Bad);
+            assert!(found.starts_with(&format!("{odd} of 8 runs")), "{found}");
+        }
         assert_eq!(judged(&own, &[]).0, Fitness::Good);
         let (fitness, found) = judged(&own, &[node("a", "x", "1"), node("b", "x", "2")]);
         assert_eq!(fitness, Fitness::Good, "{found}");
@@ -331,9 +361,9 @@ mod tests {
         let good = Check::good("a", "fine");
         let doubtful = Check::doubtful("b", "slow", "mend it");
         let bad = Check::bad("c", "broken", "replace it");
-        let passed = verdict("n", &[good.clone(), doubtful.clone()], "ann");
+        let passed = verdict("n", &[good.clone(), doubtful.clone()], "ann", Some(1));
         assert!(matches!(passed, Fact::NodeLetBack { passed: true, .. }));
-        let failed = verdict("n", &[good, doubtful, bad], "ann");
+        let failed = verdict("n", &[good, doubtful, bad], "ann", None);
         let Fact::NodeChecked { found, .. } = failed else {
             panic!("{failed:?}");
         };

@@ -15,6 +15,7 @@ import { listenVisibility, retry } from './stream.js';
 import { Drawer } from './drawer/drawer.js';
 import { Partial } from './view/states.js';
 import { Now } from './page/now.js';
+import { Problems } from './page/problems.js';
 import { Cluster } from './page/cluster.js';
 import { Actors } from './page/actors.js';
 import { Jobs } from './page/jobs.js';
@@ -23,7 +24,7 @@ import { TimelinePage } from './page/timeline.js';
 import { Transfers } from './page/transfers.js';
 import { Events } from './page/events.js';
 
-const views = { now: Now, cluster: Cluster, actors: Actors, jobs: Jobs, runs: Runs, timeline: TimelinePage, transfers: Transfers, events: Events };
+const views = { now: Now, problems: Problems, cluster: Cluster, actors: Actors, jobs: Jobs, runs: Runs, timeline: TimelinePage, transfers: Transfers, events: Events };
 
 function App() {
   const [over, setOver] = useState(/** @type {string | null} */ (null));

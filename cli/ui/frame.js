@@ -39,7 +39,7 @@ function Counts({ of: h }) {
     <a href=${href('cluster')} class="wide">${many(h.devices, 'GPU')}</a>
     <a href=${href('actors')}>${many(h.actors.all, 'actor')}</a>
     ${h.actors.failed ? html`<a href=${href('actors', { f: 'state:failed' })} class="tone-failed"><${Shape} of="cross" size=${10} /> <b>${count(h.actors.failed)}</b> failed</a>` : null}
-    <a href=${href('now')} class=${h.problems.error ? 'tone-failed' : bad ? 'tone-waiting' : 'dim'}>${bad ? html`<${Shape} of=${h.problems.error ? 'cross' : 'mark'} size=${10} /> ${many(bad, 'problem')}` : 'no problems'}</a>
+    <a href=${href('problems')} class=${h.problems.error ? 'tone-failed' : bad ? 'tone-waiting' : 'dim'}>${bad ? html`<${Shape} of=${h.problems.error ? 'cross' : 'mark'} size=${10} /> ${many(bad, 'problem')}` : 'no problems'}</a>
   </div>`;
 }
 
@@ -143,7 +143,7 @@ export function Footer() {
   </footer>`;
 }
 
-const nouns = { actors: 'actors', events: 'events', jobs: 'jobs', cluster: 'nodes', transfers: 'copies', runs: 'runs', timeline: 'spans', now: 'problems' };
+const nouns = { actors: 'actors', events: 'events', jobs: 'jobs', cluster: 'nodes', transfers: 'copies', runs: 'runs', timeline: 'spans', problems: 'problems', now: 'problems' };
 
 /** What is shown of what there is. Spans that are too thin to be drawn one by one are not missing. @param {{ of: any, noun: string, page: string }} props */
 function Share({ of: m, noun, page }) {

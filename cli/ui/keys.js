@@ -11,7 +11,7 @@ export const ofPage = signal([]);
 export const ofAll = [];
 
 /** The letter after g. */
-export const letters = { now: 'n', cluster: 'c', actors: 'a', jobs: 'j', runs: 'r', timeline: 't', transfers: 'x', events: 'e' };
+export const letters = { now: 'n', problems: 'p', cluster: 'c', actors: 'a', jobs: 'j', runs: 'r', timeline: 't', transfers: 'x', events: 'e' };
 
 /** Keys that hold while a page is shown. @param {Binding[]} list @param {any[]} deps */
 export function useKeys(list, deps) {

@@ -3,7 +3,7 @@
 import { signal } from './vendor/preact.js';
 /** @typedef {import('./types').Route} Route */
 
-export const pages = ['now', 'cluster', 'actors', 'jobs', 'runs', 'timeline', 'transfers', 'events'];
+export const pages = ['now', 'problems', 'cluster', 'actors', 'jobs', 'runs', 'timeline', 'transfers', 'events'];
 
 /** An address that names no page is that of the first one, and says which it asked for. @param {string} hash @returns {Route} */
 export function parse(hash) {

@@ -24,7 +24,8 @@ use super::workers::{
 };
 use crate::engine::compute::ComputeSpec;
 use crate::engine::{Progress, RunState};
-use crate::rl::report::{Report, StepReport, findings};
+use crate::going_on::GoingOn;
+use crate::rl::report::{Report, StepReport, findings, version_of};
 use crate::rl::trainer::TrainPlan;
 use crate::trajectory::Used;
 
@@ -99,7 +100,7 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 /// A model cannot do its part, or ranks are lost too often.
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
-    let mut watch = plan.watch.clone();
+    let mut watch = (plan.watch.clone(), GoingOn::default());
     let mut saved = None;
     let mut losses = 0;
     let mut life = 0;
@@ -132,7 +133,8 @@ struct Run<'a> {
     state: RunState,
     saved: Option<Progress>,
     evaluated: Option<u64>,
-    watch: Watch,
+    /// With the findings of it that go on.
+    watch: (Watch, GoingOn),
 }
 
 impl<'a> Run<'a> {
@@ -140,7 +142,7 @@ impl<'a> Run<'a> {
         system: &System,
         plan: &'a HybridPlan,
         desk: &'a Desk,
-        watch: Watch,
+        watch: (Watch, GoingOn),
         life: u32,
     ) -> Result<Self, Failure> {
         let mut house = House {
@@ -205,7 +207,11 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, report: Report) {
-        let found = findings(&mut self.watch, &report);
+        let (watch, going_on) = &mut self.watch;
+        let found = findings(watch, &report);
+        if let Some(version) = version_of(&report) {
+            going_on.record(watch, version);
+        }
         for report in std::iter::once(report).chain(found) {
             // A run goes on when nobody listens.
             let _ = self.desk.reports.send(report);

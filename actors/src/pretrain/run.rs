@@ -30,6 +30,7 @@ use super::rank::{
 use super::report::{Report, of_step};
 use super::seats::Seating;
 use crate::engine::compute::ModelSource;
+use crate::going_on::GoingOn;
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::recovery::{FaultAtWork, Recovery};
 use crate::ranks::{Formed, Mark, mesh};
@@ -194,6 +195,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut before = Before::default();
     let mut durable = None;
     let mut watch = plan.watch.clone();
+    let mut going_on = GoingOn::default();
     let mut gradients = Gradients::new(plan.gradients.clone());
     let moves = !plan.needs.is_empty();
     let mut recovery = Recovery::new(system.admin().clone(), plan.recovery.clone(), moves);
@@ -208,6 +210,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             plane: &mut plane,
             held_out: held_out.as_ref(),
             watch: &mut watch,
+            going_on: &mut going_on,
             gradients: &mut gradients,
         };
         let last = Before {
@@ -307,6 +310,7 @@ struct RunParts<'a> {
     plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
     watch: &'a mut Watch,
+    going_on: &'a mut GoingOn,
     gradients: &'a mut Gradients,
 }
 
@@ -562,7 +566,9 @@ impl<'a> Life<'a> {
         let repeated = self.run.gradients.note(&train, &parts, self.sharing);
         let seen = repeated.map(RunEvent::Repeated);
         for event in seen.into_iter().chain([RunEvent::Losses(losses)]) {
-            for found in self.run.watch.observe(&event, self.steps) {
+            let found = self.run.watch.observe(&event, self.steps);
+            self.run.going_on.record(self.run.watch, self.steps);
+            for found in found {
                 let fault = FaultAtWork::of_losses(&found);
                 let why = found.cause.sentence.clone();
                 self.report(Report::Finding {

@@ -12,6 +12,7 @@ use odeon_diagnosis::run::{RlStep, RunEvent, Watch};
 use tokio::sync::mpsc;
 
 use crate::engine::{EvalStats, Learnt, Progress, StepStats};
+use crate::going_on::GoingOn;
 use crate::trajectory::{Batch, Trajectory, Version};
 
 /// News of a run.
@@ -311,6 +312,15 @@ pub fn watch(steps: u64, before: &[Report]) -> Watch {
     watch
 }
 
+/// The step of a report that is judged.
+pub(crate) const fn version_of(report: &Report) -> Option<u64> {
+    match report {
+        Report::Step(step) => Some(step.version),
+        Report::Evaluated { version, .. } => Some(*version),
+        _ => None,
+    }
+}
+
 /// Findings that begin with a report, and are to be told after it.
 pub(crate) fn findings(watch: &mut Watch, report: &Report) -> Vec<Report> {
     let (version, events) = match report {
@@ -339,6 +349,7 @@ pub(crate) fn findings(watch: &mut Watch, report: &Report) -> Vec<Report> {
 struct Desk {
     listener: mpsc::UnboundedSender<Report>,
     watch: Watch,
+    going_on: GoingOn,
     /// Findings that were told of.
     findings: u64,
 }
@@ -355,6 +366,7 @@ pub fn open_desk(number: u64, watch: Watch) -> mpsc::UnboundedReceiver<Report> {
     let desk = Desk {
         listener,
         watch,
+        going_on: GoingOn::default(),
         findings: 0,
     };
     DESKS
@@ -381,6 +393,9 @@ impl Monitor {
         let mut desks = DESKS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = desks.get_mut(&self.desk) {
             let found = findings(&mut desk.watch, &report);
+            if let Some(version) = version_of(&report) {
+                desk.going_on.record(&desk.watch, version);
+            }
             if let Some(Report::Finding { version, .. }) = found.last() {
                 desk.findings += found.len() as u64;
                 told("rl.findings", *version, desk.findings as f64, "");

@@ -49,25 +49,49 @@ use crate::{Detector, Finding};
 /// The detectors of a run.
 #[derive(Debug)]
 pub struct Watch {
-    detectors: Vec<Box<dyn RunDetector>>,
+    detectors: Vec<Watched>,
+}
+
+/// A detector, and the last that it has found.
+#[derive(Debug)]
+struct Watched {
+    detector: Box<dyn RunDetector>,
+    last: Option<Finding<RunEvent>>,
 }
 
 /// A detector of runs that can be copied, since a run that begins anew goes on with a copy of its watch.
 trait RunDetector: Detector<RunEvent> {
     fn copied(&self) -> Box<dyn RunDetector>;
+
+    /// Returns true where the last that it has found goes on at this step.
+    fn goes_on(&self, at: u64) -> bool;
 }
 
-impl<T: Detector<RunEvent> + Clone + 'static> RunDetector for T {
-    fn copied(&self) -> Box<dyn RunDetector> {
-        Box::new(self.clone())
-    }
+/// Implements [`RunDetector`] for a detector, of which an expression says that what it found goes on.
+macro_rules! run_detector {
+    ($detector:ty, |$own:ident, $at:ident| $goes_on:expr) => {
+        impl $crate::run::RunDetector for $detector {
+            fn copied(&self) -> Box<dyn $crate::run::RunDetector> {
+                Box::new(self.clone())
+            }
+
+            fn goes_on(&self, $at: u64) -> bool {
+                let $own = self;
+                $goes_on
+            }
+        }
+    };
 }
+use run_detector;
 
 impl Clone for Watch {
     fn clone(&self) -> Self {
-        let detectors = self.detectors.iter();
+        let detectors = self.detectors.iter().map(|it| Watched {
+            detector: it.detector.copied(),
+            last: it.last.clone(),
+        });
         Self {
-            detectors: detectors.map(|it| it.copied()).collect(),
+            detectors: detectors.collect(),
         }
     }
 }
@@ -76,17 +100,31 @@ impl Watch {
     /// For a run of so many steps.
     #[must_use]
     pub fn new(steps: u64) -> Self {
+        let detectors: [Box<dyn RunDetector>; 7] = [
+            Box::new(RewardHacking::new(steps)),
+            Box::new(HeldOut::new(steps)),
+            Box::new(LengthCollapse::new(steps)),
+            Box::new(HockeyStick::new(steps)),
+            Box::new(EntropyCollapse::new(steps)),
+            Box::new(LossNotFinite::default()),
+            Box::new(RepeatedSteps::default()),
+        ];
+        let detectors = detectors.map(|detector| Watched {
+            detector,
+            last: None,
+        });
         Self {
-            detectors: vec![
-                Box::new(RewardHacking::new(steps)),
-                Box::new(HeldOut::new(steps)),
-                Box::new(LengthCollapse::new(steps)),
-                Box::new(HockeyStick::new(steps)),
-                Box::new(EntropyCollapse::new(steps)),
-                Box::new(LossNotFinite::default()),
-                Box::new(RepeatedSteps::default()),
-            ],
+            detectors: detectors.into(),
         }
+    }
+
+    /// The findings that go on at this step, each as it began. One that is about a moment goes on for three windows.
+    pub fn going_on(&self, at: u64) -> impl Iterator<Item = &Finding<RunEvent>> {
+        let goes_on = self
+            .detectors
+            .iter()
+            .filter(move |it| it.detector.goes_on(at));
+        goes_on.filter_map(|it| it.last.as_ref())
     }
 }
 
@@ -95,7 +133,14 @@ impl Detector<RunEvent> for Watch {
     /// adds nothing, and neither does a step with a number that is none.
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {
         let detectors = self.detectors.iter_mut();
-        detectors.flat_map(|it| it.observe(seen, at)).collect()
+        let found = detectors.flat_map(|it| {
+            let found = it.detector.observe(seen, at);
+            if let Some(last) = found.last() {
+                it.last = Some(last.clone());
+            }
+            found
+        });
+        found.collect()
     }
 }
 

@@ -221,6 +221,44 @@ records! {
         since: f64,
         /// The first of what it is about.
         subjects: Vec<Subject>,
+        /// The action that the system takes by itself.
+        #[serde(default)]
+        done: String,
+        /// The next step of a person.
+        #[serde(default)]
+        advice: String,
+    }
+
+    /// A problem with what shows it.
+    ShownProblem {
+        /// The problem.
+        problem: Problem,
+        /// The numbers that it was found by, with their names.
+        evidence: Vec<(String, f64)>,
+        /// Numbers over time that show it, from before it began.
+        pictures: Vec<Series>,
+    }
+
+    /// A problem that is over.
+    PastProblem {
+        /// By which rule.
+        rule: String,
+        /// The problem in words, as it was last.
+        sentence: String,
+        /// The first of what it was about.
+        subject: Option<Subject>,
+        /// Since when it was.
+        since: f64,
+        /// When it was over, to a minute.
+        ended: f64,
+    }
+
+    /// The page of problems.
+    Problems {
+        /// Those of now, the worst first.
+        now: Vec<ShownProblem>,
+        /// Those that are over, the newest first.
+        past: Vec<PastProblem>,
     }
 
     /// A number over time.

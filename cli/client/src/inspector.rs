@@ -62,6 +62,7 @@ impl Inspector {
         let route = asked_of("view", asked)?;
         Ok(match asked.view {
             View::Now => self.get::<Envelope<_>>(route).await?.map(Page::Now),
+            View::Problems => self.get::<Envelope<_>>(route).await?.map(Page::Problems),
             View::Cluster => self.get::<Envelope<_>>(route).await?.map(Page::Cluster),
             View::Actors => self.get::<Envelope<_>>(route).await?.map(Page::Actors),
             View::Jobs => self.get::<Envelope<_>>(route).await?.map(Page::Jobs),
@@ -261,6 +262,7 @@ impl Live {
         let whole = || -> Result<Envelope<Page>, serde_json::Error> {
             Ok(match self.view {
                 View::Now => read(event)?.map(Page::Now),
+                View::Problems => read(event)?.map(Page::Problems),
                 View::Cluster => read(event)?.map(Page::Cluster),
                 View::Actors => read(event)?.map(Page::Actors),
                 View::Jobs => read(event)?.map(Page::Jobs),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::inspect::{
-    Actors, ActorsDelta, Cluster, Envelope, Event, Events, Jobs, Now, Runs, Transfers,
+    Actors, ActorsDelta, Cluster, Envelope, Event, Events, Jobs, Now, Problems, Runs, Transfers,
 };
 
 /// A page by its name.
@@ -27,11 +27,13 @@ pub enum View {
     Events,
     /// The workloads.
     Runs,
+    /// The problems, and those that are over.
+    Problems,
 }
 
 impl View {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Now,
         Self::Cluster,
         Self::Actors,
@@ -39,6 +41,7 @@ impl View {
         Self::Transfers,
         Self::Events,
         Self::Runs,
+        Self::Problems,
     ];
 
     /// Its name.
@@ -46,6 +49,7 @@ impl View {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Now => "now",
+            Self::Problems => "problems",
             Self::Cluster => "cluster",
             Self::Actors => "actors",
             Self::Jobs => "jobs",
@@ -110,6 +114,8 @@ impl Asked {
 pub enum Page {
     /// See [`View::Now`].
     Now(Now),
+    /// See [`View::Problems`].
+    Problems(Problems),
     /// See [`View::Cluster`].
     Cluster(Cluster),
     /// See [`View::Actors`].
@@ -130,6 +136,7 @@ impl Page {
     pub const fn view(&self) -> View {
         match self {
             Self::Now(_) => View::Now,
+            Self::Problems(_) => View::Problems,
             Self::Cluster(_) => View::Cluster,
             Self::Actors(_) => View::Actors,
             Self::Jobs(_) => View::Jobs,

@@ -548,6 +548,9 @@ pub struct CheckedNode {
     /// Why it has not answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached: Option<String>,
+    /// Set where it was refused, and may get work again since it has passed.
+    #[serde(default)]
+    pub let_back: bool,
 }
 
 /// The checks of all machines of a cluster.

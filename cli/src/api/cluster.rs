@@ -134,6 +134,7 @@ pub(super) async fn machines(State(api): State<Arc<Api>>, _: Viewer) -> Answer<C
             node: node.clone(),
             checks: checks.into_iter().map(dto::check).collect(),
             unreached,
+            let_back: false,
         });
         looked.extend(facts.ok().map(|facts| (node, facts)));
     }
@@ -176,6 +177,7 @@ pub(super) async fn refuse(
             why,
             by,
             passed: false,
+            of: None,
         },
     };
     api.daemon.catalog().write_for(fact).await?;
@@ -192,14 +194,17 @@ pub(super) async fn check(
     let row = api.read(|tables| tables.nodes.get(&node).cloned())?;
     let row = row.ok_or_else(|| No::unknown(format!("there is no node `{node}`")))?;
     let checked = self_check::check_node(&api.daemon, &node).await;
+    let mut let_back = false;
     let (checks, unreached) = match checked {
         Ok(checks) => {
             let by = format!("a check for {}", caller.name);
-            let fact = self_check::verdict(&node, &checks, &by);
+            let of = row.refused.as_ref().map(|ban| ban.number);
+            let fact = self_check::verdict(&node, &checks, &by, of);
             let passes = matches!(fact, Fact::NodeLetBack { .. });
             // Of one that is trusted and passes there is nothing to note.
             if row.refused.is_some() || !passes {
                 api.daemon.catalog().write_for(fact).await?;
+                let_back = passes;
             }
             (checks, None)
         }
@@ -209,6 +214,7 @@ pub(super) async fn check(
         node,
         checks: checks.into_iter().map(dto::check).collect(),
         unreached,
+        let_back,
     }))
 }
 

@@ -244,23 +244,28 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
 pub(crate) fn node(args: &NodeTrustArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     let (name, refused, why) = match &args.command {
-        NodeTrust::Check { node, all } => {
+        NodeTrust::Check { node, all, json } => {
             let checked = CheckedCluster {
                 nodes: vec![runtime.block_on(client.check(node))?],
                 together: vec![],
             };
-            return super::doctor::told(&checked, *all);
+            return super::doctor::told(&checked, *all, *json);
         }
         NodeTrust::Refuse { node, why } => (node, true, why),
         NodeTrust::Allow { node, why } => (node, false, why),
     };
     runtime.block_on(client.refuse(name, refused, why))?;
+    let open = runtime.block_on(client.nodes())?;
+    let is_open = open.iter().any(|node| node.state == "up");
     print::say(match refused {
         true => format!(
             "nothing is placed on {name} any more; what runs there goes on (odeon node allow {name} lets it back)"
         ),
         false => format!("{name} may get work again"),
     });
+    if !is_open {
+        print::say("no node takes jobs now: those that come wait");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

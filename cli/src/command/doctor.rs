@@ -21,16 +21,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
     } else {
         this_machine(args)
     };
-    if args.json {
-        print::line(serde_json::to_string_pretty(&checked)?)?;
-        return Ok(code(&checked));
-    }
-    told(&checked, args.all)
+    told(&checked, args.all, args.json)
 }
 
-/// Shows what was found, and gives the exit code for it.
-pub(super) fn told(checked: &CheckedCluster, all: bool) -> Result<ExitCode> {
-    show(checked, all)?;
+/// Shows what was found, as JSON or for people, and gives the exit code for it.
+pub(super) fn told(checked: &CheckedCluster, all: bool, json: bool) -> Result<ExitCode> {
+    match json {
+        true => print::line(serde_json::to_string_pretty(checked)?)?,
+        false => show(checked, all)?,
+    }
     Ok(code(checked))
 }
 
@@ -60,6 +59,7 @@ fn this_machine(args: &DoctorArgs) -> CheckedCluster {
             node: "this machine".to_owned(),
             checks: checks.into_iter().map(api::dto::check).collect(),
             unreached: None,
+            let_back: false,
         }],
         together: vec![],
     }
@@ -90,9 +90,16 @@ fn show(checked: &CheckedCluster, all: bool) -> Result<()> {
             Some(why) => print::line(format!("{}: {why}", node.node))?,
             None => passed += show_checks(&node.node, &node.checks, all)?,
         }
+        if node.let_back {
+            let name = &node.node;
+            print::line(format!("{name} was refused, and may get work again"))?;
+        }
     }
     if !checked.together.is_empty() {
         passed += show_checks("beside each other", &checked.together, all)?;
+    }
+    if passed == 0 {
+        return Ok(());
     }
     let checks = match passed {
         1 => "1 check".to_owned(),

@@ -9,6 +9,7 @@ use odeon::Clock;
 use odeon_client::inspect::{Envelope, Event, Subject};
 use odeon_client::types::News;
 use odeon_client::{Asked, ClientError, Inspector, Page, Update, View};
+use odeon_cluster::tables::{CHECKED, LET_BACK, REFUSED};
 use odeon_cluster::unix::Unix;
 use serde::Serialize;
 
@@ -234,7 +235,10 @@ impl<'a> Teller<'a> {
         }
         if self.is_cluster() {
             // What the cluster writes down of its jobs comes with what else it does.
-            page_of.events.retain(|event| event.kind != "job");
+            let kinds = &self.args.kind;
+            let has_news = kinds.is_empty() || kinds.iter().any(|kind| kind == "cluster");
+            let is_told = |event: &Event| event.kind == "job" || has_news && is_of_refusal(event);
+            page_of.events.retain(|event| !is_told(event));
         }
         page_of.events
     }
@@ -267,6 +271,21 @@ impl From<anyhow::Error> for Lost {
     fn from(error: anyhow::Error) -> Self {
         Self::Told(error)
     }
+}
+
+/// Returns true where a node is refused, checked or let back, which the cluster writes down, too.
+fn is_of_refusal(event: &Event) -> bool {
+    let node = event.subject.as_ref().filter(|_| event.kind == "node");
+    let what = node.and_then(|node| {
+        event
+            .sentence
+            .strip_prefix(&format!("node {}: ", node.name))
+    });
+    what.is_some_and(|what| {
+        [REFUSED, CHECKED, LET_BACK]
+            .iter()
+            .any(|it| what.starts_with(it))
+    })
 }
 
 /// An entry that the cluster has written down, as an event.

@@ -56,6 +56,7 @@ const ASSETS: &[Asset] = assets![
     "page/events.js",
     "page/jobs.js",
     "page/now.js",
+    "page/problems.js",
     "page/runs.js",
     "page/timeline.js",
     "page/transfers.js",

@@ -11,7 +11,7 @@ use odeon_client::inspect::Measured;
 use odeon_cluster::logs::{Read, Stream};
 use odeon_devices::inventory::Reading;
 use odeon_observe::actor::{Actor, State};
-use odeon_observe::detectors::Finding;
+use odeon_observe::detectors::{Finding, problem_rule};
 use odeon_observe::event::{Event, EventKind, Severity, Subject};
 use odeon_observe::node::{Node, Process};
 use odeon_observe::spans::Span;
@@ -144,7 +144,7 @@ impl Shown<'_> {
     }
 
     /// The same of what may not be known any more, by the name that it had.
-    fn subject_then(&self, subject: &Subject, name: Option<&String>) -> told::Subject {
+    pub(super) fn subject_then(&self, subject: &Subject, name: Option<&String>) -> told::Subject {
         let known = match subject {
             Subject::Actor(id) => self.seen.actors().get(*id).is_some(),
             Subject::Process(id) => self.seen.process(*id).is_some(),
@@ -210,6 +210,7 @@ impl Shown<'_> {
 
     pub(super) fn problem(&self, found: &Finding) -> told::Problem {
         let told = found.who.iter().take(SUBJECTS_MAX);
+        let rule = problem_rule(found.cause.rule);
         told::Problem {
             rule: found.cause.rule.to_owned(),
             severity: severity_word(found.cause.severity).to_owned(),
@@ -217,6 +218,10 @@ impl Shown<'_> {
             sentence: found.cause.sentence.clone(),
             since: found.since.as_ms(),
             subjects: told.map(|it| self.subject(it)).collect(),
+            done: rule.map_or_else(String::new, |rule| rule.done.to_owned()),
+            advice: rule.map_or_else(String::new, |rule| {
+                rule.advice(&found.who, |it| self.job_of(it))
+            }),
         }
     }
 

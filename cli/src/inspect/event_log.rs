@@ -119,6 +119,7 @@ mod tests {
             rule: None,
             sentence: format!("happening {n}"),
             chain: vec![],
+            since: None,
         }
     }
 

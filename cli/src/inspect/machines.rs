@@ -43,7 +43,12 @@ impl Shown<'_> {
         node.map_or_else(Vec::new, |node| self.history_of_part(node, &part, ""))
     }
 
-    fn history_of_part(&self, node: &Node, part: &MachinePart, of: &str) -> Vec<told::Series> {
+    pub(super) fn history_of_part(
+        &self,
+        node: &Node,
+        part: &MachinePart,
+        of: &str,
+    ) -> Vec<told::Series> {
         let series = |(metric, series): (odeon::inspect::Metric, &Sampled)| told::Series {
             name: format!("{}{of}", metric.name()),
             title: format!("{}{of}", metric.title()),

@@ -39,7 +39,15 @@ const TILE_WIDTH: usize = 1_600;
 const ROOM: f64 = 0.02;
 
 /// Pages that are small, by their names.
-const PAGES: [&str; 6] = ["now", "cluster", "jobs", "runs", "transfers", "events"];
+const PAGES: [&str; 7] = [
+    "now",
+    "problems",
+    "cluster",
+    "jobs",
+    "runs",
+    "transfers",
+    "events",
+];
 
 /// The amounts of each kind that go into a file.
 #[derive(Clone, Copy, Debug)]

@@ -36,7 +36,7 @@ const LANE: Duration = Duration::from_secs(60);
 /// Versions that a board shows.
 const VERSIONS_MAX: usize = 12;
 /// Points of a curve.
-const POINTS_MAX: usize = 600;
+pub(super) const POINTS_MAX: usize = 600;
 /// A number without meaning; its labels say which recipe runs, and in which folder.
 const ABOUT: &str = "run.about";
 /// The name of a trajectory's span.

@@ -446,7 +446,7 @@ fn foot(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
         return;
     };
     let noun = match model.view {
-        View::Now => "problems",
+        View::Now | View::Problems => "problems",
         View::Cluster => "nodes",
         View::Actors => "actors",
         View::Jobs => "jobs",
@@ -498,7 +498,7 @@ fn foot(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
 
 /// Keys, and what they do.
 const KEYS: [(&str, &str, &str); 12] = [
-    ("1 - 7, Tab", "another page", "another page"),
+    ("1 - 8, Tab", "another page", "another page"),
     (
         "\u{2191} \u{2193} j k",
         "choose a row, or scroll what is beside it",

@@ -382,7 +382,7 @@ impl Model {
                 self.help = true;
                 vec![]
             }
-            Key::Char(digit @ '1'..='7') => {
+            Key::Char(digit @ '1'..='8') => {
                 let at = usize::from(digit as u8 - b'1');
                 self.go(View::ALL[at])
             }

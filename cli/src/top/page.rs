@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use odeon_client::inspect::{
-    ActorRow, Cluster, Envelope, Event, Jobs, Link, Memory, Node, Now, Problem, Run, Subject,
-    Transfers, Waiting,
+    ActorRow, Cluster, Envelope, Event, Jobs, Link, Memory, Node, Now, Problem, Problems, Run,
+    Subject, Transfers, Waiting,
 };
 use odeon_client::{Page, View};
 
@@ -30,6 +30,7 @@ pub(super) fn sections(page: &Envelope<Page>, model: &Model) -> Vec<Section> {
             empty: nothing("has happened", model.filter()),
             ..events(String::new(), page.events.iter().rev(), now)
         }],
+        Page::Problems(page) => problems(page, now),
         Page::Runs(page) => match page.runs.as_slice() {
             [] => vec![Section {
                 title: String::new(),
@@ -158,6 +159,54 @@ fn problem(of: &Problem, now: f64) -> Row {
         dim(age(now - of.since)),
     ];
     row(key, cells, about(of.subjects.first()))
+}
+
+/// Those of now, each with what is done and what people can do, and those that are over.
+fn problems(page: &Problems, now: f64) -> Vec<Section> {
+    let columns = || {
+        vec![
+            Column::text("", 7, 9),
+            Column::text("", 12, 200),
+            Column::time("").spare(1),
+        ]
+    };
+    let shown = page.now.iter().flat_map(|it| {
+        let first = problem(&it.problem, now);
+        let more = [("done", &it.problem.done), ("you can", &it.problem.advice)];
+        let more: Vec<_> = more
+            .iter()
+            .filter(|(_, text)| !text.is_empty())
+            .map(|(word, text)| {
+                let opens = about(it.problem.subjects.first());
+                row(
+                    format!("{} {word}", first.key),
+                    vec![dim(word), dim(text), dim("")],
+                    opens,
+                )
+            })
+            .collect();
+        std::iter::once(first).chain(more)
+    });
+    let past = page.past.iter().map(|it| {
+        let lasted = format!("{}, for {}", age(now - it.ended), age(it.ended - it.since));
+        let cells = vec![Cell::state("over"), cell(&it.sentence), dim(lasted)];
+        let key = format!("past {} {}", it.rule, it.since);
+        row(key, cells, about(it.subject.as_ref()))
+    });
+    vec![
+        Section {
+            title: "Problems".to_owned(),
+            columns: columns(),
+            rows: shown.collect(),
+            empty: "\u{2713} nothing is wrong".to_owned(),
+        },
+        Section {
+            title: "Over".to_owned(),
+            columns: columns(),
+            rows: past.collect(),
+            empty: "nothing was wrong".to_owned(),
+        },
+    ]
 }
 
 fn memory(of: &Memory) -> String {

@@ -181,6 +181,20 @@ fn page(view: View) -> Page {
                 "span": null}],
         }))),
         View::Events => Page::Events(of(json!({"events": events}))),
+        View::Problems => Page::Problems(of(json!({
+            "now": [{
+                "problem": {"rule": "stuck_handler", "severity": "warning", "count": 1, "since": NOW - 12_000.0,
+                    "sentence": "trainer has handled one message for 12 s (limit 10 s)",
+                    "subjects": [{"kind": "actor", "id": "1.5", "name": "trainer"}],
+                    "done": "nothing: people are told", "advice": "`odeon stack 1.5` says at what it is"},
+                "evidence": [["seconds", 12.0]],
+                "pictures": [{"name": "process_cpu", "title": "processors", "unit": "",
+                    "points": [[NOW - 20_000.0, 1.0], [NOW, 0.0]]}],
+            }],
+            "past": [{"rule": "slow_link", "sentence": "node-2 is far: 120 ms there and back",
+                "subject": {"kind": "node", "id": "node-2", "name": "node-2"},
+                "since": NOW - 90_000.0, "ended": NOW - 60_000.0}],
+        }))),
         View::Runs => Page::Runs(of(json!({"runs": [{
             "id": "r1", "name": "rl-sums", "kind": "rl", "recipe": "", "folder": "",
             "state": "running", "started": NOW - 65_000.0, "ended": null,

@@ -66,7 +66,7 @@ function Run({ at }) {
 /** @param {{ of: any[] }} props */
 function Problems({ of }) {
   const order = [...of].sort((a, b) => Number(b.severity === 'error') - Number(a.severity === 'error') || b.since - a.since);
-  return html`<${Section} title="Problems" note=${of.length ? plural(of.length, 'problem') : ''}>
+  return html`<${Section} title="Problems" note=${of.length ? html`<a href=${href('problems')}>${plural(of.length, 'problem')}</a>` : ''}>
     ${of.length ? html`<ul class="problems">${order.map((p) => html`<${Problem} key=${`${p.rule}${p.sentence}`} of=${p} />`)}</ul>`
       : html`<p class="calm"><${State} of="ok" word="Nothing is wrong." /></p>`}<//>`;
 }

@@ -24,25 +24,29 @@ export function Spark({ points, until, width = 60, height = 18 }) {
   return html`<svg class="spark" width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`}><title>${`the last ${ago(window)}`}</title><path d=${path(held, until - window, until, width, height)} /></svg>`;
 }
 
-/** A series with its title, its last value and its range. @param {{ of: any, gone?: boolean, width?: number, height?: number }} props */
-function Series({ of, gone = false, width = 240, height = 44 }) {
+/**
+ * A series with its title, its last value and its range; a line stands where something began.
+ * @param {{ of: any, gone?: boolean, mark?: number, width?: number, height?: number }} props
+ */
+function Series({ of, gone = false, mark, width = 240, height = 44 }) {
   const points = of.points ?? [];
   const last = points[points.length - 1];
   const values = points.map((p) => p[1]);
   const most = Math.max(...values, 0);
   const words = last ? `${of.title}: ${gone ? 'was' : 'now'} ${value(last[1], of.unit)}, most ${value(most, of.unit)}` : `${of.title}: nothing yet`;
   const line = points.length > 1 ? path(points, points[0][0], last[0], width, height) : '';
+  const begun = line && mark !== undefined && mark > points[0][0] && mark < last[0] ? ((mark - points[0][0]) / (last[0] - points[0][0])) * width : null;
   return html`<figure class="series" aria-label=${words}>
     <figcaption><span>${of.title}</span>${gone && last ? html`<span class="dim" title="when it was last seen">was ${value(last[1], of.unit)}</span>` : html`<b>${last ? value(last[1], of.unit) : '-'}</b>`}</figcaption>
     <svg viewBox=${`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
-      ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />` : last ? html`<path class="line one" d=${`M${width - 4} ${height / 2}h0`} />` : null}</svg>
+      ${line ? html`<path class="area" d=${`${line}L${width} ${height}L0 ${height}Z`} /><path class="line" d=${line} />${begun === null ? null : html`<path class="begun" d=${`M${begun.toFixed(1)} 0V${height}`} />`}` : last ? html`<path class="line one" d=${`M${width - 4} ${height / 2}h0`} />` : null}</svg>
     <p class="dim">${line ? `most ${value(most, of.unit)} in ${ago(last[0] - points[0][0])}` : last ? 'measured once so far' : 'nothing measured yet'}</p></figure>`;
 }
 
-/** Several beside each other. @param {{ of: any, gone?: boolean }} props */
-export function AllSeries({ of, gone = false }) {
+/** Several beside each other. @param {{ of: any, gone?: boolean, mark?: number }} props */
+export function AllSeries({ of, gone = false, mark }) {
   const all = Object.values(of ?? {}).filter(Boolean);
-  return all.length ? html`<div class="rates">${all.map((s) => html`<${Series} key=${s.name} of=${s} gone=${gone} />`)}</div>` : null;
+  return all.length ? html`<div class="rates">${all.map((s) => html`<${Series} key=${s.name} of=${s} gone=${gone} mark=${mark} />`)}</div>` : null;
 }
 
 const ago = (/** @type {number} */ ms) => (ms < 90_000 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`);

@@ -37,7 +37,7 @@ export const Copy = ({ text, what = text }) => html`<button class="chip" onClick
 export const Command = ({ text }) => html`<p class="command"><code>${text}</code><${Copy} text=${text} /></p>`;
 
 /** A text whose commands stand between backticks. @param {string} text */
-const marked = (text) => text.split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
+export const marked = (text) => text.split('`').map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
 /** @param {{ error: import('../types').Failure, again: () => void }} props */
 export function Failed({ error, again }) {

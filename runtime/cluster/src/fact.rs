@@ -146,6 +146,9 @@ pub enum Fact {
         found: String,
         /// The name of whoever wanted the check.
         by: String,
+        /// The refusal that stood when the check began; see [`NodeBan::number`](crate::tables::NodeBan).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<u64>,
     },
     /// A node that was refused may get work again. Written by the leader.
     NodeLetBack {
@@ -157,6 +160,9 @@ pub enum Fact {
         by: String,
         /// Set where a check of it has found nothing wrong.
         passed: bool,
+        /// Of a check: the refusal that stood when it began. One that was said meanwhile stays.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<u64>,
     },
     /// A node that is gone is to be forgotten. Written by the leader.
     NodeForgotten {

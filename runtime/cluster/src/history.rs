@@ -218,6 +218,7 @@ mod tests {
             rule: None,
             sentence: format!("happening {seq}"),
             chain: vec![],
+            since: None,
         };
         Lines {
             events: numbers.map(event).collect(),

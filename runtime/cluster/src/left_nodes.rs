@@ -115,6 +115,7 @@ mod tests {
             by: b.1.clone(),
             since: Unix(51),
             found: None,
+            number: 1,
         });
         assert_eq!(refused(&[left("b", 50)], &nodes), []);
         assert_eq!(refused(&[left("c", 52)], &nodes), [], "one at a time");

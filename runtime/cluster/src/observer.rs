@@ -373,6 +373,7 @@ fn event_of(news: &CatalogNews) -> Event {
             name: None,
             rule: None,
             chain: vec![],
+            since: None,
         };
     }
     let bad = ["failed", "lost", "refused"];
@@ -392,6 +393,7 @@ fn event_of(news: &CatalogNews) -> Event {
         name: None,
         rule: None,
         chain: vec![],
+        since: None,
     }
 }
 

@@ -275,17 +275,24 @@ impl Tables {
                 only(writer, &Writer::Leader)?;
                 self.refuse_node(node, why, by)?;
             }
-            Fact::NodeChecked { node, found, by } => {
+            Fact::NodeChecked {
+                node,
+                found,
+                by,
+                of,
+            } => {
                 only(writer, &Writer::Leader)?;
-                self.checked(node, found, &by)?;
+                self.checked(node, found, &by, of)?;
             }
             Fact::NodeLetBack {
                 node,
                 why,
                 by,
                 passed,
+                of,
             } => {
                 only(writer, &Writer::Leader)?;
+                self.still_of(&node, of)?;
                 self.let_back(node, &why, &by, passed)?;
             }
             Fact::NodeForgotten { node } => {

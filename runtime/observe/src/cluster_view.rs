@@ -20,24 +20,15 @@ pub use self::numbers::{Recorded, Total};
 use self::numbers::{RecordedNumbers, Totals};
 use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
-use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, EPISODE, MAILBOX_FULL};
+use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, MAILBOX_FULL};
 use crate::date::Date;
-use crate::detectors::{ACTOR_FAILED, Detectors, Finding, NODE_DOWN, NODE_REFUSED, OF_MOMENTS};
+use crate::detectors::{Detectors, Finding, OF_MOMENTS};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
+use crate::problems::Problems;
 use crate::spans::{Spans, Whose};
 use crate::waits::{Wait, Waits};
-
-/// The rule and the subjects of a finding, by which it is the same one when it comes back; and its moment, where the rule
-/// is one of moments.
-type Episode = (&'static str, Vec<Subject>, Option<Date>);
-
-fn episode_of(finding: &Finding) -> Episode {
-    let rule = finding.cause.rule;
-    let moment = OF_MOMENTS.contains(&rule).then_some(finding.since);
-    (rule, finding.who.clone(), moment)
-}
 
 /// Everything that is seen, and remembered, of a system.
 #[derive(Debug, Default)]
@@ -53,9 +44,7 @@ pub struct ClusterView {
     spans: Spans,
     events: Events,
     detectors: Detectors,
-    findings: Vec<Finding>,
-    /// When each was last found, those that have passed a moment ago too.
-    episodes: BTreeMap<Episode, Date>,
+    problems: Problems,
     totals: Totals,
     recorded: RecordedNumbers,
     flow_ranks: JobFlows,
@@ -150,7 +139,7 @@ impl ClusterView {
     /// All that is wrong as of the last tick, the worst first.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
-        &self.findings
+        self.problems.findings()
     }
 
     /// n of "one trace in n is kept", over all processes.
@@ -258,6 +247,10 @@ impl ClusterView {
         job.unwrap_or(&waiting.job)
     }
 
+    pub(crate) const fn problems(&self) -> &Problems {
+        &self.problems
+    }
+
     /// The supervisors of an actor, the topmost first, then itself.
     #[must_use]
     pub fn lineage(&self, id: ActorId) -> Vec<ActorId> {
@@ -275,6 +268,7 @@ impl ClusterView {
     }
 
     pub(crate) fn take_over(&mut self, past: Past, now: Date) {
+        self.problems.recall(past.events.iter(), now);
         self.events.recall(past.events);
         self.actors.recall(past.actors, now);
         for (process, news) in past.heard {
@@ -318,6 +312,7 @@ impl ClusterView {
             rule: None,
             sentence,
             chain: vec![],
+            since: None,
         });
     }
 
@@ -405,12 +400,15 @@ impl ClusterView {
     fn has_lasted(&self, found: &Finding) -> bool {
         let subject = found.who.first();
         let rule = Some(found.cause.rule);
-        let (_, _, from) = episode_of(found);
-        let told = |it: &Event| {
+        let from = OF_MOMENTS
+            .contains(&found.cause.rule)
+            .then_some(found.since);
+        let told = |it: &&Event| {
             let same = it.rule.as_deref() == rule && it.subject.as_ref() == subject;
             same && from.is_none_or(|from| it.at >= from)
         };
-        self.recalled.is_some() && self.events.iter().any(told)
+        let last = || self.events.iter().rfind(told);
+        self.recalled.is_some() && last().is_some_and(|it| it.since.is_none())
     }
 
     /// Tells of a process that it has come or gone.
@@ -426,6 +424,7 @@ impl ClusterView {
             rule: None,
             sentence,
             chain: vec![],
+            since: None,
         });
     }
 
@@ -486,41 +485,17 @@ impl ClusterView {
         self.detect(now);
     }
 
-    /// Has the detectors look, and tells what begins.
+    /// Has the detectors look, and tells what begins and what is over.
     fn detect(&mut self, now: Date) {
         let mut detectors = std::mem::take(&mut self.detectors);
-        let mut found = detectors.observe(self, now);
+        let found = detectors.observe(self, now);
         self.detectors = detectors;
-        for finding in &mut found {
-            let rule = finding.cause.rule;
-            let episode = episode_of(finding);
-            let same = |it: &&Finding| episode_of(it) == episode;
-            if let Some(before) = self.findings.iter().find(same) {
-                // One that is measured only now began when it was first found.
-                finding.since = before.since.min(finding.since);
-                continue;
-            }
-            let lasts = self.episodes.contains_key(&episode) || self.has_lasted(finding);
-            if lasts || [ACTOR_FAILED, NODE_DOWN, NODE_REFUSED].contains(&rule) {
-                continue;
-            }
-            self.put(Event {
-                seq: 0,
-                at: now,
-                kind: EventKind::Problem,
-                severity: finding.cause.severity,
-                subject: finding.who.first().cloned(),
-                name: None,
-                rule: Some(rule.to_owned()),
-                sentence: finding.cause.sentence.clone(),
-                chain: vec![],
-            });
+        let mut problems = std::mem::take(&mut self.problems);
+        let events = problems.note(found, now, |finding| self.has_lasted(finding));
+        self.problems = problems;
+        for event in events {
+            self.put(event);
         }
-        for finding in &found {
-            self.episodes.insert(episode_of(finding), now);
-        }
-        self.episodes.retain(|_, last| now.since(*last) < EPISODE);
-        self.findings = found;
     }
 
     fn note_mailboxes(&mut self, now: Date) {

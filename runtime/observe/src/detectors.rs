@@ -19,6 +19,8 @@ mod pipeline_straggler;
 mod recovery;
 mod refused_node;
 mod restart_loop;
+mod rules;
+mod run_curve;
 mod slow_copy;
 mod straggler;
 mod stuck_handler;
@@ -33,6 +35,7 @@ use crate::date::Date;
 use crate::event::Subject;
 
 pub use recovery::{LeftNode, left_nodes};
+pub use rules::{ProblemRule, problem_rule};
 
 /// Something that is wrong in a cluster at the moment.
 pub type Finding = odeon_diagnosis::Finding<ClusterView>;
@@ -73,36 +76,6 @@ pub(crate) const NODE_REFUSED: &str = "node_refused";
 /// A machine differs from those that do the same.
 const ODD_MACHINE: &str = "odd_machine";
 
-/// The rules in the order in which people should look at what they find, of one severity.
-const ORDER: [&str; 26] = [
-    "deadlock",
-    ACTOR_FAILED,
-    NODE_DOWN,
-    "restart_loop",
-    "blocked_thread",
-    "stuck_handler",
-    RANK_RECOVERY,
-    RANK_STILL,
-    RANK_NOT_FINITE,
-    RANK_SLOW,
-    AWAITED_RANK,
-    NODE_REFUSED,
-    NODE_AVOIDED,
-    "low_disk",
-    "pending",
-    "waits_in_circle",
-    STRAGGLER,
-    PIPELINE_STRAGGLER,
-    ODD_MACHINE,
-    "device_memory",
-    "data_left_out",
-    "mailbox_full",
-    "node_suspect",
-    "slow_link",
-    "events_dropped",
-    "clock_error",
-];
-
 /// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
 /// behind another.
 pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
@@ -124,6 +97,7 @@ impl Default for Detectors {
             Box::<recovery::Recoveries>::default(),
             Box::<awaited_rank::AwaitedRanks>::default(),
             Box::new(refused_node::RefusedNodes),
+            Box::new(run_curve::RunCurves),
             Box::new(low_disk::LowDisks),
             Box::new(pending::Pending),
             Box::new(straggler::Stragglers),
@@ -144,7 +118,11 @@ impl Detector<ClusterView> for Detectors {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
         let all = self.0.iter_mut();
         let mut found: Vec<Finding> = all.flat_map(|it| it.observe(seen, now)).collect();
-        let place = |it: &Finding| ORDER.iter().position(|rule| *rule == it.cause.rule);
+        let place = |it: &Finding| {
+            rules::RULES
+                .iter()
+                .position(|rule| rule.name == it.cause.rule)
+        };
         found.sort_by_key(|it| (Reverse(it.cause.severity), place(it)));
         found
     }

@@ -87,6 +87,9 @@ pub struct Event {
     pub sentence: String,
     /// Why, outermost first.
     pub chain: Vec<String>,
+    /// Of the end of a problem: when that began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Date>,
 }
 
 /// The name of a rule; earlier releases wrote it as `RestartLoop`.
@@ -167,6 +170,7 @@ mod tests {
                 rule: None,
                 sentence: String::new(),
                 chain: vec![],
+                since: None,
             });
         }
         assert_eq!(events.iter().next().unwrap().seq, 11);

@@ -20,7 +20,8 @@
 //! | `past` | what outlives an observer: its news since a mark, and how the next one recalls it |
 //! | `actor`, `node`, `spans`, `spans/ring`, `event`, `series` | rows of the picture, those that have ended too; numbers over time |
 //! | `machines`, `machines/*` | numbers of machines second by second (`history`), and which machines do the same for a job (`alike`), beside each other (`heat`) |
-//! | `detectors`, `detectors/*` | findings of what is wrong, each rule in a file. Pure |
+//! | `detectors`, `detectors/*` | findings of what is wrong, each detector in a file; the rules with what is done and what people can do (`rules`). Pure |
+//! | `problems` | which findings are one problem, since when it lasts, and when it is over |
 //! | `waits`, `trace`, `timeline`, `filter` | chains and circles of waits; one trace and its critical path; lanes of time; the language in which people choose actors. All pure |
 //! | `passes` | ranks of a training run and the passes of its pipeline, as they record them |
 //! | `recording`, `recording/*` | all that a cluster view is told, as a file: written block by block (`write`), read up to where it is whole (`read`) |
@@ -40,6 +41,7 @@ pub mod node;
 mod observer;
 pub mod passes;
 pub mod past;
+mod problems;
 pub mod recording;
 pub mod series;
 pub mod spans;
@@ -53,4 +55,5 @@ pub const SYSTEM_JOB: &str = "odeon";
 pub use cluster_view::ClusterView;
 pub use date::Date;
 pub use observer::{Observer, Viewer, here, today};
+pub use problems::PastProblem;
 pub use recording::{Recorder, Recording};

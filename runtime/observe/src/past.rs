@@ -181,6 +181,7 @@ mod tests {
             rule: None,
             sentence: format!("happening {seq}"),
             chain: vec!["why".to_owned()],
+            since: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::event::{RunEvent, finding};
 use super::history::{Episodes, History};
+use super::run_detector;
 use crate::{Detector, Finding};
 
 /// Part of the first entropy below which a policy is certain.
@@ -30,6 +31,10 @@ impl EntropyCollapse {
         }
     }
 }
+
+run_detector!(EntropyCollapse, |it, at| it
+    .episodes
+    .goes_on(at, it.history.window));
 
 impl Detector<RunEvent> for EntropyCollapse {
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {

@@ -2,6 +2,7 @@
 
 use super::event::{ERRORS, RISE, RunEvent, finding};
 use super::history::History;
+use super::run_detector;
 use crate::{Detector, Finding};
 
 /// Finds that a reward is hacked, by problems that are not trained on.
@@ -75,6 +76,9 @@ impl HeldOut {
         begins.then(|| finding("reward_hacking", best.step, sentence, evidence))
     }
 }
+
+run_detector!(HeldOut, |it, at| it.fell
+    && it.evaluated.is_some_and(|last| last <= at));
 
 impl Detector<RunEvent> for HeldOut {
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::event::RlStep;
 
 /// Windows without a finding after which it begins anew.
-const QUIET: u64 = 3;
+pub(super) const QUIET: u64 = 3;
 
 /// Steps that stand for the begin.
 pub(super) const BEGIN: u64 = 3;
@@ -128,6 +128,12 @@ impl Episodes {
     pub(super) fn begins(&mut self, at: u64, window: usize) -> bool {
         let before = self.seen.replace(at);
         before.is_none_or(|before| at > before + QUIET * window as u64)
+    }
+
+    /// Returns true where what is told of once was seen within the last windows.
+    pub(super) fn goes_on(&self, at: u64, window: usize) -> bool {
+        let seen = self.seen;
+        seen.is_some_and(|seen| at <= seen + QUIET * window as u64)
     }
 }
 

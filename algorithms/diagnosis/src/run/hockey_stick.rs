@@ -1,7 +1,8 @@
 //! The reward fell right after the begin, and comes back.
 
 use super::event::{RunEvent, finding};
-use super::history::{BEGIN, History, Means};
+use super::history::{BEGIN, History, Means, QUIET};
+use super::run_detector;
 use crate::{Detector, Finding};
 
 /// Less of a fall at the begin is nothing.
@@ -15,7 +16,7 @@ pub struct HockeyStick {
     early: u64,
     /// Among the first windows, that with the least reward.
     low: Option<Means>,
-    is_told: bool,
+    told: Option<u64>,
 }
 
 impl HockeyStick {
@@ -27,10 +28,14 @@ impl HockeyStick {
             early: (steps / 10).max(2 * history.window as u64),
             history,
             low: None,
-            is_told: false,
+            told: None,
         }
     }
 }
+
+run_detector!(HockeyStick, |it, at| it
+    .told
+    .is_some_and(|told| at <= told + QUIET * it.history.window as u64));
 
 impl Detector<RunEvent> for HockeyStick {
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {
@@ -43,17 +48,17 @@ impl Detector<RunEvent> for HockeyStick {
         if now.step <= self.early && self.low.is_none_or(|low| now.reward < low.reward) {
             self.low = Some(now);
         }
-        let Some(low) = self.low.filter(|_| !self.is_told) else {
+        let Some(low) = self.low.filter(|_| self.told.is_none()) else {
             return vec![];
         };
         let noise = self.history.reward_noise.of_a_step();
         let error = noise * (1.0 / BEGIN as f64 + 1.0 / self.history.window as f64).sqrt();
         let much = (2.0 * noise).max(4.0 * error).max(DIP);
         let (first, least, last) = (self.history.begun, low.reward, now.reward);
-        self.is_told = first - least > much && last - least > much;
-        if !self.is_told {
+        if first - least <= much || last - least <= much {
             return vec![];
         }
+        self.told = Some(at);
         let sentence = format!(
             "the reward fell from {first:.3} to {least:.3} by step {}, and has come back to {last:.3}",
             low.step

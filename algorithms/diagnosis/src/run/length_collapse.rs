@@ -2,6 +2,7 @@
 
 use super::event::{RunEvent, finding};
 use super::history::{Episodes, History};
+use super::run_detector;
 use crate::{Detector, Finding};
 
 /// Part of the first length below which replies are short.
@@ -27,6 +28,10 @@ impl LengthCollapse {
         }
     }
 }
+
+run_detector!(LengthCollapse, |it, at| it
+    .episodes
+    .goes_on(at, it.history.window));
 
 impl Detector<RunEvent> for LengthCollapse {
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {

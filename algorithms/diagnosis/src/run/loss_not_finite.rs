@@ -1,6 +1,7 @@
 //! The loss of a rank is not a number, or infinite.
 
 use super::event::{RunEvent, named};
+use super::run_detector;
 use crate::{Alert, Detector, Finding, Severity};
 
 /// Finds ranks whose loss is not finite. One alone has a bad sample or a bad device; all together have bad
@@ -12,6 +13,8 @@ pub struct LossNotFinite {
     /// The last step.
     at: u64,
 }
+
+run_detector!(LossNotFinite, |it, at| !it.bad.is_empty() && at >= it.at);
 
 impl Detector<RunEvent> for LossNotFinite {
     /// Answers ranks whose loss was finite in the step before, in one finding.

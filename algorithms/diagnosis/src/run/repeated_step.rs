@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::event::{RankGradient, RepeatedStep, RunEvent, named};
+use super::run_detector;
 use crate::{Alert, Detector, Finding, Severity};
 
 /// Says what was wrong with steps that were repeated: a rank whose own gradient was another the second time has a machine
@@ -13,6 +14,11 @@ pub struct RepeatedSteps {
     /// The last step that was told of, with its rule and ranks: the same in the next step is not told.
     last: Option<(u64, &'static str, Vec<u32>)>,
 }
+
+run_detector!(RepeatedSteps, |it, at| it
+    .last
+    .as_ref()
+    .is_some_and(|(last, ..)| at == *last || at == last + 1));
 
 impl Detector<RunEvent> for RepeatedSteps {
     /// Answers one finding of a step, unless the step before had the same.

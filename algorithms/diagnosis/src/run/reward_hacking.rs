@@ -2,6 +2,7 @@
 
 use super::event::{ERRORS, RISE, RunEvent, finding};
 use super::history::{Episodes, History, Means};
+use super::run_detector;
 use crate::{Detector, Finding};
 
 /// Less of a distance is nothing.
@@ -50,6 +51,10 @@ impl RewardHacking {
         })
     }
 }
+
+run_detector!(RewardHacking, |it, at| it
+    .episodes
+    .goes_on(at, it.history.window));
 
 impl Detector<RunEvent> for RewardHacking {
     fn observe(&mut self, seen: &RunEvent, at: u64) -> Vec<Finding<RunEvent>> {

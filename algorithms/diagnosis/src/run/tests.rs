@@ -269,3 +269,47 @@ fn a_copy_of_a_watch_goes_on_by_itself() {
     told(&mut copy, STILL, 2);
     assert_ne!(memory(&copy), memory(&watch));
 }
+
+/// SEMANTICS 231.
+#[test]
+fn what_was_found_goes_on_until_it_was_gone_for_three_windows() {
+    let mut watch = Watch::new(STEPS);
+    let mut goes_on = vec![];
+    for at in 1..=STEPS {
+        let length = if (100..200).contains(&at) {
+            30.0
+        } else {
+            100.0
+        };
+        let found = told(&mut watch, RlStep { length, ..STILL }, at);
+        assert!(found.len() <= 1);
+        let all: Vec<_> = watch.going_on(at).map(|it| it.cause.rule).collect();
+        if all == ["length_collapse"] {
+            goes_on.push(at);
+        } else {
+            assert_eq!(all.len(), 0);
+        }
+    }
+    let window = 20;
+    let (first, last) = (goes_on[0], goes_on[goes_on.len() - 1]);
+    assert_eq!(
+        goes_on.len() as u64,
+        last - first + 1,
+        "it does not come and go"
+    );
+    assert!((100..160).contains(&first), "{first}");
+    assert!((200..=200 + 4 * window).contains(&last), "{last}");
+    // A copy, with which a run goes on after a loss, knows it too.
+    let copy = watch.clone();
+    assert_eq!(copy.going_on(last).count(), watch.going_on(last).count());
+    let losses = RunEvent::Losses(vec![Some(1.0), Some(f64::NAN)]);
+    let mut watch = Watch::new(STEPS);
+    assert_eq!(watch.observe(&losses, 1).len(), 1);
+    assert_eq!(watch.going_on(1).count(), 1);
+    assert!(
+        watch
+            .observe(&RunEvent::Losses(vec![Some(1.0), Some(1.0)]), 2)
+            .is_empty()
+    );
+    assert_eq!(watch.going_on(2).count(), 0);
+}

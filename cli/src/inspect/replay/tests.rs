@@ -64,9 +64,17 @@ impl Worker {
 /// Everything that the pages show, but what says that it is a recording.
 async fn pages(inspect: &Inspect, from: Date, to: Date) -> Value {
     let router = inspect.clone().router::<()>();
-    let mut paths: Vec<String> = ["now", "cluster", "jobs", "runs", "transfers", "events"]
-        .map(|view| format!("/view?view={view}"))
-        .to_vec();
+    let mut paths: Vec<String> = [
+        "now",
+        "problems",
+        "cluster",
+        "jobs",
+        "runs",
+        "transfers",
+        "events",
+    ]
+    .map(|view| format!("/view?view={view}"))
+    .to_vec();
     paths.push("/view?view=actors&filter=system:any&sort=id".to_owned());
     let (from, to) = (from.as_ms(), to.as_ms());
     paths.push(format!("/timeline?from={from}&to={to}&px=500"));

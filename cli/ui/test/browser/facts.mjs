@@ -136,6 +136,21 @@ export const scenarios = [
     await page.locator('.section', { hasText: 'Problems' }).locator('.note', { hasText: /^6 problems$/ }).first().waitFor();
     assert.deepEqual([...new Set(await page.locator('.problem > .state').allInnerTexts())], ['Error', 'Warning']);
   } },
+  { name: 'facts: a problem has its evidence, what is done and what one can do, and stays when it is over', run: async (h) => {
+    const page = await h.open('small', '#/now');
+    await page.locator('.section', { hasText: 'Problems' }).getByRole('link', { name: '6 problems' }).click();
+    await ready(page, 'Problems');
+    const first = page.locator('.wrong').first();
+    assert.equal(await page.locator('.wrong').count(), 6);
+    await first.locator('.deeds', { hasText: /Done.*nothing: people are told.*You can.*odeon why JOB.*Evidence.*share 0\.98/s }).waitFor();
+    await first.locator('.deeds code', { hasText: /^odeon why JOB$/ }).waitFor();
+    await first.locator('.series .line').first().waitFor({ state: 'attached' });
+    assert.ok(await page.locator('.wrong .series .begun').count() > 0, 'a line stands where it began');
+    const over = page.locator('.section', { hasText: 'Over' });
+    await over.locator('[role=row]', { hasText: /slow link.*n1.*120 ms to node n1/s }).waitFor();
+    await over.locator('[role=row]', { hasText: 'slow link' }).click();
+    await page.locator('aside.drawer', { hasText: 'n1' }).waitFor();
+  } },
   { name: 'facts: actors that nobody named are told apart, by job where there are several', run: async (h) => {
     const page = await h.open('worn', '#/actors?sort=job', { quiet: true });
     await ready(page);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import assert from 'node:assert/strict';
 
 const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-export const pages = ['now', 'cluster', 'actors', 'jobs', 'runs', 'timeline', 'transfers', 'events'];
+export const pages = ['now', 'problems', 'cluster', 'actors', 'jobs', 'runs', 'timeline', 'transfers', 'events'];
 
 /** @param {{ require: any, chromium: string, url: string, key: string | null }} given */
 export async function harness({ require, chromium: executablePath, url, key }) {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { pages, ready, titleOf, until } from './harness.mjs';
 
-const letters = { now: 'n', cluster: 'c', actors: 'a', jobs: 'j', runs: 'r', timeline: 't', transfers: 'x', events: 'e' };
+const letters = { now: 'n', problems: 'p', cluster: 'c', actors: 'a', jobs: 'j', runs: 'r', timeline: 't', transfers: 'x', events: 'e' };
 const hash = (page) => page.evaluate(() => location.hash);
 const press = async (page, ...keys) => { for (const k of keys) await page.keyboard.press(k); };
 const focused = (page) => page.evaluate(() => document.activeElement?.getAttribute('aria-rowindex'));

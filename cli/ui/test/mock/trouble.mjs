@@ -1,7 +1,13 @@
 // What is wrong in a mock world: the problems it shows, the actors it breaks, the events it left.
 import { subject } from './actors.mjs';
 
-const problem = (over) => ({ rule: 'pending', severity: 'warning', count: 1, sentence: '', since: 0, subjects: [], ...over });
+const problem = (over) => ({ rule: 'pending', severity: 'warning', count: 1, sentence: '', since: 0, subjects: [], done: 'nothing: people are told', advice: '`odeon why JOB` says who holds what it needs', ...over });
+
+/** Problems that are over, the newest first. */
+export const pastProblems = (world, at) => [
+  { rule: 'slow_link', sentence: '120 ms to node n1 and back (limit 100 ms)', subject: { kind: 'node', id: 'n1', name: 'n1' }, since: at - 900_000, ended: at - 840_000 },
+  { rule: 'stuck_handler', sentence: 'trainer has handled one message for 12 s (limit 10 s)', subject: subject(world.actors[0]), since: at - 1_900_000, ended: at - 1_880_000 },
+];
 
 /** Breaks actors as the script says and returns the problems. */
 export function problemsFor(world, at, wait) {

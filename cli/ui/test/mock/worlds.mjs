@@ -3,7 +3,7 @@ import { actorDetail, groupsOf, makeActors, stir, subject, wait, waitingIn } fro
 import { chance, series, wave } from './chance.mjs';
 import { clusterDetail, linksAt, nodesAt } from './cluster.mjs';
 import { evil } from './evil.mjs';
-import { eventsFor, problemsFor } from './trouble.mjs';
+import { eventsFor, pastProblems, problemsFor } from './trouble.mjs';
 import { boardAt, copiesAt, jobDetail, jobsAt, logsOf } from './jobs.mjs';
 import { runsAt } from './runs.mjs';
 import { aggregate, brief, spanDetail, spansIn, timelineAt, traceDetail } from './timeline.mjs';
@@ -123,8 +123,15 @@ function totalOver(world, { name, from, to, px }) {
   return { name, unit: totals[i][2], points };
 }
 
+/** Each problem with a picture, and those that are over. */
+const problemsPage = (w, at) => ({
+  now: w.problems.map((p) => ({ problem: p, evidence: [['share', 0.98]], pictures: [series('cpu', 'processors', 'share', at, 300, (x) => 0.4 + 0.3 * Math.sin(x / 40_000))] })),
+  past: w.bare ? [] : pastProblems(w, at),
+});
+
 const views = {
   now: (w, at) => ({ data: { problems: w.problems, waiting: waitingIn(w.actors, at), nodes: nodesAt(w, at), events: w.events.slice(-20), series: w.bare ? [] : totals.map(([n, t, u], i) => series(n, t, u, at, w.forgets ? 1 : 300, (x) => totalAt(i, x))) }, shown: w.problems.length }),
+  problems: (w, at) => ({ data: problemsPage(w, at), shown: w.problems.length }),
   cluster: (w, at) => ({ data: { nodes: nodesAt(w, at), links: linksAt(w, at) }, shown: w.nodeCount }),
   actors: (w, at, q) => {
     const { rows, error } = filtered(w, q);

@@ -153,7 +153,7 @@ impl<'a> Field<'a> {
             .tables
             .nodes
             .values()
-            .filter(|row| self.is_healthy(row) && !row.drained)
+            .filter(|row| self.is_healthy(row) && row.takes_jobs())
             .map(|row| row.number)
             .filter(|number| !self.standing.voters.contains_key(number))
             .collect();

@@ -18,6 +18,9 @@ pub struct NodeBan {
     /// Faults that a check of it has found, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
+    /// The change of the tables in which it was said last: another one when somebody refuses the node anew.
+    #[serde(default)]
+    pub number: u64,
 }
 
 impl NodeBan {
@@ -47,6 +50,13 @@ pub const CHECKED: &str = "checked";
 /// See [`REFUSED`].
 pub const LET_BACK: &str = "let back";
 
+/// A text without what moves a terminal's cursor.
+fn one_line(text: &str) -> String {
+    let words = text.split(char::is_control).map(str::trim);
+    let words: Vec<&str> = words.filter(|it| !it.is_empty()).collect();
+    words.join(" ")
+}
+
 impl Tables {
     /// Nothing is placed on a node from now on. What runs there goes on. Of one that is refused already only people may
     /// say something else.
@@ -56,12 +66,24 @@ impl Tables {
         why: String,
         by: String,
     ) -> Result<(), Refusal> {
-        if why.trim().is_empty() {
+        let why = one_line(&why);
+        if why.is_empty() {
             let why = format!("node `{node}` is not refused without a reason: give one");
             return Err(Refusal::new(RefusalKind::Invalid, why));
         }
-        let since = self.now;
+        let (since, number) = (self.now, self.version);
         let row = self.node(&node)?;
+        if let Some(ban) = row
+            .refused
+            .as_ref()
+            .filter(|_| by.starts_with(NodeBan::BY_JOB))
+        {
+            let why = format!(
+                "node `{node}` is refused already, by {}: {}",
+                ban.by, ban.why
+            );
+            return Err(Refusal::new(RefusalKind::Conflict, why));
+        }
         let is_new = row.refused.is_none();
         row.refusals += u32::from(is_new);
         let said = format!("{REFUSED} by {by}: {why}");
@@ -71,6 +93,7 @@ impl Tables {
             by,
             since: known.as_ref().map_or(since, |known| known.since),
             found: known.and_then(|known| known.found),
+            number,
         });
         self.changed(&node);
         self.note(node, said);
@@ -78,7 +101,14 @@ impl Tables {
     }
 
     /// A check has found something wrong with a node. Of one that is not refused that is told, and nothing follows.
-    pub(super) fn checked(&mut self, node: String, found: String, by: &str) -> Result<(), Refusal> {
+    pub(super) fn checked(
+        &mut self,
+        node: String,
+        found: String,
+        by: &str,
+        of: Option<u64>,
+    ) -> Result<(), Refusal> {
+        self.still_of(&node, of)?;
         let said = format!("checked by {by}: {found}");
         if let Some(ban) = &mut self.node(&node)?.refused {
             ban.found = Some(found);
@@ -86,6 +116,21 @@ impl Tables {
         self.changed(&node);
         self.note(node, said);
         Ok(())
+    }
+
+    /// Refuses what a check says of a node that was refused anew, or let back, since the check began.
+    pub(super) fn still_of(&mut self, node: &str, of: Option<u64>) -> Result<(), Refusal> {
+        let ban = self.node(node)?.refused.as_ref();
+        let now = ban.map(|ban| ban.number);
+        let Some(of) = of.filter(|of| Some(*of) != now) else {
+            return Ok(());
+        };
+        let what = match ban {
+            Some(ban) => format!("was refused anew meanwhile, by {}: {}", ban.by, ban.why),
+            None => "was let back meanwhile".to_owned(),
+        };
+        let why = format!("node `{node}` {what} (the check was of refusal {of}): check it again");
+        Err(Refusal::new(RefusalKind::Conflict, why))
     }
 
     /// A node that was refused may get work again. A check that it has `passed` says that nothing was wrong with it.
@@ -105,8 +150,8 @@ impl Tables {
         row.let_back = Some(now);
         row.over_refusals += u32::from(passed);
         self.changed(&node);
-        let because = match why.trim() {
-            "" => String::new(),
+        let because = match one_line(why) {
+            why if why.is_empty() => why,
             why => format!(": {why}"),
         };
         self.note(node, format!("{LET_BACK} by {by}{because}"));

@@ -193,7 +193,7 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
             Fact::NodeRefused { node, why: "so".to_owned(), by: by() }
         }),
         1 => (name(), any::<bool>()).prop_map(move |(node, passed)| {
-            Fact::NodeLetBack { node, why: String::new(), by: by(), passed }
+            Fact::NodeLetBack { node, why: String::new(), by: by(), passed, of: None }
         }),
         1 => name().prop_map(|node| Fact::NodeForgotten { node }),
         1 => (name(), 0u32..2, 0u64..200).prop_map(move |(id, uses, until)| {
@@ -590,6 +590,7 @@ fn a_refused_node_gets_no_job_until_it_is_let_back() {
         why: "it is sound".to_owned(),
         by: "ann".to_owned(),
         passed,
+        of: None,
     };
     let no_reason = writes.leader(refuse("ann", " ")).unwrap_err();
     assert_eq!(no_reason.kind, RefusalKind::Invalid);
@@ -619,6 +620,51 @@ fn a_refused_node_gets_no_job_until_it_is_let_back() {
     ] {
         assert!(told.contains(&said), "{told:?}");
     }
+}
+
+/// SEMANTICS 188.
+#[test]
+fn a_check_says_nothing_of_a_refusal_that_came_while_it_went_on() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    let refuse = |by: &str, why: &str| Fact::NodeRefused {
+        node: "a".to_owned(),
+        why: why.to_owned(),
+        by: by.to_owned(),
+    };
+    let passed = |of| Fact::NodeLetBack {
+        node: "a".to_owned(),
+        why: "checks found nothing".to_owned(),
+        by: "a check".to_owned(),
+        passed: true,
+        of: Some(of),
+    };
+    let failed = |of| Fact::NodeChecked {
+        node: "a".to_owned(),
+        found: "bits differ".to_owned(),
+        by: "a check".to_owned(),
+        of: Some(of),
+    };
+    let number = |writes: &Writes| writes.tables.nodes["a"].refused.as_ref().unwrap().number;
+    writes.leader(refuse("job j7", "it is slow")).unwrap();
+    let first = number(&writes);
+    writes
+        .leader(refuse("ann", "smoke in\n\u{1b}the rack\n"))
+        .unwrap();
+    for fact in [passed(first), failed(first)] {
+        let late = writes.leader(fact).unwrap_err();
+        assert_eq!(late.kind, RefusalKind::Conflict);
+        assert!(late.why.contains("smoke in the rack"), "{late}");
+    }
+    // What a job says of a node that is refused changes nothing.
+    let of_job = writes.leader(refuse("job j8", "it hangs")).unwrap_err();
+    assert!(of_job.why.contains("refused already, by ann"), "{of_job}");
+    let second = number(&writes);
+    writes.leader(failed(second)).unwrap();
+    writes.leader(passed(second)).unwrap();
+    assert_eq!(writes.tables.nodes["a"].refused, None);
+    let late = writes.leader(passed(second)).unwrap_err();
+    assert!(late.why.contains("let back meanwhile"), "{late}");
 }
 
 #[test]

@@ -405,6 +405,7 @@ impl ClusterView {
             rule: None,
             sentence,
             chain: news.chain,
+            since: None,
         });
     }
 }

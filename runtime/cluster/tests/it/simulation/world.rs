@@ -1191,6 +1191,7 @@ impl World {
                     why: String::new(),
                     by,
                     passed: false,
+                    of: None,
                 },
             },
             _ => {
@@ -1258,6 +1259,7 @@ impl World {
                 why: String::new(),
                 by: "ann".to_owned(),
                 passed: false,
+                of: None,
             });
         }
         for n in 0..2 {

@@ -215,6 +215,7 @@ fn a_failure_waits_for_the_span_of_its_handler_and_not_for_ever() {
         rule: None,
         sentence: "T 9: it has failed".to_owned(),
         chain: vec!["boom".to_owned()],
+        since: None,
     });
     for reader in [&mut *shown, ended, alone] {
         assert_eq!(failure(reader, &seen, 2), None, "its span may come");

@@ -1,0 +1,287 @@
+//! Problems of a system: those of the moment, since when they last, and those that are over.
+//!
+//! A finding of a detector is a problem from when it is first found until it was not found for [`EPISODE`]: one that comes
+//! back sooner is the same. Both ends are events, so that whoever kept the events knows the problems that are over, too.
+
+use std::collections::BTreeMap;
+
+use odeon_diagnosis::Alert;
+
+use crate::bounds::EPISODE;
+use crate::cluster_view::ClusterView;
+use crate::date::Date;
+use crate::detectors::{
+    ACTOR_FAILED, Finding, NODE_DOWN, NODE_REFUSED, OF_MOMENTS, problem_rule, spoken,
+};
+use crate::event::{Event, EventKind, Severity, Subject};
+
+/// A problem that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastProblem {
+    /// The rule that found it.
+    pub rule: String,
+    /// The first that it was about, with its name for people then, where that is known.
+    pub subject: Option<(Subject, Option<String>)>,
+    /// The problem in words, as it was found last.
+    pub sentence: String,
+    /// When it began, as far as is known.
+    pub since: Date,
+    /// When it was over, to [`EPISODE`].
+    pub ended: Date,
+}
+
+/// The rule and the subjects of a finding, by which it is the same one when it comes back; and its moment, where the rule
+/// is one of moments.
+type Episode = (&'static str, Vec<Subject>, Option<Date>);
+
+fn episode_of(finding: &Finding) -> Episode {
+    let rule = finding.cause.rule;
+    let moment = OF_MOMENTS.contains(&rule).then_some(finding.since);
+    (rule, finding.who.clone(), moment)
+}
+
+/// The problems of a system.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    findings: Vec<Finding>,
+    /// When each was last found, and how; those that have passed a moment ago too.
+    episodes: BTreeMap<Episode, (Date, Finding)>,
+}
+
+impl Problems {
+    /// Those of the moment, the worst first.
+    pub(crate) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Goes on with those that the events of another observer tell of and that were not over then.
+    pub(crate) fn recall<'a>(&mut self, events: impl Iterator<Item = &'a Event>, now: Date) {
+        let told = events.filter(|it| it.kind == EventKind::Problem);
+        for event in told {
+            let rule = event.rule.as_deref().and_then(problem_rule);
+            let Some(rule) = rule.filter(|rule| !OF_MOMENTS.contains(&rule.name)) else {
+                continue;
+            };
+            let finding = Finding {
+                who: event.subject.clone().into_iter().collect(),
+                cause: Alert {
+                    rule: rule.name,
+                    severity: event.severity,
+                    sentence: event.sentence.clone(),
+                    evidence: vec![],
+                },
+                since: event.at,
+            };
+            let episode = episode_of(&finding);
+            match event.since {
+                None => drop(self.episodes.insert(episode, (now, finding))),
+                Some(_) => drop(self.episodes.remove(&episode)),
+            }
+        }
+    }
+
+    /// Takes in what is found at a moment, the worst first. Answers the events of what begins and of what is over; nothing
+    /// begins that `has_lasted` knows.
+    pub(crate) fn note(
+        &mut self,
+        mut found: Vec<Finding>,
+        now: Date,
+        has_lasted: impl Fn(&Finding) -> bool,
+    ) -> Vec<Event> {
+        let mut events = vec![];
+        for finding in &mut found {
+            let rule = finding.cause.rule;
+            let episode = episode_of(finding);
+            self.unite(&episode);
+            let before = self.episodes.get(&episode).map(|(_, before)| before.since);
+            if let Some(before) = before {
+                // One that is measured only now began when it was first found.
+                finding.since = before.min(finding.since);
+                continue;
+            }
+            let told_elsewhere = [ACTOR_FAILED, NODE_DOWN, NODE_REFUSED].contains(&rule);
+            if told_elsewhere || has_lasted(finding) {
+                continue;
+            }
+            events.push(event_of(finding, now));
+        }
+        for finding in &found {
+            self.episodes
+                .insert(episode_of(finding), (now, finding.clone()));
+        }
+        self.episodes.retain(|_, (last, finding)| {
+            let lasts = now.since(*last) < EPISODE;
+            if !lasts {
+                events.push(event_of_end(finding, *last));
+            }
+            lasts
+        });
+        self.findings = found;
+        events
+    }
+
+    /// One that was recalled knows its first subject alone; it goes on as the one that is found.
+    fn unite(&mut self, episode: &Episode) {
+        let (rule, who, moment) = episode;
+        if who.len() > 1 && moment.is_none() && !self.episodes.contains_key(episode) {
+            let recalled = (*rule, who[..1].to_vec(), None);
+            if let Some(known) = self.episodes.remove(&recalled) {
+                self.episodes.insert(episode.clone(), known);
+            }
+        }
+    }
+
+    /// Those that were found a moment ago and are not now, which may come back.
+    fn passing(&self) -> impl Iterator<Item = PastProblem> {
+        let is_found =
+            |episode: &Episode| self.findings.iter().any(|it| episode_of(it) == *episode);
+        let passing = self.episodes.iter().filter(move |(it, _)| !is_found(it));
+        passing.map(|(_, (last, finding))| PastProblem {
+            rule: finding.cause.rule.to_owned(),
+            subject: finding.who.first().map(|it| (it.clone(), None)),
+            sentence: finding.cause.sentence.clone(),
+            since: finding.since,
+            ended: *last,
+        })
+    }
+}
+
+fn event_of(finding: &Finding, at: Date) -> Event {
+    Event {
+        seq: 0,
+        at,
+        kind: EventKind::Problem,
+        severity: finding.cause.severity,
+        subject: finding.who.first().cloned(),
+        name: None,
+        rule: Some(finding.cause.rule.to_owned()),
+        sentence: finding.cause.sentence.clone(),
+        chain: vec![],
+        since: None,
+    }
+}
+
+fn event_of_end(finding: &Finding, ended: Date) -> Event {
+    let lasted = spoken(ended.since(finding.since));
+    Event {
+        severity: Severity::Info,
+        sentence: format!("over after {lasted}{OVER}{}", finding.cause.sentence),
+        since: Some(finding.since),
+        ..event_of(finding, ended)
+    }
+}
+
+/// The text between how long a problem lasted and the problem, in the event of its end.
+const OVER: &str = ": ";
+
+/// The problem of which an event tells that it is over.
+fn past_of(event: &Event) -> Option<PastProblem> {
+    let since = event.since?;
+    let (_, sentence) = event.sentence.split_once(OVER)?;
+    let subject = event.subject.clone();
+    Some(PastProblem {
+        rule: event.rule.clone()?,
+        subject: subject.map(|it| (it, event.name.clone())),
+        sentence: sentence.to_owned(),
+        since,
+        ended: event.at,
+    })
+}
+
+impl ClusterView {
+    /// Problems that are over, the newest first: those of the events that are kept.
+    pub fn past_problems(&self) -> impl Iterator<Item = PastProblem> {
+        let mut passing: Vec<PastProblem> = self.problems().passing().collect();
+        passing.sort_by_key(|it| std::cmp::Reverse(it.ended));
+        let over = self.events().iter().rev().filter_map(past_of);
+        passing.into_iter().chain(over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Date {
+        Date(second * 1_000_000_000)
+    }
+
+    fn slow(node: &str, since: u64) -> Finding {
+        Finding {
+            who: vec![
+                Subject::Node(node.to_owned()),
+                Subject::Job("j1".to_owned()),
+            ],
+            cause: Alert {
+                rule: "slow_link",
+                severity: Severity::Warning,
+                sentence: format!("node {node} is far: 120 ms"),
+                evidence: vec![],
+            },
+            since: at(since),
+        }
+    }
+
+    /// The events with numbers, as they are kept.
+    fn told(seen: &mut ClusterView, events: Vec<Event>) -> Vec<Event> {
+        events.into_iter().for_each(|it| seen.note(it));
+        seen.events().iter().cloned().collect()
+    }
+
+    /// SEMANTICS 230.
+    #[test]
+    fn a_problem_is_over_once_it_is_not_found_for_a_while_and_stays_in_the_history() {
+        let mut problems = Problems::default();
+        let never = |_: &Finding| false;
+        let begun = problems.note(vec![slow("a", 10)], at(10), never);
+        assert_eq!(begun.len(), 1);
+        assert_eq!(begun[0].since, None);
+        // It is gone for less than a minute, comes back, and is the same.
+        assert_eq!(problems.note(vec![], at(40), never), []);
+        assert_eq!(problems.note(vec![slow("a", 60)], at(60), never), []);
+        assert_eq!(problems.findings()[0].since, at(10));
+        assert_eq!(problems.note(vec![], at(100), never), []);
+        let passing: Vec<_> = problems.passing().collect();
+        assert_eq!((passing[0].since, passing[0].ended), (at(10), at(60)));
+        let over = problems.note(vec![], at(121), never);
+        let [end] = &over[..] else {
+            panic!("{over:?}");
+        };
+        assert_eq!(end.sentence, "over after 50 s: node a is far: 120 ms");
+        assert_eq!((end.at, end.since), (at(60), Some(at(10))));
+        assert_eq!(end.severity, Severity::Info);
+        let past = past_of(end).unwrap();
+        assert_eq!(past.sentence, "node a is far: 120 ms");
+        assert_eq!((past.since, past.ended), (at(10), at(60)));
+        assert_eq!(problems.passing().count(), 0);
+        assert_eq!(problems.note(vec![], at(200), never), []);
+        let again = problems.note(vec![slow("a", 300)], at(300), never);
+        assert_eq!(again.len(), 1, "it begins anew");
+    }
+
+    /// SEMANTICS 230.
+    #[test]
+    fn the_next_observer_goes_on_with_what_was_not_over_and_tells_its_end() {
+        let (mut problems, mut seen) = (Problems::default(), ClusterView::default());
+        let never = |_: &Finding| false;
+        let begun = problems.note(vec![slow("a", 10), slow("b", 10)], at(10), never);
+        let events = told(&mut seen, begun);
+        let over = problems.note(vec![slow("b", 10)], at(80), never);
+        assert_eq!(over.len(), 1);
+        let events_then = told(&mut seen, over);
+        assert_eq!(events_then.len(), events.len() + 1);
+
+        let mut next = Problems::default();
+        next.recall(events_then.iter(), at(100));
+        let lasts = |found: &Finding| found.who[0] == Subject::Node("b".to_owned());
+        assert_eq!(next.note(vec![slow("b", 105)], at(105), lasts), []);
+        assert_eq!(next.findings()[0].since, at(10), "since when it was told");
+        let over = next.note(vec![], at(170), never);
+        assert_eq!(over.len(), 1, "{over:?}");
+        assert_eq!(over[0].sentence, "over after 95 s: node b is far: 120 ms");
+        // What nobody finds again is over as well.
+        let mut other = Problems::default();
+        other.recall(events_then.iter(), at(100));
+        assert_eq!(other.note(vec![], at(161), never).len(), 1);
+    }
+}
