@@ -20,6 +20,7 @@ use odeon::{Clock, DetachError, DetachedActor, Failure, ProcessId, System, Worke
 use odeon_artifacts::Shares;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 use self::actor::{AgentActor, Clear, JoinTry, ORDER_PATIENCE, reach, unanswered};
 pub(crate) use self::actor::{keep, look, order_start, order_stop, order_upgrade};
@@ -62,13 +63,22 @@ struct Inner {
     book: Mutex<Book>,
     /// The specs of jobs with processes here.
     specs: Mutex<BTreeMap<JobId, JobSpec>>,
-    /// Tries of other nodes that may have processes here, as those know.
-    guests: Mutex<BTreeSet<(JobId, u32)>>,
+    /// Tries of other nodes that may have processes here.
+    guests: Mutex<BTreeMap<(JobId, u32), Guest>>,
     /// Orders to this node to become another release.
     orders: mpsc::Sender<UpgradeAnswer>,
     ordered: tokio::sync::Mutex<mpsc::Receiver<UpgradeAnswer>>,
     /// Set while what has ended is left to the next program of this process.
     passes: watch::Sender<bool>,
+}
+
+/// A try whose driver runs on another node.
+#[derive(Debug, Default)]
+struct Guest {
+    /// Set once that node knows that there may be processes of it here.
+    is_known: bool,
+    /// What prepares for it.
+    preparing: Vec<AbortHandle>,
 }
 
 /// The tries of this node, and how each that runs is told to end.
@@ -192,6 +202,7 @@ impl Agent {
         book.stops.insert((job.id, attempt), stop);
         book.places.insert((job.id, attempt), BTreeSet::new());
         drop(book);
+        self.inner.staging.environments().admit((job.id, attempt));
         let agent = self.clone();
         tokio::spawn(async move {
             let outcome = agent.run(&job, attempt, stopped).await;
@@ -205,6 +216,7 @@ impl Agent {
         let of = (id, attempt);
         // From here on no other node begins anything of it.
         let places = self.inner.book.lock().seal(of);
+        self.dismiss(of);
         self.clear_everywhere(&tag, &places).await;
         let lines = self.inner.forward.flush(of).await;
         self.inner.staging.clear(id, attempt).await;
@@ -280,8 +292,8 @@ impl Agent {
                 continue;
             };
             for (job, attempt) in known.into_iter().filter(|of| over.contains(of)) {
+                self.dismiss((job, attempt));
                 self.inner.staging.clear(job, attempt).await;
-                self.inner.guests.lock().remove(&(job, attempt));
             }
             let mut book = self.inner.book.lock();
             for (job, attempt) in book.attempts.sweep(&over) {
@@ -328,7 +340,8 @@ impl Agent {
     /// Tells the node that runs the driver of a try that there will be processes of it here. Gives that node where this
     /// one has not told it before.
     async fn join_try(&self, of: (JobId, u32)) -> Result<Option<String>, String> {
-        if self.inner.guests.lock().contains(&of) {
+        let is_known = |guest: &Guest| guest.is_known;
+        if self.inner.guests.lock().get(&of).is_some_and(is_known) {
             return Ok(None);
         }
         let over = || format!("try {} of {} is over", of.1, of.0);
@@ -339,6 +352,8 @@ impl Agent {
         if *driver == self.inner.node {
             return Ok(None);
         }
+        // Before it is known there: that it is over may be heard before the answer is.
+        self.welcome(of, None);
         let agent = reach(&self.inner.system, driver).await?;
         let join = JoinTry {
             job: of.0.0,
@@ -350,8 +365,26 @@ impl Agent {
         if !joined {
             return Err(over());
         }
-        let is_first = self.inner.guests.lock().insert(of);
+        let mut guests = self.inner.guests.lock();
+        let guest = guests.get_mut(&of).ok_or_else(over)?;
+        let is_first = !std::mem::replace(&mut guest.is_known, true);
         Ok(is_first.then(|| driver.clone()))
+    }
+
+    /// A try of another node may begin something here, and this task prepares for it.
+    fn welcome(&self, of: (JobId, u32), preparing: Option<AbortHandle>) {
+        let mut guests = self.inner.guests.lock();
+        guests.entry(of).or_default().preparing.extend(preparing);
+        self.inner.staging.environments().admit(of);
+    }
+
+    /// A try is over: nothing of it begins here from now on, and what prepares for it ends.
+    fn dismiss(&self, of: (JobId, u32)) {
+        let mut guests = self.inner.guests.lock();
+        for preparing in guests.remove(&of).unwrap_or_default().preparing {
+            preparing.abort();
+        }
+        self.inner.staging.environments().dismiss(of);
     }
 
     async fn clear_at(&self, node: &str, tag: &str) {

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 mod arriving;
 pub(crate) mod demand;
-mod environments;
+pub(crate) mod environments;
 pub(crate) mod givers;
 mod mount;
 mod mounted;
@@ -87,6 +87,9 @@ pub(crate) enum StagingError {
     Unfit(String),
     #[error("{0}")]
     Environment(String),
+    /// The command that makes its environment has failed, for whoever waits for it.
+    #[error("{0}")]
+    Setup(String),
     #[error("the disk of its node: {0}")]
     Disk(String),
 }
@@ -127,6 +130,8 @@ pub(crate) struct Places {
     pub(crate) mounts: PathBuf,
     /// Where their environments are.
     pub(crate) environments: PathBuf,
+    /// Set for the next program of a daemon's process: tries of before go on.
+    pub(crate) goes_on: bool,
 }
 
 impl Staging {
@@ -148,7 +153,7 @@ impl Staging {
             jobs: places.jobs,
             on_demand,
             mounts: Arc::new(Mounts::open(places.mounts)?),
-            environments: Arc::new(Environments::open(places.environments)?),
+            environments: Arc::new(Environments::open(places.environments, places.goes_on)?),
             giver: Arc::default(),
             turns: Arc::default(),
         })
@@ -561,7 +566,7 @@ impl Staging {
         Ok(folder)
     }
 
-    /// The tries that have something here: a folder, or files that are mounted.
+    /// The tries that have something here: a folder, files that are mounted, or an environment.
     pub(crate) async fn kept(&self) -> Vec<Try> {
         let folder = self.jobs.clone();
         let listed = blocking(move || {
@@ -575,6 +580,7 @@ impl Staging {
         });
         let mut kept = listed.await.unwrap_or_default();
         kept.extend(self.tries());
+        kept.extend(self.environments.tries());
         kept.sort_unstable();
         kept.dedup();
         kept

@@ -63,13 +63,14 @@ impl AgentActor {
     /// There will be processes of a try here, whose driver runs on another node: has what they need ready.
     #[handler]
     pub(super) async fn prepare_try(&mut self, job: u64, attempt: u32, nodes: Vec<String>) {
-        let agent = self.agent.clone();
-        tokio::spawn(async move {
+        let (agent, of) = (self.agent.clone(), (JobId(job), attempt));
+        let preparing = tokio::spawn(async move {
             // Whoever starts a process of it here hears why that cannot be.
-            if let Err(why) = agent.prepare_here((JobId(job), attempt), nodes).await {
+            if let Err(why) = agent.prepare_here(of, nodes).await {
                 tracing::debug!(job, attempt, why, "a try is not prepared for");
             }
         });
+        self.agent.welcome(of, Some(preparing.abort_handle()));
     }
 
     /// Another node has prepared for a try whose driver runs here, and took so long.
@@ -123,6 +124,11 @@ impl AgentActor {
     /// what they have printed is on its way.
     #[handler]
     pub(super) async fn clear(&mut self, tag: String) -> u64 {
+        let of = try_of(&tag);
+        // First nothing of it begins any more: what began after the rest has ended would stay.
+        if let Some(of) = of {
+            self.agent.dismiss(of);
+        }
         let system = self.agent.inner.system.clone();
         let left = system
             .admin()
@@ -133,12 +139,11 @@ impl AgentActor {
         if left > 0 {
             let tag = tag.clone();
             tokio::spawn(async move { system.admin().end_job(&tag).await });
-        } else if let Some((job, attempt)) = try_of(&tag) {
+        } else if let Some((job, attempt)) = of {
             if self.agent.inner.forward.is_unsettled((job, attempt)) {
                 return 1;
             }
             orphan_processes::end(self.agent.mark(&tag)).await;
-            self.agent.inner.guests.lock().remove(&(job, attempt));
             self.agent.inner.specs.lock().remove(&job);
             self.agent.inner.staging.clear(job, attempt).await;
             self.agent.inner.cgroups.remove((job, attempt));

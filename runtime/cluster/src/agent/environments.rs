@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use odeon::Clock;
@@ -20,7 +21,9 @@ use crate::catalog::WriteError;
 use crate::fact::Fact;
 use crate::job::{JobId, JobSpec};
 use crate::orphan_processes;
+use crate::staging::environments::Making;
 use crate::staging::{StagingError, UPLOAD_TIME, moment};
+use crate::stale_drivers::StaleDrivers;
 use crate::tables::{EnvironmentRow, EnvironmentState, NodeState};
 
 /// The variable of processes in an environment that names its folder.
@@ -88,10 +91,12 @@ struct Claim {
 
 impl Claim {
     async fn settle(mut self, bundle: Option<Digest>) -> Result<(), WriteError> {
-        self.is_settled = true;
-        self.agent
+        let agent = &self.agent;
+        agent
             .settle_environment(self.key, self.number, bundle)
-            .await
+            .await?;
+        self.is_settled = true;
+        Ok(())
     }
 }
 
@@ -109,18 +114,54 @@ impl Drop for Claim {
     }
 }
 
-/// Kills a setup, with all that it has started.
+/// A setup that runs. When this is dropped it is killed, with all that it has started.
 struct Setup {
     child: Child,
-    pid: Option<Pid>,
+    stale_drivers: StaleDrivers,
+}
+
+impl Setup {
+    /// Starts one. One that a killed daemon leaves ends when the next one begins.
+    fn start(
+        mut command: Command,
+        stale_drivers: StaleDrivers,
+        mark: &str,
+    ) -> std::io::Result<Self> {
+        let child = command.spawn()?;
+        if let Some(pid) = child.id() {
+            stale_drivers.note(pid, mark);
+        }
+        Ok(Self {
+            child,
+            stale_drivers,
+        })
+    }
+
+    async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+        // Its number is not known any more once it has ended.
+        let pid = self.child.id();
+        let ended = self.child.wait().await;
+        if let Some(pid) = pid {
+            self.stale_drivers.forget(pid);
+            kill_group(pid);
+        }
+        ended
+    }
 }
 
 impl Drop for Setup {
     fn drop(&mut self) {
-        if let Some(pid) = self.pid {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        if let Some(pid) = self.child.id() {
+            kill_group(pid);
+            self.stale_drivers.forget(pid);
         }
+    }
+}
+
+fn kill_group(pid: u32) {
+    if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
 }
 
@@ -144,28 +185,28 @@ impl Agent {
         let key = key.map_err(|error| StagingError::Unfit(error.to_string()))?;
         let all = self.inner.staging.environments();
         let turn = all.turn(key).await;
-        let folder = all.place(&key);
-        let known = all.clone();
-        let mut note = None;
-        if !blocking(move || Ok(known.is_there(&key))).await? {
-            note = self
-                .bring_environment(key, of, spec, (work, shares))
-                .await?;
+        let known = Arc::clone(all);
+        if let Some(folder) = blocking(move || known.enter(&key, of).map_err(words)).await? {
+            return Ok(Some(Environment { folder, note: None }));
         }
-        let known = all.clone();
-        blocking(move || known.hold(&key, of).map_err(words)).await?;
-        drop(turn);
-        Ok(Some(Environment { folder, note }))
+        if let Some(why) = turn.failure() {
+            return Err(StagingError::Setup(why.to_owned()));
+        }
+        let brought = self.bring_environment(key, of, spec, (work, shares)).await;
+        if let Err(StagingError::Setup(why)) = &brought {
+            turn.fail(why);
+        }
+        brought.map(Some)
     }
 
-    /// Takes an environment, or installs it where nobody else does. What is worth telling of that.
+    /// Takes an environment, or installs it where nobody else does.
     async fn bring_environment(
         &self,
         key: Digest,
         of: (JobId, u32),
         spec: &JobSpec,
         (work, shares): (&Path, &Shares),
-    ) -> Result<Option<String>, StagingError> {
+    ) -> Result<Environment, StagingError> {
         let (mut lost, mut why) = (None, String::new());
         let deadline = Clock::now().after(WAIT);
         while !deadline.left(Clock::now()).is_zero() {
@@ -183,8 +224,8 @@ impl Agent {
             };
             match next(row.as_ref(), &self.inner.node, lives, lost) {
                 Next::Take { bundle, from } => {
-                    match self.take_snapshot(key, (bundle, &from), shares).await {
-                        Ok(()) => return Ok(None),
+                    match self.take_snapshot(key, of, (bundle, &from), shares).await {
+                        Ok(folder) => return Ok(Environment { folder, note: None }),
                         Err(error) => {
                             tracing::warn!(job = %of.0, %error, "a snapshot of an environment is not taken");
                             why = format!("the snapshot of it could not be taken: {error}");
@@ -207,11 +248,12 @@ impl Agent {
         if why.is_empty() {
             why = format!("no other node had installed it after {} s", WAIT.as_secs());
         }
-        self.install(key, of, spec, work).await?;
-        self.finish_environment(key).await?;
+        let making = self.install(key, of, spec, work).await?;
+        let folder = finish(making, of).await?;
         let told = format!("its environment was installed here for itself: {why}");
         tracing::warn!(job = %of.0, "{told}");
-        Ok(Some(told))
+        let note = Some(told);
+        Ok(Environment { folder, note })
     }
 
     /// Installs an environment that this node has claimed, and gives its snapshot to all.
@@ -221,20 +263,16 @@ impl Agent {
         of: (JobId, u32),
         spec: &JobSpec,
         work: &Path,
-    ) -> Result<Option<String>, StagingError> {
-        let key = claim.key;
-        self.install(key, of, spec, work).await?;
-        let (all, store) = (
-            self.inner.staging.environments().clone(),
-            self.inner.staging.store().clone(),
-        );
+    ) -> Result<Environment, StagingError> {
+        let making = self.install(claim.key, of, spec, work).await?;
+        let (made, store) = (Arc::clone(&making), self.inner.staging.store().clone());
         let taken = blocking(move || {
             let now = moment();
-            let taken = Snapshot::take(&all.place(&key), &store, now, now + UPLOAD_TIME);
+            let taken = Snapshot::take(&made.place(), &store, now, now + UPLOAD_TIME);
             Ok(taken.map_err(|error| error.to_string()))
         });
         let taken = taken.await?;
-        self.finish_environment(key).await?;
+        let folder = finish(making, of).await?;
         let settled = match taken {
             Ok(taken) => {
                 let told = format!(
@@ -246,9 +284,11 @@ impl Agent {
             }
             Err(why) => Err(why),
         };
-        Ok(Some(settled.unwrap_or_else(|why| {
+        let note = settled.unwrap_or_else(|why| {
             format!("its environment was installed here for itself: others cannot take it: {why}")
-        })))
+        });
+        let note = Some(note);
+        Ok(Environment { folder, note })
     }
 
     async fn claim_environment(
@@ -296,20 +336,15 @@ impl Agent {
         self.inner.catalog.write_own(settled).await.map(drop)
     }
 
-    /// Notes that an environment is whole.
-    async fn finish_environment(&self, key: Digest) -> Result<(), StagingError> {
-        let all = self.inner.staging.environments().clone();
-        blocking(move || all.finish(&key).map_err(words)).await
-    }
-
-    /// Has a snapshot's pieces here, from whoever has them, and its folder in its place. A piece that is damaged on the
+    /// Has a snapshot's pieces here, from whoever has them, and gives its folder. A piece that is damaged on the
     /// way or on the disk is refused, and brought again.
     async fn take_snapshot(
         &self,
         key: Digest,
+        of: (JobId, u32),
         (digest, from): (Digest, &str),
         shares: &Shares,
-    ) -> Result<(), StagingError> {
+    ) -> Result<PathBuf, StagingError> {
         let staging = &self.inner.staging;
         let mut peers = staging.peers();
         peers.sort_by_key(|peer| peer != from);
@@ -318,20 +353,20 @@ impl Agent {
             staging.keep(digest, &peers, shares).await?;
             let (all, store) = (staging.environments().clone(), staging.store().clone());
             let restored = blocking(move || {
-                all.remove(&key).map_err(words)?;
+                let making = all.begin(key);
                 let bundle = store.bundle(&digest).map_err(words)?;
-                match Snapshot::restore(&bundle, &store, &all.place(&key)) {
-                    Ok(()) => all.finish(&key).map(|()| true).map_err(words),
+                match Snapshot::restore(&bundle, &store, &making.place()) {
+                    Ok(()) => making.finish(of).map(Some).map_err(words),
                     Err(SnapshotError::Get(GetError::Missing(_) | GetError::Corrupt(_)))
                         if tries_left > 0 =>
                     {
-                        Ok(false)
+                        Ok(None)
                     }
                     Err(error) => Err(words(error)),
                 }
             });
-            if restored.await? {
-                return Ok(());
+            if let Some(folder) = restored.await? {
+                return Ok(folder);
             }
             tracing::warn!(%digest, "a damaged piece of an environment is brought again");
         }
@@ -345,54 +380,54 @@ impl Agent {
         of: (JobId, u32),
         spec: &JobSpec,
         work: &Path,
-    ) -> Result<(), StagingError> {
+    ) -> Result<Arc<Making>, StagingError> {
         let Some(wanted) = &spec.environment else {
-            return Ok(());
+            let why = "the job asks for no environment".to_owned();
+            return Err(StagingError::Environment(why));
         };
-        let all = self.inner.staging.environments().clone();
-        let (place, log) = (all.place(&key), all.log(&key));
-        let printed = {
-            let log = log.clone();
-            blocking(move || {
-                all.remove(&key).map_err(words)?;
-                File::create(&log).map_err(words)
-            })
-            .await?
-        };
+        let all = Arc::clone(self.inner.staging.environments());
+        let begun = Arc::clone(&all);
+        let making = blocking(move || Ok(Arc::new(begun.begin(key)))).await?;
+        let place = making.place();
         let mark = self.mark(&format!("{}/{}.{}", spec.namespace, of.0, of.1));
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(wanted.command()).current_dir(work);
         command.env_clear().envs(with_environment(spec, &place));
         command.env(orphan_processes::VARIABLE, &mark);
         command.stdin(Stdio::null()).process_group(0);
-        command.stdout(printed.try_clone().map_err(words)?);
-        command.stderr(printed);
-        let child = command.spawn().map_err(words)?;
-        let pid = child.id();
-        let raw = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let mut setup = Setup { child, pid: raw };
-        // One that a killed daemon leaves ends when the next one begins.
-        if let Some(pid) = pid {
-            self.inner.stale_drivers.note(pid, &mark);
-        }
-        let ended = setup.child.wait().await;
-        if let Some(pid) = pid {
-            self.inner.stale_drivers.forget(pid);
-        }
+        let (log, stale_drivers) = (making.log(), self.inner.stale_drivers.clone());
+        let admits = Arc::clone(&all);
+        let started = blocking(move || {
+            let printed = File::create(&log).map_err(words)?;
+            command.stdout(printed.try_clone().map_err(words)?);
+            command.stderr(printed);
+            // The end of a try either finds the process of it or keeps it from starting.
+            let start = || Setup::start(command, stale_drivers, &mark);
+            admits
+                .while_admitted(of, start)
+                .map_err(words)?
+                .map_err(words)
+        });
+        let mut setup = started.await?;
+        let status = setup.ended().await.map_err(words)?;
         drop(setup);
-        let status = ended.map_err(words)?;
-        if !status.success() {
-            let said = blocking(move || Ok(last_words(&log))).await?;
-            let why = format!("its environment could not be installed: {status}{said}");
-            return Err(StagingError::Environment(why));
-        }
-        let made = place.clone();
-        match blocking(move || Ok(made.is_dir())).await? {
-            true => Ok(()),
-            false => Err(StagingError::Environment(format!(
-                "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} is no folder"
-            ))),
-        }
+        let (made, log) = (Arc::clone(&making), making.log());
+        let made = blocking(move || {
+            // Killed with its try it has not failed.
+            all.while_admitted(of, || ()).map_err(words)?;
+            Ok(match status.success() {
+                true if made.place().is_dir() => Ok(()),
+                true => Err(format!(
+                    "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} is no folder"
+                )),
+                false => Err(format!(
+                    "its environment could not be installed: {status}{}",
+                    last_words(&log)
+                )),
+            })
+        });
+        made.await?.map_err(StagingError::Setup)?;
+        Ok(making)
     }
 
     /// What this node says of the interpreter that environments are made with: its version, and where it is, since
@@ -456,6 +491,11 @@ fn last_words(log: &Path) -> String {
         Ok(said) if !said.is_empty() => format!("; its command printed last: {said}"),
         _ => String::new(),
     }
+}
+
+/// Notes that an environment is whole, and that a try uses it. Gives its folder.
+async fn finish(making: Arc<Making>, of: (JobId, u32)) -> Result<PathBuf, StagingError> {
+    blocking(move || making.finish(of).map_err(words)).await
 }
 
 fn words(error: impl std::fmt::Display) -> StagingError {

@@ -89,6 +89,7 @@ impl Agent {
             let mut specs = self.inner.specs.lock();
             specs.insert(job, handoff.job.spec.clone());
             drop(specs);
+            self.inner.staging.environments().admit((job, attempt));
             self.reserve(&handoff.job, attempt);
             let agent = self.clone();
             tokio::spawn(async move {

@@ -139,7 +139,6 @@ impl Starting<'_> {
             ref catalog,
         } = self;
         let logs = Logs::open(folder.part("logs"), config.logs).map_err(DaemonError::Logs)?;
-        let staging = self.staging().await?;
         let forward = Forward::new(&node.name, system.process());
         let goes_on = heritage.is_some();
         let (tries, upgrades) = match heritage {
@@ -149,9 +148,24 @@ impl Starting<'_> {
                 (own.tries, own.upgrades)
             }
         };
+        // First what nobody knows any more ends: it may write where files are looked for.
+        let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
+        let stale_drivers = StaleDrivers::open(folder.part(DRIVERS_FOLDER), &drivers);
+        let stale_drivers = stale_drivers.map_err(DaemonError::Logs)?;
+        let staging = self.staging(goes_on).await?;
         let cgroups = Cgroups::begin(system.process().0);
         let unlimited = cgroups.obstacle().map(str::to_owned);
-        let agent = self.agent(staging, &forward, tries, cgroups).await?;
+        let agent = Agent::begin(
+            system,
+            &node.name,
+            catalog,
+            staging,
+            forward.clone(),
+            stale_drivers,
+            cgroups,
+        );
+        let agent = agent.await?;
+        agent.inherit(tries);
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
         let archive = Archive::begin(system, &node.name, catalog, Arc::new(logs)).await?;
@@ -201,8 +215,8 @@ impl Starting<'_> {
         })
     }
 
-    /// The files of jobs.
-    async fn staging(&self) -> Result<Staging, DaemonError> {
+    /// The files of jobs; those of tries of the program before this one, where it goes on with them.
+    async fn staging(&self, goes_on: bool) -> Result<Staging, DaemonError> {
         let failed = |error: &dyn Display| DaemonError::Artifacts(error.to_string());
         let artifacts = self.folder.part("artifacts");
         let budget = self.config.artifacts;
@@ -213,6 +227,7 @@ impl Starting<'_> {
             jobs: self.folder.part("jobs"),
             mounts: self.folder.part(MOUNTS_FOLDER),
             environments: self.folder.part("environments"),
+            goes_on,
         };
         let (engine, memory) = (self.system.clone(), self.catalog.clone());
         let givers = Arc::new(Agents {
@@ -221,30 +236,6 @@ impl Starting<'_> {
         let on_demand = self.config.on_demand;
         let staging = Staging::new(engine, &self.node.name, memory, givers, places, on_demand);
         staging.map_err(|e| failed(&e))
-    }
-
-    /// The agent, which goes on with these tries. Drivers that nobody knows any more are ended first.
-    async fn agent(
-        &self,
-        staging: Staging,
-        forward: &Forward,
-        tries: Vec<AttemptHandoff>,
-        cgroups: Cgroups,
-    ) -> Result<Agent, DaemonError> {
-        let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
-        let stale_drivers = StaleDrivers::open(self.folder.part(DRIVERS_FOLDER), &drivers);
-        let agent = Agent::begin(
-            self.system,
-            &self.node.name,
-            &self.catalog,
-            staging,
-            forward.clone(),
-            stale_drivers.map_err(DaemonError::Logs)?,
-            cgroups,
-        );
-        let agent = agent.await?;
-        agent.inherit(tries);
-        Ok(agent)
     }
 
     /// Begins to vote, where this node does. One that votes alone founds the cluster, unless it has.
