@@ -2,7 +2,7 @@
 //!
 //! One file is the list of what there is, with a digest of each file; the other is the content of all files, one behind
 //! the other, since an environment of Python has many small ones. A folder that is taken on one machine lies on others
-//! under another path, which some of its files name: where these are text, they name the new one.
+//! under another path, which some of its files name: where these are text, they name the new one. So do links.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -179,6 +179,7 @@ impl Snapshot {
         // Last, so that nothing is written through one.
         for (path, target) in &list.links {
             let path = part.join(path);
+            let target = moved(Path::new(target), &list.prefix, place);
             symlink(target, &path).map_err(io_at(&path))?;
         }
         fs::rename(&part, place).map_err(io_at(place))
@@ -237,6 +238,12 @@ type Visit<'a> = dyn FnMut(&Path, &Path, &fs::Metadata) -> Result<(), SnapshotEr
 
 /// Visits what is in a folder, in the order of names; a folder before what is in it.
 fn walk(top: &Path, visit: &mut Visit<'_>) -> Result<(), SnapshotError> {
+    if !fs::symlink_metadata(top).map_err(io_at(top))?.is_dir() {
+        return Err(SnapshotError::Unfit {
+            path: top.to_owned(),
+            why: "it is no folder, but a file or a link",
+        });
+    }
     let mut open = vec![top.to_owned()];
     while let Some(path) = open.pop() {
         let meta = fs::symlink_metadata(&path).map_err(io_at(&path))?;
@@ -418,6 +425,17 @@ impl<'a> Pieces<'a> {
     }
 }
 
+/// The target of a link: one in a folder that was moved is at its new place.
+fn moved(target: &Path, before: &str, now: &Path) -> PathBuf {
+    match target.strip_prefix(before) {
+        Ok(_) if before.is_empty() => target.to_owned(),
+        // Nothing behind it, not even a slash.
+        Ok(rest) if rest.as_os_str().is_empty() => now.to_owned(),
+        Ok(rest) => now.join(rest),
+        Err(_) => target.to_owned(),
+    }
+}
+
 /// A script, or the settings of an environment of Python, that names another folder than before; `None` where it
 /// names none.
 fn renamed(path: &str, bytes: &[u8], (before, now): (&str, &Path)) -> Option<Vec<u8>> {
@@ -457,6 +475,10 @@ mod tests {
         fs::write(folder.join("lib/large"), vec![7_u8; 3 << 20]).unwrap();
         symlink("lib", folder.join("lib64")).unwrap();
         symlink("/usr/bin/python3", folder.join("bin/python3")).unwrap();
+        symlink(folder.join("lib/a.py"), folder.join("bin/a")).unwrap();
+        symlink(&folder, folder.join("lib/top")).unwrap();
+        let beside = format!("{}-2/lib", folder.display());
+        symlink(beside, folder.join("lib/beside")).unwrap();
         folder
     }
 
@@ -487,6 +509,10 @@ mod tests {
             fs::read_link(place.join("lib64")).unwrap(),
             Path::new("lib")
         );
+        let leads_to = |link: &str| fs::read_link(place.join(link)).unwrap();
+        assert_eq!(leads_to("bin/a"), place.join("lib/a.py"));
+        assert_eq!(leads_to("lib/top").as_os_str(), place.as_os_str());
+        assert!(leads_to("lib/beside").ends_with("made-2/lib"), "elsewhere");
         assert!(place.join("lib/empty").is_dir());
         let time = |at: &Path| fs::metadata(at.join("lib/a.py")).unwrap().mtime();
         assert_eq!(time(&place), time(&folder));
@@ -545,6 +571,11 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let refused = Snapshot::take(&folder, &store, now, now).unwrap_err();
         assert!(refused.to_string().contains("lib/s"), "{refused}");
+        let link = dir.path().join("link");
+        symlink(&folder, &link).unwrap();
+        let refused = Snapshot::take(&link, &store, now, now).unwrap_err();
+        assert!(refused.to_string().contains("a link"), "{refused}");
+        assert!(FolderLook::at(&link).is_err());
         let program = Bundle::new(
             "x",
             [(

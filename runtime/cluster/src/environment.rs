@@ -32,6 +32,9 @@ pub enum EnvironmentSpecError {
         "the environment names {0} bytes of lock files and commands, at most {SPEC_BYTES_MAX} are possible"
     )]
     TooLong(usize),
+    /// A command that does nothing.
+    #[error("the command that makes the environment (--setup) is empty: leave it away, or say one")]
+    EmptySetup,
     /// Text that no shell can be given.
     #[error("`{0}` contains a zero byte")]
     Zero(String),
@@ -53,8 +56,10 @@ impl EnvironmentSpec {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), EnvironmentSpecError> {
-        if self.lock.is_empty() && self.setup.as_ref().is_none_or(|it| it.trim().is_empty()) {
-            return Err(EnvironmentSpecError::Empty);
+        match &self.setup {
+            None if self.lock.is_empty() => return Err(EnvironmentSpecError::Empty),
+            Some(setup) if setup.trim().is_empty() => return Err(EnvironmentSpecError::EmptySetup),
+            _ => {}
         }
         let texts = || self.lock.iter().chain(&self.setup);
         let bytes = texts().map(String::len).sum();
@@ -147,7 +152,9 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         assert_eq!(of(&[], None).check(), Err(EnvironmentSpecError::Empty));
-        assert_eq!(of(&[], Some(" ")).check(), Err(EnvironmentSpecError::Empty));
+        let empty = Err(EnvironmentSpecError::EmptySetup);
+        assert_eq!(of(&[], Some(" ")).check(), empty);
+        assert_eq!(of(&["a.lock"], Some(" \n")).check(), empty);
         assert!(of(&["a\0"], None).check().is_err());
         assert!(of(&[&"x".repeat(70_000)], None).check().is_err());
         assert_eq!(of(&["a.lock"], None).check(), Ok(()));

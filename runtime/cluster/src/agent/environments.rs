@@ -1,10 +1,11 @@
 //! The environment of a job on this node: taken from the snapshot that another node has made, or installed, by one node
 //! for all of them.
 
+mod last_words;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use odeon_artifacts::{Digest, GetError, Shares, Snapshot, SnapshotError};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 
+use self::last_words::last_words;
 use super::Agent;
 use super::driving::variables;
 use crate::catalog::WriteError;
@@ -32,8 +34,8 @@ const FOLDER_VARIABLE: &str = "ODEON_ENVIRONMENT";
 const WAIT: Duration = Duration::from_secs(1800);
 /// The pause between two looks whether it has.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Bytes of what a setup has printed last that are told when it fails.
-const SAID_BYTES: u64 = 600;
+/// The longest time for which an interpreter may take to say which one it is.
+const INTERPRETER_PATIENCE: Duration = Duration::from_secs(60);
 /// The most times that a snapshot is taken again after a piece of it was damaged.
 const TRIES: usize = 3;
 
@@ -416,10 +418,7 @@ impl Agent {
             // Killed with its try it has not failed.
             all.while_admitted(of, || ()).map_err(words)?;
             Ok(match status.success() {
-                true if made.place().is_dir() => Ok(()),
-                true => Err(format!(
-                    "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} is no folder"
-                )),
+                true => check_made(&made.place()),
                 false => Err(format!(
                     "its environment could not be installed: {status}{}",
                     last_words(&log)
@@ -444,7 +443,13 @@ impl Agent {
             .environment
             .as_ref()
             .is_some_and(|it| it.setup.is_none());
-        match command.output().await {
+        let Some(told) = Clock::timeout(INTERPRETER_PATIENCE, command.output()).await else {
+            return Err(StagingError::Environment(format!(
+                "its environment is made with python3, which has not said its version here within {} s",
+                INTERPRETER_PATIENCE.as_secs()
+            )));
+        };
+        match told {
             Ok(told) if told.status.success() => {
                 Ok(String::from_utf8_lossy(&told.stdout).trim().to_owned())
             }
@@ -477,19 +482,20 @@ pub(super) fn with_environment(spec: &JobSpec, folder: &Path) -> BTreeMap<String
     all
 }
 
-/// The end of what a setup has printed, as a part of a sentence.
-fn last_words(log: &Path) -> String {
-    let read = || -> std::io::Result<String> {
-        let mut file = File::open(log)?;
-        let bytes = file.metadata()?.len();
-        file.seek(SeekFrom::Start(bytes.saturating_sub(SAID_BYTES)))?;
-        let mut said = vec![];
-        file.read_to_end(&mut said)?;
-        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+/// Checks what a setup has made that has ended well.
+fn check_made(place: &Path) -> Result<(), String> {
+    let wrong = |what: &str| {
+        Err(format!(
+            "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} {what}"
+        ))
     };
-    match read() {
-        Ok(said) if !said.is_empty() => format!("; its command printed last: {said}"),
-        _ => String::new(),
+    match fs::symlink_metadata(place) {
+        Ok(made) if made.is_dir() => Ok(()),
+        Ok(made) if made.is_symlink() => {
+            wrong("is a link, which other nodes cannot take: make a folder there")
+        }
+        Ok(_) => wrong("is a file: make a folder there"),
+        Err(_) => wrong("is not there: make a folder there"),
     }
 }
 
@@ -511,8 +517,27 @@ async fn blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::unix::Unix;
+
+    /// SEMANTICS 190.
+    #[test]
+    fn a_setup_makes_a_folder_and_no_link_to_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("place");
+        let said = || check_made(&place).unwrap_err();
+        assert!(said().contains("is not there"), "{}", said());
+        symlink(dir.path(), &place).unwrap();
+        assert!(said().contains("is a link"), "{}", said());
+        fs::remove_file(&place).unwrap();
+        fs::write(&place, "").unwrap();
+        assert!(said().contains("is a file"), "{}", said());
+        fs::remove_file(&place).unwrap();
+        fs::create_dir(&place).unwrap();
+        assert_eq!(check_made(&place), Ok(()));
+    }
 
     /// SEMANTICS 191.
     #[test]
