@@ -9,7 +9,8 @@
 //! ```
 //!
 //! This is HybridFlow (arXiv 2409.19256): between models one program decides ([`program`]), inside of
-//! a model its ranks work by themselves, here in data parallelism. Which models share processes is
+//! a model its ranks work by themselves, each with the whole or with its part of it. Parts of
+//! the policy that are [`Published`] come together to generate. Which models share processes is
 //! the [`Placement`]'s affair: the programs, and the numbers that come out, are the same.
 //! [`resharding`] brings a model from a layout to train in to one to generate in, and back.
 //!
@@ -17,26 +18,33 @@
 
 pub mod calls;
 mod estimator;
+mod house;
 pub mod placement;
 pub mod program;
 pub mod resharding;
 mod rows;
 mod run;
+mod weights;
 pub mod workers;
 
 pub use placement::{Arrangement, Choice, Model, Placement};
 pub use rows::{Rows, Share};
-pub use run::{Desk, HybridPlan, Member, Program, run};
+pub use run::{Desk, HybridPlan, Member, PoolReservation, Program, run};
+pub use weights::Published;
 
 use odeon::Job;
 
 /// The actors of a run: what a program that starts one, and each of its worker processes, can host.
 #[must_use]
 pub fn job() -> Job {
+    use crate::ranks::courier::Courier;
+    use crate::rl::ranks::rank::ModelRank;
     use workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     odeon::job![
+        Courier,
         CriticWorker,
         Estimator,
+        ModelRank,
         PolicyWorker,
         ReferenceWorker,
         resharding::ReshardWorker,

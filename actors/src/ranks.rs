@@ -8,11 +8,13 @@ pub mod courier;
 mod formed;
 pub(crate) mod gangs;
 mod mark;
+pub mod meeting;
 pub(crate) mod metrics;
 pub mod places;
 pub(crate) mod recovery;
 mod seats;
 pub(crate) mod start;
+pub mod trained;
 
 pub(crate) use courier::Mail;
 pub(crate) use formed::{Formed, mesh};

@@ -655,7 +655,7 @@ impl Recipe {
     /// # Errors
     /// A parameter cannot be where it is to be.
     pub fn placed(&self, config: &ModelConfig) -> Result<Self, Failure> {
-        let ranks = self.processes.ranks;
+        let (_, ranks) = self.ranks_that_share();
         let placed = self.parallel.placed(ranks, config, &TrainConfig::default());
         Ok(Self {
             parallel: placed.map_err(|fault| Failure::error(fault.to_string()).fatal())?,
@@ -666,7 +666,21 @@ impl Recipe {
     /// The way in which ranks share each model that learns or rates.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
-        self.parallel.sharing(self.processes.ranks)
+        self.parallel.sharing(self.ranks_that_share().1)
+    }
+
+    /// The number of ranks that share each model that learns or rates, and the field that says it. Models that are placed
+    /// are whole on each of their ranks where `[parallel]` says nothing.
+    fn ranks_that_share(&self) -> (&'static str, u32) {
+        let placement = &self.placement;
+        match placement.models {
+            None => ("processes.ranks", self.processes.ranks),
+            Some(_) if self.parallel == ParallelSection::default() => ("placement.ranks", 1),
+            Some(_) => {
+                let ranks = u32::try_from(placement.ranks).unwrap_or(u32::MAX);
+                ("placement.ranks", ranks)
+            }
+        }
     }
 }
 

@@ -2,11 +2,27 @@
 
 use odeon::group::{Protocol, Seat, WorkerCall};
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Failure, Shape, message};
+use odeon::{Blob, Failure, Group, Shape, message};
 
 use super::rows::{Rows, Share};
+use super::weights::Published;
+use crate::engine::compute::HeldModel;
 use crate::engine::{EvalStats, Learnt, Progress, RunState, StepStats};
+use crate::packed::Packed;
+use crate::ranks::trained::RankTrained;
+use crate::rl::ranks::rank::ModelRank;
 use crate::trajectory::{Decode, SampleId, Trajectory};
+
+/// The part of a batch that the ranks of a model are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Dealing {
+    /// Rows of its own for each, which has the whole model.
+    #[default]
+    Rows,
+    /// All of it for each, which has a part of the model and takes the run of its place.
+    Whole,
+}
 
 /// A reply to make. The prompt follows from the number of its group, so it need not travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
@@ -41,25 +57,52 @@ pub struct Join {
     pub seats: Vec<Seat>,
 }
 
-/// Supervised steps, from one number to another. Every rank makes the same, so none has to talk.
-#[message(reply = Result<StepStats, Failure>, name = "policy.WarmUp")]
+/// The ranks of your copy of a policy have these of it, in their order: from now on they bring it together to generate.
+#[message(reply = Result<(), Failure>, name = "policy.Compose")]
+#[derive(Clone, Debug)]
+pub struct Compose(pub Packed<HeldModel>);
+
+/// Write your parcel of the weights, of a policy that ranks share.
+#[message(reply = Result<Blob, Failure>, name = "policy.Publish")]
+#[derive(Clone, Copy, Debug)]
+pub struct Publish;
+
+/// These ranks share the model of a reward that is learnt. For the first of those that judge.
+#[message(reply = Result<(), Failure>, name = "reward.Lend")]
+#[derive(Clone, Debug)]
+pub struct Lend(pub Group<ModelRank>);
+
+/// Supervised steps, from one number to another. Ranks that have the whole policy make the same each, so none has to talk.
+#[message(reply = Result<RankTrained, Failure>, name = "policy.WarmUp")]
 #[derive(Clone, Debug)]
 pub struct WarmUp {
     /// The first, from 1.
     pub first: u64,
     /// The last.
     pub last: u64,
+    /// The part of a batch that each rank gets.
+    pub dealing: Dealing,
 }
 
 /// Make these replies, in this order.
 #[message(reply = Result<Rows<Trajectory>, Failure>, name = "policy.Generate")]
 #[derive(Clone, Debug)]
-pub struct Generate(pub Vec<Wanted>);
+pub struct Generate {
+    /// The replies.
+    pub wanted: Vec<Wanted>,
+    /// The weights, where ranks share the policy.
+    pub weights: Published,
+}
 
 /// Judge these replies.
 #[message(reply = Result<Vec<Verdict>, Failure>, name = "reward.JudgeRows")]
 #[derive(Clone, Debug)]
 pub struct Judge(pub Rows<Trajectory>);
+
+/// Rate these replies by what was learnt, where ranks share the model of that: from 0 to 1.
+#[message(reply = Result<Vec<f32>, Failure>, name = "reward.RateRows")]
+#[derive(Clone, Debug)]
+pub struct RateRows(pub Rows<Trajectory>);
 
 /// Learn what is better, or read what was learnt, and save it for the others.
 #[message(reply = Result<Learnt, Failure>, name = "reward.Prepare")]
@@ -69,12 +112,22 @@ pub struct Prepare;
 /// Rate these replies: the log-probability of each token, in nats.
 #[message(reply = Result<PerToken, Failure>, name = "reference.RateRows")]
 #[derive(Clone, Debug)]
-pub struct LogProbs(pub Rows<Trajectory>);
+pub struct LogProbs {
+    /// The replies.
+    pub replies: Rows<Trajectory>,
+    /// The part of a batch that each rank gets.
+    pub dealing: Dealing,
+}
 
 /// Predict the return that is still to come at each token.
 #[message(reply = Result<PerToken, Failure>, name = "critic.ValueRows")]
 #[derive(Clone, Debug)]
-pub struct Values(pub Rows<Trajectory>);
+pub struct Values {
+    /// The replies.
+    pub replies: Rows<Trajectory>,
+    /// The part of a batch that each rank gets.
+    pub dealing: Dealing,
+}
 
 /// Learn these returns. Answers the loss.
 #[message(reply = Result<f64, Failure>, name = "critic.LearnRows")]
@@ -84,6 +137,8 @@ pub struct Learn {
     pub replies: Rows<Trajectory>,
     /// Returns of the replies, token by token.
     pub returns: PerToken,
+    /// The part of a batch that each rank gets.
+    pub dealing: Dealing,
 }
 
 /// Estimate the advantages of these replies over the baseline.
@@ -137,7 +192,7 @@ pub struct Summary {
 }
 
 /// Train on this.
-#[message(reply = Result<Updated, Failure>, name = "policy.Update")]
+#[message(reply = Result<RankTrained, Failure>, name = "policy.Update")]
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The step, from 1.
@@ -150,22 +205,19 @@ pub struct Update {
     pub advantages: PerToken,
     /// By the reference; empty without one.
     pub reference: PerToken,
-}
-
-/// A rank's part of a step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct Updated {
-    /// Results of the optimiser step.
-    pub stats: StepStats,
-    /// Response tokens behind the means.
-    pub response_tokens: u64,
+    /// The part of a batch that each rank gets.
+    pub dealing: Dealing,
 }
 
 /// Answer held-out problems greedily.
 #[message(reply = Result<EvalStats, Failure>, name = "policy.Evaluate")]
 #[derive(Clone, Debug)]
-pub struct Evaluate(pub u64);
+pub struct Evaluate {
+    /// Number of problems.
+    pub problems: u64,
+    /// The weights, where ranks share the policy.
+    pub weights: Published,
+}
 
 /// Save all that is needed to go on after this step.
 #[message(reply = Result<(), Failure>, name = "worker.Save")]
@@ -175,12 +227,25 @@ pub struct Save {
     pub progress: Progress,
     /// State that it needs to go on, beside the weights.
     pub run: RunState,
+    /// The part of a batch that each rank gets: where that is all, each saves its part of the model.
+    pub dealing: Dealing,
 }
 
-/// Go back to the newest that was saved, of this step where one is named. Answers where that is.
+/// Go back to what was saved. Answers where that is.
 #[message(reply = Result<Option<(Progress, RunState)>, Failure>, name = "worker.Restore")]
 #[derive(Clone, Debug)]
-pub struct Restore(pub Option<Progress>);
+pub struct Restore(pub Saved);
+
+/// A checkpoint to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
+#[serde(crate = "odeon::serde")]
+pub enum Saved {
+    /// The newest, of this step or before where one is named.
+    Newest(Option<Progress>),
+    /// That of this step, or none, for ranks that share a model: one that looked by itself might see another than the
+    /// rest.
+    Step(Option<u64>),
+}
 
 /// The only answer.
 fn only<T>(parts: Vec<T>) -> Result<T, Failure> {
@@ -231,15 +296,81 @@ macro_rules! whole {
     };
 }
 
-whole!(WarmUp => StepStats, Protocol::OneToAll, agreed);
 whole!(Restore => Option<(Progress, RunState)>, Protocol::OneToAll, agreed);
 whole!(Prepare => Learnt, Protocol::RankZero, only);
 whole!(Evaluate => EvalStats, Protocol::RankZero, only);
-whole!(Save => (), Protocol::RankZero, only);
+whole!(RateRows => Vec<f32>, Protocol::RankZero, only);
 whole!(Estimate => Estimated, Protocol::RankZero, only);
 
-/// A call whose rows are cut over all ranks, and give a row each. All ranks have as many, so that a
-/// model whose own ranks work in step has no odd one.
+impl Dealing {
+    /// The protocol by which a batch is dealt out.
+    const fn of_batch(self) -> Protocol {
+        match self {
+            Self::Rows => Protocol::Data,
+            Self::Whole => Protocol::OneToAll,
+        }
+    }
+}
+
+impl WorkerCall for WarmUp {
+    type Part = RankTrained;
+    type Output = StepStats;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::OneToAll
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(vec![self.clone(); parts])
+    }
+
+    fn join(&self, parts: Vec<RankTrained>) -> Result<StepStats, Failure> {
+        match self.dealing {
+            Dealing::Rows => agreed(parts).map(|all| all.stats),
+            Dealing::Whole => Ok(RankTrained::of_all(&parts)),
+        }
+    }
+}
+
+impl WorkerCall for Save {
+    type Part = ();
+    type Output = ();
+
+    fn protocol(&self) -> Protocol {
+        match self.dealing {
+            Dealing::Rows => Protocol::RankZero,
+            Dealing::Whole => Protocol::OneToAll,
+        }
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(vec![self.clone(); parts])
+    }
+
+    fn join(&self, _parts: Vec<()>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl WorkerCall for Publish {
+    type Part = Blob;
+    type Output = Vec<Blob>;
+
+    fn protocol(&self) -> Protocol {
+        Protocol::OneToAll
+    }
+
+    fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        Ok(vec![*self; parts])
+    }
+
+    fn join(&self, parts: Vec<Blob>) -> Result<Vec<Blob>, Failure> {
+        Ok(parts)
+    }
+}
+
+/// A call that gives each reply a row. Where rows are dealt out, all ranks have as many, so that a model whose own ranks
+/// work in step has no odd one; where ranks share the model, some answer none.
 macro_rules! by_row {
     ($call:ident => $row:ty) => {
         impl WorkerCall for $call {
@@ -247,20 +378,21 @@ macro_rules! by_row {
             type Output = Rows<$row>;
 
             fn protocol(&self) -> Protocol {
-                Protocol::Data
+                self.dealing.of_batch()
             }
 
             fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
-                Ok(self
-                    .0
-                    .deal(parts, Share::Padded)
-                    .into_iter()
-                    .map(Self)
-                    .collect())
+                let dealing = self.dealing;
+                let dealt = match dealing {
+                    Dealing::Rows => self.replies.deal(parts, Share::Padded),
+                    Dealing::Whole => vec![self.replies.clone(); parts],
+                };
+                let calls = dealt.into_iter();
+                Ok(calls.map(|replies| Self { replies, dealing }).collect())
             }
 
             fn join(&self, parts: Vec<Rows<$row>>) -> Result<Rows<$row>, Failure> {
-                Rows::join(parts, self.0.len())
+                Rows::join(parts, self.replies.len())
             }
         }
     };
@@ -307,11 +439,13 @@ impl WorkerCall for Generate {
     }
 
     fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
-        Ok(cut(&self.0, parts).map(Self).collect())
+        let dealt = cut(&self.wanted, parts).zip(self.weights.deal(parts));
+        let calls = dealt.map(|(wanted, weights)| Self { wanted, weights });
+        Ok(calls.collect())
     }
 
     fn join(&self, parts: Vec<Rows<Trajectory>>) -> Result<Rows<Trajectory>, Failure> {
-        Rows::join(parts, self.0.len())
+        Rows::join(parts, self.wanted.len())
     }
 }
 
@@ -351,33 +485,49 @@ impl WorkerCall for Learn {
     type Output = f64;
 
     fn protocol(&self) -> Protocol {
-        Protocol::Data
+        self.dealing.of_batch()
     }
 
     fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        if self.dealing == Dealing::Whole {
+            return Ok(vec![self.clone(); parts]);
+        }
         let replies = self.replies.deal(parts, Share::Balanced);
         let returns = self.returns.deal(parts, Share::Balanced);
         let pairs = replies.into_iter().zip(returns);
-        Ok(pairs
-            .map(|(replies, returns)| Self { replies, returns })
-            .collect())
+        let dealt = pairs.map(|(replies, returns)| Self {
+            replies,
+            returns,
+            dealing: self.dealing,
+        });
+        Ok(dealt.collect())
     }
 
-    /// Each rank's part of the loss is over the tokens of all.
+    /// Ranks that have rows of their own have each a part of the loss over the tokens of all; of ranks that share the
+    /// critic each has all of it.
     fn join(&self, parts: Vec<f64>) -> Result<f64, Failure> {
-        Ok(parts.into_iter().sum())
+        match self.dealing {
+            Dealing::Rows => Ok(parts.into_iter().sum()),
+            Dealing::Whole => {
+                let first = parts.first().copied();
+                first.ok_or_else(|| Failure::error("nobody answered"))
+            }
+        }
     }
 }
 
 impl WorkerCall for Update {
-    type Part = Updated;
+    type Part = RankTrained;
     type Output = StepStats;
 
     fn protocol(&self) -> Protocol {
-        Protocol::Data
+        self.dealing.of_batch()
     }
 
     fn deal(&self, parts: usize) -> Result<Vec<Self>, Failure> {
+        if self.dealing == Dealing::Whole {
+            return Ok(vec![self.clone(); parts]);
+        }
         let replies = self.replies.deal(parts, Share::Balanced);
         let advantages = self.advantages.deal(parts, Share::Balanced);
         let reference = self.reference.deal(parts, Share::Balanced);
@@ -389,41 +539,20 @@ impl WorkerCall for Update {
             verdicts,
             advantages,
             reference,
+            dealing: self.dealing,
         });
         Ok(dealt.collect())
     }
 
-    fn join(&self, parts: Vec<Updated>) -> Result<StepStats, Failure> {
-        Ok(of_all(&parts))
-    }
-}
-
-/// Results of all ranks together: sums of what is a part on each, means over all tokens of the
-/// rest.
-fn of_all(parts: &[Updated]) -> StepStats {
-    let tokens: u64 = parts.iter().map(|part| part.response_tokens).sum();
-    let mean = |of: fn(&StepStats) -> f64| {
-        let each = parts
-            .iter()
-            .map(|part| of(&part.stats) * part.response_tokens as f64);
-        each.sum::<f64>() / tokens.max(1) as f64
-    };
-    let sum = |of: fn(&StepStats) -> f64| parts.iter().map(|part| of(&part.stats)).sum::<f64>();
-    let first = parts.first().map(|part| part.stats.grad_norm);
-    StepStats {
-        loss: sum(|it| it.loss),
-        // The gradient is one of all ranks.
-        grad_norm: first.unwrap_or_default(),
-        tokens: parts.iter().map(|part| part.stats.tokens).sum(),
-        flops: sum(|it| it.flops),
-        entropy: mean(|it| it.entropy),
-        approximate_kl: mean(|it| it.approximate_kl),
-        clip_fraction: mean(|it| it.clip_fraction),
-        importance_mean: mean(|it| it.importance_mean),
-        importance_capped_fraction: mean(|it| it.importance_capped_fraction),
-        sampling_gap: parts
-            .iter()
-            .filter_map(|part| part.stats.sampling_gap)
-            .reduce(f64::max),
+    fn join(&self, parts: Vec<RankTrained>) -> Result<StepStats, Failure> {
+        let all = RankTrained::of_all(&parts);
+        Ok(match self.dealing {
+            Dealing::Rows => StepStats {
+                // Each has its part of the loss; the gradient is one of all.
+                loss: parts.iter().map(|part| part.stats.loss).sum(),
+                ..all
+            },
+            Dealing::Whole => all,
+        })
     }
 }

@@ -5,17 +5,20 @@
 //! [`objective`](odeon_algorithms::objective) and `docs/recipes.md` for formulas and sources. So GRPO,
 //! Dr. GRPO, GSPO, RLOO and REINFORCE++ are one program with other baselines and losses.
 
-use odeon::Failure;
 use odeon::group::WorkerGroup;
+use odeon::{Failure, Group};
+use odeon_algorithms::objective::Blend;
 use tokio::try_join;
 
 use super::calls::{
-    Estimate, Estimated, Generate, Judge, Learn, LogProbs, PerToken, Summary, Update, Values,
-    Verdict, Wanted,
+    Dealing, Estimate, Estimated, Generate, Judge, Learn, LogProbs, PerToken, RateRows, Summary,
+    Update, Values, Verdict, Wanted,
 };
 use super::rows::Rows;
+use super::weights::Published;
 use super::workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
 use crate::engine::StepStats;
+use crate::rl::ranks::rank::ModelRank;
 use crate::trajectory::{Decode, SampleId, Trajectory};
 
 /// The models of a run.
@@ -33,6 +36,21 @@ pub struct Models {
     pub cost_critic: Option<WorkerGroup<CriticWorker>>,
     /// The policy as it was, where leaving it costs.
     pub reference: Option<WorkerGroup<ReferenceWorker>>,
+    /// The batches that ranks of a model get: all of it where they share the model.
+    pub dealing: Dealing,
+    /// The weights to generate with, where ranks share the policy.
+    pub weights: Published,
+    /// The model of a reward that is learnt, where ranks share it; else each judge has it.
+    pub shared_reward: Option<SharedReward>,
+}
+
+/// A model of rewards that ranks share. The first of those that judge asks them.
+#[derive(Clone, Debug)]
+pub struct SharedReward {
+    /// Its part of the reward.
+    pub blend: Blend,
+    /// The ranks.
+    pub ranks: Group<ModelRank>,
 }
 
 /// Settings that a step begins with.
@@ -143,7 +161,7 @@ impl Models {
             .collect();
         let (judged, greedy) = try_join!(
             self.sample(step, step.first, step.groups),
-            self.judged(Generate(greedy))
+            self.judged(greedy)
         )?;
         let estimate = Estimate {
             greedy: Some((greedy.replies, greedy.verdicts)),
@@ -159,13 +177,10 @@ impl Models {
     /// As [`grpo`](Self::grpo).
     #[odeon::boxed]
     pub async fn ppo(&self, step: Step) -> Result<Outcome, Failure> {
-        let replies = self
-            .policy
-            .call(samples(step, step.first, step.groups))
-            .await?;
+        let replies = self.replies(samples(step, step.first, step.groups)).await?;
         let (verdicts, values, reference) = try_join!(
             self.verdicts(&replies),
-            values(self.critic.as_ref(), &replies),
+            self.values(self.critic.as_ref(), &replies),
             self.reference(&replies)
         )?;
         let judged = Judged { replies, verdicts };
@@ -186,14 +201,11 @@ impl Models {
         let price = step
             .price
             .ok_or_else(|| Failure::error("cost has no price").fatal())?;
-        let replies = self
-            .policy
-            .call(samples(step, step.first, step.groups))
-            .await?;
+        let replies = self.replies(samples(step, step.first, step.groups)).await?;
         let (verdicts, rewards, costs, reference) = try_join!(
             self.verdicts(&replies),
-            values(self.critic.as_ref(), &replies),
-            values(self.cost_critic.as_ref(), &replies),
+            self.values(self.critic.as_ref(), &replies),
+            self.values(self.cost_critic.as_ref(), &replies),
             self.reference(&replies)
         )?;
         let judged = Judged { replies, verdicts };
@@ -221,8 +233,8 @@ impl Models {
             summary,
         } = self.estimator.call(estimate).await?;
         let Judged { replies, verdicts } = judged;
-        let critic = learn(self.critic.as_ref(), &replies, returns);
-        let cost_critic = learn(self.cost_critic.as_ref(), &replies, cost_returns);
+        let critic = self.learnt(self.critic.as_ref(), &replies, returns);
+        let cost_critic = self.learnt(self.cost_critic.as_ref(), &replies, cost_returns);
         let policy = async {
             if !step.learns {
                 return Ok(StepStats::default());
@@ -233,6 +245,7 @@ impl Models {
                 verdicts,
                 advantages,
                 reference,
+                dealing: self.dealing,
             };
             self.policy.call(update).await.map_err(Failure::from)
         };
@@ -259,22 +272,77 @@ impl Models {
         self.judged(samples(step, first, groups)).await
     }
 
-    async fn judged(&self, generate: Generate) -> Result<Judged, Failure> {
-        let replies = self.policy.call(generate).await?;
+    async fn replies(&self, wanted: Vec<Wanted>) -> Result<Rows<Trajectory>, Failure> {
+        let weights = self.weights.clone();
+        Ok(self.policy.call(Generate { wanted, weights }).await?)
+    }
+
+    async fn judged(&self, wanted: Vec<Wanted>) -> Result<Judged, Failure> {
+        let replies = self.replies(wanted).await?;
         let verdicts = self.verdicts(&replies).await?;
         Ok(Judged { replies, verdicts })
     }
 
     async fn verdicts(&self, replies: &Rows<Trajectory>) -> Result<Vec<Verdict>, Failure> {
-        Ok(self.reward.call(Judge(replies.clone())).await?)
+        let mut verdicts = self.reward.call(Judge(replies.clone())).await?;
+        if let Some(SharedReward { blend, .. }) = &self.shared_reward {
+            let rates = self.reward.call(RateRows(replies.clone())).await?;
+            if rates.len() != verdicts.len() {
+                let (rates, replies) = (rates.len(), verdicts.len());
+                return Err(Failure::error(format!(
+                    "{rates} rates of {replies} replies"
+                )));
+            }
+            for (verdict, rate) in verdicts.iter_mut().zip(rates) {
+                verdict.reward = blend.of(verdict.reward, rate);
+            }
+        }
+        Ok(verdicts)
     }
 
     /// Log-probabilities of replies under the reference; empty without one.
     async fn reference(&self, replies: &Rows<Trajectory>) -> Result<PerToken, Failure> {
         match &self.reference {
-            Some(reference) => Ok(reference.call(LogProbs(replies.clone())).await?),
+            Some(reference) => {
+                let log_probs = LogProbs {
+                    replies: replies.clone(),
+                    dealing: self.dealing,
+                };
+                Ok(reference.call(log_probs).await?)
+            }
             None => Ok(Rows::default()),
         }
+    }
+
+    async fn values(
+        &self,
+        critic: Option<&WorkerGroup<CriticWorker>>,
+        replies: &Rows<Trajectory>,
+    ) -> Result<PerToken, Failure> {
+        let critic = critic.ok_or_else(|| Failure::error("there is no critic to ask").fatal())?;
+        let values = Values {
+            replies: replies.clone(),
+            dealing: self.dealing,
+        };
+        Ok(critic.call(values).await?)
+    }
+
+    /// The loss of a critic that learns.
+    async fn learnt(
+        &self,
+        critic: Option<&WorkerGroup<CriticWorker>>,
+        replies: &Rows<Trajectory>,
+        returns: PerToken,
+    ) -> Result<Option<f64>, Failure> {
+        let Some(critic) = critic else {
+            return Ok(None);
+        };
+        let learn = Learn {
+            replies: replies.clone(),
+            returns,
+            dealing: self.dealing,
+        };
+        Ok(Some(critic.call(learn).await?))
     }
 }
 
@@ -292,9 +360,9 @@ fn plain(step: Step, judged: &Judged) -> Estimate {
 }
 
 /// All replies to these prompts.
-fn samples(step: Step, first: u64, groups: u64) -> Generate {
+fn samples(step: Step, first: u64, groups: u64) -> Vec<Wanted> {
     let samples = |group| (0..step.group_size).map(move |it| wanted(group, it, Decode::Sampled));
-    Generate((first..first + groups).flat_map(samples).collect())
+    (first..first + groups).flat_map(samples).collect()
 }
 
 const fn wanted(group: u64, sample: u32, decode: Decode) -> Wanted {
@@ -302,28 +370,4 @@ const fn wanted(group: u64, sample: u32, decode: Decode) -> Wanted {
         id: SampleId { group, sample },
         decode,
     }
-}
-
-async fn values(
-    critic: Option<&WorkerGroup<CriticWorker>>,
-    replies: &Rows<Trajectory>,
-) -> Result<PerToken, Failure> {
-    let critic = critic.ok_or_else(|| Failure::error("there is no critic to ask").fatal())?;
-    Ok(critic.call(Values(replies.clone())).await?)
-}
-
-/// The loss of a critic that learns.
-async fn learn(
-    critic: Option<&WorkerGroup<CriticWorker>>,
-    replies: &Rows<Trajectory>,
-    returns: PerToken,
-) -> Result<Option<f64>, Failure> {
-    let Some(critic) = critic else {
-        return Ok(None);
-    };
-    let learn = Learn {
-        replies: replies.clone(),
-        returns,
-    };
-    Ok(Some(critic.call(learn).await?))
 }

@@ -4,26 +4,30 @@
 //! go on from the checkpoint. Steps are the same to the bit then, since prompts, draws and the order
 //! of sums are.
 
-use odeon::Mesh;
-use odeon::group::{CallError, Formation, Pool, SpawnWorkers, WorkerGroup};
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+use odeon::group::WorkerGroup;
 use odeon::{
-    Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, Registered, Restart,
-    System, Timestamp, mesh,
+    Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, System, Timestamp,
 };
 use odeon_algorithms::objective::Lagrangian;
+use odeon_algorithms::train::Sharing;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::calls::{Evaluate, Join, Prepare, Restore, Save, WarmUp};
+use super::calls::{Dealing, Evaluate, Prepare, Publish, Restore, Save, Saved, WarmUp};
+use super::house::{House, Seats};
 use super::placement::{Model, Placement};
 use super::program::{Models, Outcome, Step};
-use super::workers::{
-    CriticWorker, Estimator, EstimatorArgs, JudgeArgs, PolicyWorker, ReferenceWorker, RewardWorker,
-    WorkerArgs,
-};
+use super::weights::Published;
+use super::workers::{CriticWorker, JudgeArgs};
 use crate::engine::compute::ComputeSpec;
-use crate::engine::{Progress, RunState};
+use crate::engine::compute::checkpoint::{forget_after, newest_step};
+use crate::engine::{Progress, RunState, in_place};
 use crate::going_on::GoingOn;
 use crate::rl::report::{Report, StepReport, findings, version_of};
 use crate::rl::trainer::TrainPlan;
@@ -46,6 +50,10 @@ pub struct HybridPlan {
     pub placement: Placement,
     /// Ranks of each model whose pool has no number of its own.
     pub ranks: usize,
+    /// The way in which so many ranks share each model; [`Sharing::ALONE`] where each has the whole.
+    pub sharing: Sharing,
+    /// The response to a rank that holds up those that share its model.
+    pub recovery: LadderPolicy,
     /// Resources that each rank of a pool reserves on its node: with the policy in it, and without.
     pub needs: (Needs, Needs),
     /// Set when there is a reference.
@@ -106,8 +114,12 @@ pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progr
     let mut life = 0;
     loop {
         life += 1;
-        let mut run = Run::start(system, plan, &desk, watch, life).await?;
-        let ended = run.drive().await;
+        let (mut run, looks) = Run::start(system, plan, &desk, watch).await?;
+        let ended = tokio::select! {
+            biased;
+            ended = run.go_on(life) => ended,
+            never = looks => match never {},
+        };
         run.stop().await;
         watch = run.watch;
         let failure = match ended {
@@ -123,16 +135,76 @@ pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progr
     }
 }
 
+/// Processes of a pool, before there are any.
+#[derive(Clone, Debug)]
+pub struct PoolReservation {
+    /// The pool.
+    pub pool: String,
+    /// Number of its processes.
+    pub ranks: usize,
+    /// Resources that each of them reserves.
+    pub needs: Needs,
+}
+
+impl HybridPlan {
+    /// The pools of the run's models, in the order in which they are made.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<PoolReservation> {
+        let models = [
+            (Model::Policy, true),
+            (Model::Reward, true),
+            (Model::Critic, self.train.baseline.has_critic()),
+            (Model::CostCritic, self.train.price.is_some()),
+            (Model::Reference, self.reference),
+        ];
+        let mut pools: Vec<PoolReservation> = vec![];
+        for (model, _) in models.into_iter().filter(|(_, is_there)| *is_there) {
+            let pool = self.placement.pool_of(model);
+            if pools.iter().all(|it| it.pool != pool) {
+                pools.push(PoolReservation {
+                    ranks: self.ranks_of(&pool),
+                    needs: self.needs_of(model).clone(),
+                    pool,
+                });
+            }
+        }
+        pools
+    }
+
+    /// Number of ranks of a pool.
+    pub(super) fn ranks_of(&self, pool: &str) -> usize {
+        self.placement.ranks_of(pool).unwrap_or(self.ranks)
+    }
+
+    /// Resources that a process reserves in which this model is the first.
+    pub(super) const fn needs_of(&self, model: Model) -> &Needs {
+        match model {
+            Model::Policy => &self.needs.0,
+            _ => &self.needs.1,
+        }
+    }
+
+    /// Where the checkpoints of a model are; of one that is not saved those of the policy, which all of its ranks see.
+    pub(super) fn checkpoint(&self, model: Model) -> PathBuf {
+        let folder = &self.train.checkpoint;
+        match model {
+            Model::Critic | Model::CostCritic => folder.join(model.to_string()),
+            Model::Policy | Model::Reference | Model::Reward => folder.clone(),
+        }
+    }
+}
+
 struct Run<'a> {
     plan: &'a HybridPlan,
     models: Models,
-    /// Ranks can talk to each other while these are there.
-    _formations: Vec<Formation>,
+    _seats: Seats,
     desk: &'a Desk,
     progress: Progress,
     state: RunState,
     saved: Option<Progress>,
     evaluated: Option<u64>,
+    /// Set when the weights that were published are those of the policy.
+    published: bool,
     /// With the findings of it that go on.
     watch: (Watch, GoingOn),
 }
@@ -143,21 +215,13 @@ impl<'a> Run<'a> {
         plan: &'a HybridPlan,
         desk: &'a Desk,
         watch: (Watch, GoingOn),
-        life: u32,
-    ) -> Result<Self, Failure> {
-        let mut house = House {
-            system,
+    ) -> Result<(Self, BoxFuture<'static, Infallible>), Failure> {
+        let housed = House::new(system, plan).open().await?;
+        desk.members.send_replace(housed.members);
+        let run = Self {
             plan,
-            pools: vec![],
-            formations: vec![],
-            members: vec![],
-        };
-        let models = house.models().await?;
-        desk.members.send_replace(house.members);
-        let mut run = Self {
-            plan,
-            models,
-            _formations: house.formations,
+            models: housed.models,
+            _seats: housed.seats,
             desk,
             progress: Progress::default(),
             state: RunState {
@@ -166,17 +230,21 @@ impl<'a> Run<'a> {
             },
             saved: None,
             evaluated: None,
+            published: false,
             watch,
         };
-        if let Err(failure) = run.restore(life).await {
-            run.stop().await;
-            return Err(failure);
-        }
-        Ok(run)
+        Ok((run, housed.looks))
+    }
+
+    /// From what was saved to the end.
+    async fn go_on(&mut self, life: u32) -> Result<Progress, Failure> {
+        self.restore(life).await?;
+        self.drive().await
     }
 
     async fn restore(&mut self, incarnation: u32) -> Result<(), Failure> {
-        let restored = self.models.policy.call(Restore(None)).await?;
+        let from = self.saved_of(Model::Policy, None)?;
+        let restored = self.models.policy.call(Restore(from)).await?;
         if let Some((progress, state)) = restored {
             self.progress = progress;
             self.state = state;
@@ -186,8 +254,9 @@ impl<'a> Run<'a> {
                 progress,
             });
         }
-        for critic in self.critics() {
-            let restored = critic.call(Restore(Some(self.progress))).await?;
+        for (model, critic) in self.critics() {
+            let from = self.saved_of(model, Some(self.progress))?;
+            let restored = critic.call(Restore(from)).await?;
             let learnt = restored.map_or(0, |(progress, _)| progress.version);
             let version = self.progress.version;
             if learnt != version {
@@ -201,9 +270,40 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn critics(&self) -> Vec<WorkerGroup<CriticWorker>> {
-        let critics = [&self.models.critic, &self.models.cost_critic];
-        critics.into_iter().flatten().cloned().collect()
+    /// The checkpoint of a model to go back to, of this step or before where one is named.
+    fn saved_of(&self, model: Model, at_most: Option<Progress>) -> Result<Saved, Failure> {
+        if self.models.dealing == Dealing::Rows {
+            return Ok(Saved::Newest(at_most));
+        }
+        let folder = self.plan.checkpoint(model);
+        in_place(|| {
+            if let Some(at_most) = at_most {
+                forget_after(&folder, at_most.version)?;
+            }
+            newest_step(&folder).map(Saved::Step)
+        })
+    }
+
+    fn critics(&self) -> Vec<(Model, WorkerGroup<CriticWorker>)> {
+        let critics = [
+            (Model::Critic, &self.models.critic),
+            (Model::CostCritic, &self.models.cost_critic),
+        ];
+        let there = critics.into_iter();
+        there
+            .filter_map(|(model, critic)| Some((model, critic.clone()?)))
+            .collect()
+    }
+
+    /// Has ranks that share the policy publish its weights, unless those that were are the same.
+    async fn publish(&mut self) -> Result<(), Failure> {
+        if self.published || self.models.dealing == Dealing::Rows {
+            return Ok(());
+        }
+        let parcels = self.models.policy.call(Publish).await?;
+        self.models.weights = Published::new(&parcels, self.plan.sharing);
+        self.published = true;
+        Ok(())
     }
 
     fn report(&mut self, report: Report) {
@@ -275,7 +375,13 @@ impl<'a> Run<'a> {
         let first = self.progress.warmup + 1;
         let safe = self.plan.train.next_warmup_checkpoint(self.progress.warmup);
         let last = (self.progress.warmup + WARMUP_STEPS_PER_CALL).min(safe);
-        let stats = self.models.policy.call(WarmUp { first, last }).await?;
+        let warm_up = WarmUp {
+            first,
+            last,
+            dealing: self.models.dealing,
+        };
+        self.published = false;
+        let stats = self.models.policy.call(warm_up).await?;
         self.progress.warmup = last;
         self.report(Report::Warmup { step: last, stats });
         if last == safe {
@@ -286,6 +392,7 @@ impl<'a> Run<'a> {
 
     async fn step(&mut self) -> Result<(), Failure> {
         let begun = Clock::now();
+        self.publish().await?;
         let plan = self.plan;
         let number = self.progress.version + 1;
         let step = Step {
@@ -304,6 +411,7 @@ impl<'a> Run<'a> {
             Program::Ppo => models.ppo(step).await,
             Program::SafeRlhf => models.safe_rlhf(step).await,
         }?;
+        self.published &= !step.learns;
         self.progress.version = number;
         self.state.used = Used::first(step.first + outcome.prompts);
         if let Some(mut price) = self.price() {
@@ -330,8 +438,9 @@ impl<'a> Run<'a> {
         let save = Save {
             progress: self.progress,
             run: self.state.clone(),
+            dealing: self.models.dealing,
         };
-        for critic in self.critics() {
+        for (_, critic) in self.critics() {
             critic.call(save.clone()).await?;
         }
         self.models.policy.call(save).await?;
@@ -348,7 +457,10 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let problems = plan.eval_problems as u64;
-        let stats = self.models.policy.call(Evaluate(problems)).await?;
+        self.publish().await?;
+        let weights = self.models.weights.clone();
+        let evaluate = Evaluate { problems, weights };
+        let stats = self.models.policy.call(evaluate).await?;
         self.evaluated = Some(version);
         self.report(Report::Evaluated { version, stats });
         Ok(())
@@ -359,8 +471,11 @@ impl<'a> Run<'a> {
         let models = &self.models;
         end(models.policy.group()).await;
         end(models.reward.group()).await;
+        if let Some(shared) = &models.shared_reward {
+            end(&shared.ranks).await;
+        }
         end(models.estimator.group()).await;
-        for critic in self.critics() {
+        for (_, critic) in self.critics() {
             end(critic.group()).await;
         }
         if let Some(reference) = &models.reference {
@@ -395,140 +510,5 @@ fn report(version: u64, replies: u64, outcome: Outcome, begun: Timestamp) -> Ste
         critic_loss: outcome.critic_loss,
         seconds: Clock::now().since(begun).as_secs_f64(),
         publish_seconds: 0.0,
-    }
-}
-
-/// Where models are made.
-struct House<'a> {
-    system: &'a System,
-    plan: &'a HybridPlan,
-    pools: Vec<Pool>,
-    formations: Vec<Formation>,
-    members: Vec<Member>,
-}
-
-impl House<'_> {
-    /// The pool of a model, and whether it is the first there. Models of one name share it, and its
-    /// turn.
-    fn pool(&mut self, model: Model) -> (Pool, bool) {
-        let name = self.plan.placement.pool_of(model);
-        if let Some(pool) = self.pools.iter().find(|pool| pool.name() == name) {
-            return (pool.clone(), false);
-        }
-        let pool = Pool::new(name);
-        self.pools.push(pool.clone());
-        (pool, true)
-    }
-
-    fn mesh(&self, pool: &Pool) -> Mesh {
-        let own = self.plan.placement.ranks_of(pool.name());
-        mesh! { dp: own.unwrap_or(self.plan.ranks) }
-    }
-
-    async fn spawn<A: Registered>(
-        &mut self,
-        model: Model,
-        args: impl Fn() -> A::Args,
-    ) -> Result<WorkerGroup<A>, Failure> {
-        let (pool, first) = self.pool(model);
-        // Who is the first of a pool reserves for all that follow into its processes.
-        let needs = match model {
-            _ if !first => Needs::new(),
-            Model::Policy => self.plan.needs.0.clone(),
-            _ => self.plan.needs.1.clone(),
-        };
-        let workers: SpawnWorkers<A> = pool.spawn(self.system, self.mesh(&pool), |_| args());
-        // A rank that came back by itself would be asked as if it knew what was saved.
-        let workers = workers.with(|group| {
-            let once = group.restart(Restart::Temporary);
-            once.needs(|_| needs.clone())
-        });
-        let workers = workers.start().await.map_err(Failure::error)?;
-        for (rank, member) in workers.group().members().iter().enumerate() {
-            let name = format!("{model}-{rank}");
-            // For people who look on. Nobody needs it to be found.
-            if let Err(error) = self.system.register(&name, *member).await {
-                tracing::warn!(name, %error, "a rank has no name");
-            }
-            let process = self.system.admin().process_of(*member);
-            self.members.push((name, member.id(), process));
-        }
-        Ok(workers)
-    }
-
-    async fn critic(
-        &mut self,
-        wanted: bool,
-        model: Model,
-    ) -> Result<Option<WorkerGroup<CriticWorker>>, Failure> {
-        if !wanted {
-            return Ok(None);
-        }
-        let args = WorkerArgs {
-            spec: self.plan.spec.clone(),
-            checkpoint: self.plan.train.checkpoint.join(model.to_string()),
-        };
-        let critic = self.spawn::<CriticWorker>(model, || args.clone()).await?;
-        let join = self.seats(&critic).await?;
-        critic.call(join).await?;
-        Ok(Some(critic))
-    }
-
-    async fn seats<A: Actor>(&mut self, group: &WorkerGroup<A>) -> Result<Join, Failure> {
-        let formation = group.form().await.map_err(Failure::error)?;
-        let seats = formation.seats().collect();
-        self.formations.push(formation);
-        Ok(Join { seats })
-    }
-
-    async fn models(&mut self) -> Result<Models, Failure> {
-        let plan = self.plan;
-        let args = WorkerArgs {
-            spec: plan.spec.clone(),
-            checkpoint: plan.train.checkpoint.clone(),
-        };
-        let policy = self
-            .spawn::<PolicyWorker>(Model::Policy, || args.clone())
-            .await?;
-        let join = self.seats(&policy).await?;
-        policy
-            .call(join)
-            .await
-            .map_err(|error: CallError| Failure::from(error))?;
-        let reward = self
-            .spawn::<RewardWorker>(Model::Reward, || plan.judge.clone())
-            .await?;
-        let critic = self
-            .critic(plan.train.baseline.has_critic(), Model::Critic)
-            .await?;
-        let cost_critic = self
-            .critic(plan.train.price.is_some(), Model::CostCritic)
-            .await?;
-        let reference = if plan.reference {
-            Some(
-                self.spawn::<ReferenceWorker>(Model::Reference, || args.clone())
-                    .await?,
-            )
-        } else {
-            None
-        };
-        let estimator = EstimatorArgs {
-            baseline: plan.train.baseline,
-            overlong: plan.train.overlong,
-            price: plan.train.price,
-        };
-        // Near the driver: it computes next to nothing.
-        let group = self
-            .system
-            .spawn_group::<Estimator>(mesh! { dp: 1 }, |_| estimator.clone());
-        let estimator = group.await.map_err(Failure::error)?;
-        Ok(Models {
-            policy,
-            reward,
-            estimator: WorkerGroup::new(estimator, &Pool::new("estimator")),
-            critic,
-            cost_critic,
-            reference,
-        })
     }
 }

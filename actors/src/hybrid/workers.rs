@@ -6,23 +6,29 @@ use std::time::Duration;
 
 use odeon::group::Communicator;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blobs, Context, Failure, actor};
+use odeon::{Blob, Blobs, Context, Failure, actor, telemetry};
 use odeon_algorithms::objective::{Baseline, Lagrangian, Overlong};
 use odeon_algorithms::task::{Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
 
 use super::calls::{
-    Estimate, Estimated, Evaluate, Generate, Join, Judge, Learn, LogProbs, PerToken, Prepare,
-    Restore, Save, Update, Updated, Values, Verdict, WarmUp,
+    Compose, Dealing, Estimate, Estimated, Evaluate, Generate, Join, Judge, Learn, Lend, LogProbs,
+    PerToken, Prepare, Publish, RateRows, Restore, Save, Saved, Update, Values, Verdict, Wanted,
+    WarmUp,
 };
 use super::estimator::{self, Columns, Rule};
 use super::rows::Rows;
-use crate::engine::compute::{self, ComputeSpec};
+use super::weights::{Assembly, Published};
+use crate::engine::compute::{self, ComputeSpec, HeldModel, RankPlace, parcels};
 use crate::engine::{
     EvalStats, Learnt, Progress, RewardEngine, RolloutEngine, RunState, ScoreEngine, Signals,
-    StepStats, TrainEngine, in_place,
+    TrainEngine, in_place,
 };
+use crate::ranks::gangs::Gangs;
+use crate::ranks::meeting::{Begin, Greet, Greeted, Meeting};
+use crate::ranks::trained::RankTrained;
 use crate::rl::cost::Harm;
+use crate::rl::ranks::RankedPairs;
 use crate::rl::referee::{ProgramSpec, Referee};
 use crate::rl::reward_model::LearnedReward;
 use crate::trajectory::{Batch, Observed, Order, Trajectory, Used};
@@ -35,6 +41,14 @@ pub struct WorkerArgs {
     pub spec: ComputeSpec,
     /// Where the model is saved.
     pub checkpoint: PathBuf,
+    /// The place of the rank among those that share the model; [`RankPlace::ALONE`] of one that has all of it.
+    pub place: RankPlace,
+}
+
+impl WorkerArgs {
+    fn meeting(&self) -> Meeting {
+        Meeting::new(self.place, self.checkpoint.clone())
+    }
 }
 
 /// A batch of these rows, without what only some need.
@@ -59,6 +73,9 @@ pub struct PolicyWorker {
     args: WorkerArgs,
     task: Box<dyn Task>,
     trainer: compute::Trainer,
+    meeting: Meeting,
+    /// Set where ranks share the policy.
+    assembly: Option<Assembly>,
     /// Made for the first replies.
     rollout: Option<compute::Rollout>,
     /// Set when the rollout has the trainer's weights.
@@ -79,11 +96,13 @@ impl std::fmt::Debug for PolicyWorker {
 impl PolicyWorker {
     async fn start(mut args: WorkerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.spec.keep_within("policy", cx.devices());
-        let trainer = in_place(|| compute::Trainer::new(&args.spec)).map_err(Failure::fatal)?;
+        let made = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
         Ok(Self {
             task: args.spec.task()?,
+            meeting: args.meeting(),
             args,
-            trainer,
+            trainer: made.map_err(Failure::fatal)?,
+            assembly: None,
             rollout: None,
             fresh: false,
             version: 0,
@@ -97,60 +116,126 @@ impl PolicyWorker {
         Ok(())
     }
 
+    #[handler(message = Greet)]
+    async fn greet(&mut self, _greet: Greet, cx: &mut Context<Self>) -> Result<Greeted, Failure> {
+        let held = in_place(|| parcels::held(self.trainer.optimizer()));
+        self.meeting.greet(held, cx).await
+    }
+
+    #[handler(message = Begin)]
+    async fn begin(&mut self, begin: Begin, cx: &mut Context<Self>) -> Result<(), Failure> {
+        let (gangs, savers) = self.meeting.begin(begin, cx).await?;
+        self.trainer.meet(gangs, savers);
+        Ok(())
+    }
+
+    #[handler(message = Compose)]
+    async fn compose(&mut self, compose: Compose) -> Result<(), Failure> {
+        let held = compose.0.unpack().await?;
+        let stored = self.args.spec.weights;
+        self.assembly = Some(in_place(|| Assembly::of(&held, self.args.place, stored))?);
+        Ok(())
+    }
+
     #[handler(message = WarmUp)]
-    fn warm_up(&mut self, warm_up: WarmUp) -> Result<StepStats, Failure> {
+    fn warm_up(&mut self, warm_up: WarmUp) -> Result<RankTrained, Failure> {
         self.fresh = false;
-        in_place(|| {
-            let mut last = StepStats::default();
+        let stats = in_place(|| {
+            let mut last = None;
             for step in warm_up.first..=warm_up.last {
-                last = self.trainer.warm_up(step)?;
+                last = Some(self.trainer.warm_up(step)?);
             }
-            Ok(last)
+            last.ok_or_else(|| Failure::error("there is no step to make"))
+        });
+        let stats = self.unless_failed(stats)?;
+        Ok(RankTrained {
+            learnt: stats.tokens,
+            stats,
+            tells: self.args.place.tells(),
         })
     }
 
+    #[handler(message = Publish)]
+    fn publish(&mut self, _publish: Publish) -> Result<Blob, Failure> {
+        let optimizer = self.trainer.optimizer();
+        self.assembly()?.publish(optimizer, &self.blobs)
+    }
+
     #[handler(message = Generate)]
-    fn generate(&mut self, generate: Generate) -> Result<Rows<Trajectory>, Failure> {
-        let replies = in_place(|| self.replies(&generate))?;
+    async fn generate(&mut self, generate: Generate) -> Result<Rows<Trajectory>, Failure> {
+        if !self.fresh {
+            let weights = match self.assembly {
+                Some(_) => self.assembled(&generate.weights).await?,
+                None => in_place(|| self.own_weights())?,
+            };
+            in_place(|| self.rollout()?.load(&weights))?;
+            self.fresh = true;
+        }
+        let replies = in_place(|| self.replies(&generate.wanted))?;
         Rows::pack(&self.blobs, &replies)
     }
 
     #[handler(message = Update)]
-    async fn update(&mut self, update: Update) -> Result<Updated, Failure> {
-        let replies = estimator::judged(update.replies.fetch().await?, &update.verdicts)?;
-        let signals = Signals {
-            reference: update.reference.fetch().await?,
-            advantages: update.advantages.fetch().await?,
+    async fn update(&mut self, update: Update) -> Result<RankTrained, Failure> {
+        let read = async {
+            let replies = estimator::judged(update.replies.fetch().await?, &update.verdicts)?;
+            let signals = Signals {
+                reference: update.reference.fetch().await?,
+                advantages: update.advantages.fetch().await?,
+            };
+            Ok((replies, signals))
         };
-        let batch = Batch {
-            step: update.step,
-            ..batch_of(replies)
+        let trained = match read.await {
+            Ok((replies, signals)) => {
+                let batch = Batch {
+                    step: update.step,
+                    ..batch_of(replies)
+                };
+                let trained = in_place(|| self.trainer.train_part(&batch, &signals));
+                let lengths = batch.trajectories.iter().map(|it| it.response.len() as u64);
+                trained.map(|(stats, learnt)| RankTrained {
+                    stats,
+                    learnt: match update.dealing {
+                        Dealing::Rows => lengths.sum(),
+                        Dealing::Whole => learnt,
+                    },
+                    tells: self.args.place.tells(),
+                })
+            }
+            Err(failure) => Err(failure),
         };
-        let stats = in_place(|| self.trainer.train(&batch, &signals))?;
         self.fresh = false;
         self.version = update.step;
-        let lengths = batch.trajectories.iter().map(|it| it.response.len() as u64);
-        Ok(Updated {
-            stats,
-            response_tokens: lengths.sum(),
-        })
+        self.unless_failed(trained)
     }
 
     #[handler(message = Evaluate)]
-    fn evaluate(&mut self, evaluate: Evaluate) -> Result<EvalStats, Failure> {
-        let problems = usize::try_from(evaluate.0).map_err(Failure::error)?;
-        in_place(|| self.trainer.evaluate(problems))
+    async fn evaluate(&mut self, evaluate: Evaluate) -> Result<EvalStats, Failure> {
+        let problems = usize::try_from(evaluate.problems).map_err(Failure::error)?;
+        if self.assembly.is_none() {
+            return in_place(|| self.trainer.evaluate(problems));
+        }
+        let weights = self.assembled(&evaluate.weights).await?;
+        in_place(|| self.trainer.examine(&weights, problems))
     }
 
     #[handler(message = Save)]
     fn save(&mut self, save: Save) -> Result<(), Failure> {
-        let Save { progress, run } = save;
-        in_place(|| self.trainer.save(&self.args.checkpoint, &progress, &run))
+        let Save { progress, run, .. } = save;
+        let saved = in_place(|| self.trainer.save(&self.args.checkpoint, &progress, &run));
+        self.unless_failed(saved)
     }
 
     #[handler(message = Restore)]
-    fn restore(&mut self, _restore: Restore) -> Result<Option<(Progress, RunState)>, Failure> {
-        let restored = in_place(|| self.trainer.restore(&self.args.checkpoint))?;
+    fn restore(&mut self, restore: Restore) -> Result<Option<(Progress, RunState)>, Failure> {
+        let folder = self.args.checkpoint.clone();
+        let restored = in_place(|| match restore.0 {
+            Saved::Newest(_) => self.trainer.restore(&folder),
+            Saved::Step(step) => step
+                .map(|step| self.trainer.restore_step(&folder, step))
+                .transpose(),
+        });
+        let restored = self.unless_failed(restored)?;
         self.fresh = false;
         self.version = restored
             .as_ref()
@@ -158,23 +243,51 @@ impl PolicyWorker {
         Ok(restored)
     }
 
-    fn replies(&mut self, generate: &Generate) -> Result<Vec<Trajectory>, Failure> {
-        let rollout = match &mut self.rollout {
+    fn assembly(&self) -> Result<&Assembly, Failure> {
+        let assembly = self.assembly.as_ref();
+        assembly
+            .ok_or_else(|| Failure::error("this rank has the whole policy, and no parcel of it"))
+    }
+
+    /// The weights of all ranks of its copy.
+    async fn assembled(&self, published: &Published) -> Result<Vec<u8>, Failure> {
+        let assembled = self.assembly()?.gather(published).await?;
+        let received = telemetry::gauge(RECEIVED, assembled.received as f64);
+        received.with("rank", self.args.place.rank as u64).record();
+        Ok(assembled.weights)
+    }
+
+    fn own_weights(&mut self) -> Result<Vec<u8>, Failure> {
+        let mut weights = vec![0; self.trainer.weight_bytes()];
+        self.trainer.write_weights(&mut weights)?;
+        Ok(weights)
+    }
+
+    fn rollout(&mut self) -> Result<&mut compute::Rollout, Failure> {
+        Ok(match &mut self.rollout {
             Some(rollout) => rollout,
             none => none.insert(compute::Rollout::new(&self.args.spec)?),
-        };
-        if !self.fresh {
-            let mut weights = vec![0; self.trainer.weight_bytes()];
-            self.trainer.write_weights(&mut weights)?;
-            rollout.load(&weights)?;
-            self.fresh = true;
+        })
+    }
+
+    /// Leaves the others where this rank does not compute with them: they would wait for it.
+    fn unless_failed<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+        if done.is_err() {
+            self.trainer.leave();
         }
+        done
+    }
+
+    fn replies(&mut self, wanted: &[Wanted]) -> Result<Vec<Trajectory>, Failure> {
+        self.rollout()?;
+        let rollout = self.rollout.as_mut();
+        let rollout = rollout.ok_or_else(|| Failure::error("there is nothing to generate with"))?;
         let (style, seed) = (self.task.style(), self.args.spec.seed);
-        let mut waiting = generate.0.iter();
+        let mut waiting = wanted.iter();
         let mut made: Vec<Trajectory> = vec![];
         let mut slot_of = HashMap::new();
         let mut ended = 0;
-        while ended < generate.0.len() {
+        while ended < wanted.len() {
             while rollout.free_slots() > 0
                 && let Some(wanted) = waiting.next()
             {
@@ -203,6 +316,9 @@ impl PolicyWorker {
     }
 }
 
+/// The gauge of the bytes of weights that a rank which shares the policy had from others, to generate.
+const RECEIVED: &str = "hybrid.weights_received_bytes";
+
 /// A reply of which there is nothing yet.
 fn begun(order: Order, version: u64) -> Trajectory {
     Trajectory {
@@ -227,6 +343,7 @@ fn begun(order: Order, version: u64) -> Trajectory {
 pub struct CriticWorker {
     args: WorkerArgs,
     engine: compute::Critic,
+    meeting: Meeting,
     blobs: Blobs,
 }
 
@@ -242,6 +359,7 @@ impl CriticWorker {
         args.spec.keep_within("critic", cx.devices());
         Ok(Self {
             engine: compute::Critic::new(&args.spec),
+            meeting: args.meeting(),
             args,
             blobs: cx.blobs(),
         })
@@ -253,31 +371,78 @@ impl CriticWorker {
         Ok(())
     }
 
+    #[handler(message = Greet)]
+    async fn greet(&mut self, _greet: Greet, cx: &mut Context<Self>) -> Result<Greeted, Failure> {
+        self.meeting.greet(HeldModel::default(), cx).await
+    }
+
+    #[handler(message = Begin)]
+    async fn begin(&mut self, begin: Begin, cx: &mut Context<Self>) -> Result<(), Failure> {
+        let met = self.meeting.begin(begin, cx).await?;
+        self.engine = compute::Critic::of_rank(&self.args.spec, self.args.place, met);
+        Ok(())
+    }
+
     #[handler(message = Values)]
     async fn values(&mut self, values: Values) -> Result<PerToken, Failure> {
-        let batch = batch_of(values.0.fetch().await?);
-        Rows::pack(&self.blobs, &in_place(|| self.engine.score(&batch))?)
+        let read = values.replies.fetch().await.map(batch_of);
+        let rated = read.and_then(|batch| in_place(|| self.engine.score(&batch)));
+        let rated = self.unless_failed(rated)?;
+        told(self.args.place, &self.blobs, &rated)
     }
 
     #[handler(message = Learn)]
     async fn learn(&mut self, learn: Learn) -> Result<f64, Failure> {
-        let batch = batch_of(learn.replies.fetch().await?);
-        let returns = learn.returns.fetch().await?;
-        in_place(|| self.engine.learn(&batch, &returns))
+        let read = async {
+            let batch = batch_of(learn.replies.fetch().await?);
+            Ok((batch, learn.returns.fetch().await?))
+        };
+        let read = read.await;
+        let learnt =
+            read.and_then(|(batch, returns)| in_place(|| self.engine.learn(&batch, &returns)));
+        self.unless_failed(learnt)
     }
 
     #[handler(message = Save)]
     fn save(&mut self, save: Save) -> Result<(), Failure> {
         let learnt = save.progress.version;
-        in_place(|| self.engine.save(&self.args.checkpoint, learnt))
+        let saved = in_place(|| self.engine.save(&self.args.checkpoint, learnt));
+        self.unless_failed(saved)
     }
 
     #[handler(message = Restore)]
     fn restore(&mut self, restore: Restore) -> Result<Option<(Progress, RunState)>, Failure> {
-        let at_most = restore.0.map(|progress| progress.version);
-        let restored = in_place(|| self.engine.restore(&self.args.checkpoint, at_most))?;
+        let folder = self.args.checkpoint.clone();
+        let restored = in_place(|| match restore.0 {
+            Saved::Newest(at_most) => {
+                let at_most = at_most.map(|progress| progress.version);
+                self.engine.restore(&folder, at_most)
+            }
+            Saved::Step(Some(step)) => self.engine.restore_step(&folder, step).map(Some),
+            Saved::Step(None) => {
+                self.engine.forget();
+                Ok(None)
+            }
+        });
+        let restored = self.unless_failed(restored)?;
         let progress = |version| Progress { warmup: 0, version };
         Ok(restored.map(|version| (progress(version), RunState::default())))
+    }
+
+    /// Leaves the others where this rank does not compute with them: they would wait for it.
+    fn unless_failed<T>(&mut self, done: Result<T, Failure>) -> Result<T, Failure> {
+        if done.is_err() {
+            self.engine.leave();
+        }
+        done
+    }
+}
+
+/// The rows that a rank tells: of ranks that computed the same replies one tells them for all.
+fn told(place: RankPlace, blobs: &Blobs, rows: &[Vec<f32>]) -> Result<PerToken, Failure> {
+    match place.tells() {
+        true => Rows::pack(blobs, rows),
+        false => Ok(Rows::default()),
     }
 }
 
@@ -286,6 +451,9 @@ pub struct ReferenceWorker {
     args: WorkerArgs,
     /// Made for the first question: the policy is saved after its supervised steps.
     engine: Option<compute::Reference>,
+    meeting: Meeting,
+    /// Until the engine is made.
+    gangs: Gangs,
     blobs: Blobs,
 }
 
@@ -300,23 +468,46 @@ impl ReferenceWorker {
     async fn start(mut args: WorkerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.spec.keep_within("reference", cx.devices());
         Ok(Self {
+            meeting: args.meeting(),
             args,
             engine: None,
+            gangs: Gangs::default(),
             blobs: cx.blobs(),
         })
     }
 
+    #[handler(message = Greet)]
+    async fn greet(&mut self, _greet: Greet, cx: &mut Context<Self>) -> Result<Greeted, Failure> {
+        self.meeting.greet(HeldModel::default(), cx).await
+    }
+
+    #[handler(message = Begin)]
+    async fn begin(&mut self, begin: Begin, cx: &mut Context<Self>) -> Result<(), Failure> {
+        self.gangs = self.meeting.begin(begin, cx).await?.0;
+        Ok(())
+    }
+
     #[handler(message = LogProbs)]
     async fn log_probs(&mut self, log_probs: LogProbs) -> Result<PerToken, Failure> {
-        let batch = batch_of(log_probs.0.fetch().await?);
-        let rated = in_place(|| {
-            let engine = match &mut self.engine {
-                Some(engine) => engine,
-                none => none.insert(compute::Reference::new(&self.args.spec)?),
-            };
-            engine.score(&batch)
-        })?;
-        Rows::pack(&self.blobs, &rated)
+        let read = log_probs.replies.fetch().await.map(batch_of);
+        let rated = read.and_then(|batch| in_place(|| self.engine()?.score(&batch)));
+        if rated.is_err() {
+            // They would wait for this rank.
+            self.engine.iter_mut().for_each(compute::Reference::leave);
+            self.gangs.leave();
+        }
+        told(self.args.place, &self.blobs, &rated?)
+    }
+
+    fn engine(&mut self) -> Result<&mut compute::Reference, Failure> {
+        Ok(match &mut self.engine {
+            Some(engine) => engine,
+            none => {
+                let gangs = std::mem::take(&mut self.gangs);
+                let WorkerArgs { spec, place, .. } = &self.args;
+                none.insert(compute::Reference::of_rank(spec, *place, gangs)?)
+            }
+        })
     }
 }
 
@@ -339,12 +530,25 @@ pub struct JudgeArgs {
 }
 
 /// A rank of the judges: reward by the task's referee, by what was learnt where that counts, and cost.
+///
+/// Where ranks share the model of what was learnt, the first of these asks them, and tells what they say apart.
 #[derive(Debug)]
 pub struct RewardWorker {
     args: JudgeArgs,
     referee: Referee,
-    /// Once it has learnt, or has read what another has.
-    model: Option<compute::RewardModel>,
+    model: JudgeModel,
+    blobs: Blobs,
+}
+
+/// A judge's way to what was learnt.
+#[derive(Debug)]
+enum JudgeModel {
+    /// None yet, or none at all.
+    None,
+    /// It has learnt, or has read what another has.
+    Own(Box<compute::RewardModel>),
+    /// Ranks that share it, which the first of the judges asks.
+    Lent(Box<compute::RewardModel>),
 }
 
 #[actor(name = "hybrid.Reward")]
@@ -357,19 +561,39 @@ impl RewardWorker {
         Ok(Self {
             referee: referee.map_err(|error| Failure::error(error).fatal())?,
             args,
-            model: None,
+            model: JudgeModel::None,
+            blobs: cx.blobs(),
         })
+    }
+
+    #[handler(message = Lend)]
+    fn lend(&mut self, lend: Lend) -> Result<(), Failure> {
+        let (learned, spec) = self.learned()?;
+        let pairs = RankedPairs::over(lend.0, spec.clone(), self.blobs.clone());
+        let model = pairs.engine(&learned.model);
+        self.model = JudgeModel::Lent(Box::new(model));
+        Ok(())
     }
 
     #[handler(message = Prepare)]
     fn prepare(&mut self, _prepare: Prepare) -> Result<Learnt, Failure> {
-        let learned = self.args.learned.as_ref();
-        let (learned, spec) =
-            learned.ok_or_else(|| Failure::error("no reward is learnt").fatal())?;
+        if let JudgeModel::Lent(model) = &mut self.model {
+            return in_place(|| model.prepare());
+        }
+        let (learned, spec) = self.learned()?;
         let mut model = compute::RewardModel::new(spec, &learned.model);
         let learnt = in_place(|| model.prepare())?;
-        self.model = Some(model);
+        self.model = JudgeModel::Own(Box::new(model));
         Ok(learnt)
+    }
+
+    #[handler(message = RateRows)]
+    async fn rate(&mut self, rate: RateRows) -> Result<Vec<f32>, Failure> {
+        let JudgeModel::Lent(model) = &mut self.model else {
+            return Err(Failure::error("no ranks share what was learnt"));
+        };
+        let replies = rate.0.fetch().await?;
+        in_place(|| model.rate(&replies))
     }
 
     #[handler(message = Judge)]
@@ -398,18 +622,27 @@ impl RewardWorker {
                 cost: self.cost(reply.response.len(), text),
             })
             .collect();
-        if let Some((LearnedReward { blend, .. }, _)) = self.args.learned {
-            if self.model.is_none() {
+        let blend = self.args.learned.as_ref().map(|(learned, _)| learned.blend);
+        if let Some(blend) = blend.filter(|_| !matches!(self.model, JudgeModel::Lent(_))) {
+            if matches!(self.model, JudgeModel::None) {
                 self.prepare(Prepare)?;
             }
-            let model = self.model.as_mut();
-            let model = model.ok_or_else(|| Failure::error("no reward was learnt"))?;
+            let JudgeModel::Own(model) = &mut self.model else {
+                return Err(Failure::error("no reward was learnt"));
+            };
             let rates = in_place(|| model.rate(&replies))?;
             for (verdict, rate) in verdicts.iter_mut().zip(rates) {
                 verdict.reward = blend.of(verdict.reward, rate);
             }
         }
         Ok(verdicts)
+    }
+
+    fn learned(&self) -> Result<(&LearnedReward, &ComputeSpec), Failure> {
+        let learned = self.args.learned.as_ref();
+        let (learned, spec) =
+            learned.ok_or_else(|| Failure::error("no reward is learnt").fatal())?;
+        Ok((learned, spec))
     }
 
     fn cost(&self, tokens: usize, text: &str) -> f32 {

@@ -15,7 +15,7 @@ use super::pretrain::parallel::field_of_fault;
 use super::pretrain::place::place_table;
 use super::{Algorithm, CostRule, ParallelSection, Recipe, RewardBy, RlSection, Sent};
 use crate::engine::RewardKind;
-use crate::hybrid::Choice;
+use crate::hybrid::{Arrangement, Choice};
 use crate::rl::prompt::encode_prompt;
 use crate::rl::rollout::Swap;
 
@@ -309,12 +309,15 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
             "card is what models = \"auto\" predicts with: expected that with it, or leave it out";
         return blame("placement", ["card"], what.to_owned());
     }
-    let travels =
-        recipe.processes.weights != StoredType::F32 || recipe.processes.send != Sent::Whole;
-    if placement.models.is_some() && travels {
-        let what = "models that are placed generate with the weights that they train: leave weights and \
-                    send out with it";
-        return blame("processes", ["weights", "send"], what.to_owned());
+    if placement.models.is_some() && recipe.processes.send != Sent::Whole {
+        let what = "models that are placed have no relays, which weights are sent along: leave send out with it";
+        return blame("processes", ["send"], what.to_owned());
+    }
+    let rounded = recipe.processes.weights != StoredType::F32;
+    if placement.models.is_some() && rounded && recipe.sharing().ranks() == 1 {
+        let what = "models that are placed and whole on each rank generate with the weights that they train: leave \
+                    weights out with it, or share them by [parallel]";
+        return blame("processes", ["weights"], what.to_owned());
     }
     if placement.models.is_some() && recipe.rollout.dialect().is_some() {
         let what =
@@ -326,42 +329,43 @@ fn check_placement(recipe: &Recipe) -> Result<(), Blame> {
 
 /// Ranks that share models, and what goes with them.
 fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
-    let (ranks, parallel) = (recipe.processes.ranks, &recipe.parallel);
+    let parallel = &recipe.parallel;
+    let fields = [
+        "zero",
+        "fsdp",
+        "params",
+        "prefetch",
+        "tp",
+        "cp",
+        "cp_kind",
+        "ep",
+        "pp",
+        "pp_chunks",
+        "pp_schedule",
+        "stages",
+        "place",
+    ];
+    check_ranks_of_placed(recipe, fields)?;
     let of_file = |fault: Fault| Blame {
         table: fault.table,
         fields: vec![fault.field],
         what: fault.what,
     };
     let optimizer = ("rl", &recipe.rl.optimizer);
-    parallel.check(ranks, optimizer).map_err(of_file)?;
+    let (field, ranks) = recipe.ranks_that_share();
+    parallel.check((field, ranks), optimizer).map_err(of_file)?;
     if ranks == 1 {
         return match *parallel == ParallelSection::default() {
             true => Ok(()),
             false => {
-                let what = "[parallel] says how several ranks share a model, and processes.ranks = 1 makes none: let \
-                            that be 2 or more";
-                let fields = [
-                    "zero",
-                    "fsdp",
-                    "params",
-                    "cp_kind",
-                    "pp_chunks",
-                    "pp_schedule",
-                    "stages",
-                    "place",
-                ];
-                blame("parallel", fields, what.to_owned())
+                let what = format!(
+                    "[parallel] says how several ranks share a model, and {field} = 1 makes none: let that be 2 or more"
+                );
+                blame("parallel", fields, what)
             }
         };
     }
     check_cards(recipe)?;
-    if recipe.placement.models.is_some() {
-        let what = format!(
-            "ranks = {ranks} share models of roles in processes of their own, and models that are placed have \
-             [placement] ranks: leave one of them out"
-        );
-        return blame("processes", ["ranks"], what);
-    }
     let cuts =
         recipe.sharing().place(0) != PartPlace::WHOLE || parallel.zero > 1 || parallel.cp > 1;
     if recipe.model.lora_rank > 0 && cuts {
@@ -381,10 +385,42 @@ fn check_parallel(recipe: &Recipe) -> Result<(), Blame> {
     shared_out(recipe, &recipe.model.config(vocabulary))
 }
 
+/// Checks that models that are placed have their ranks from `[placement]`, and an arrangement where these share them by
+/// one of the fields.
+fn check_ranks_of_placed<const N: usize>(
+    recipe: &Recipe,
+    fields: [&'static str; N],
+) -> Result<(), Blame> {
+    let ranks = recipe.processes.ranks;
+    if recipe.placement.models.is_some() && ranks > 1 {
+        let what = format!(
+            "ranks = {ranks} are of roles of an asynchronous run, and models that are placed have [placement] ranks: \
+             leave one of them out"
+        );
+        return blame("processes", ["ranks"], what);
+    }
+    let shares = recipe.parallel != ParallelSection::default();
+    if recipe.placement.models == Some(Choice::Auto) && shares {
+        let what = "models = \"auto\" looks through placements of models that are whole on each rank: expected \
+                    [placement] models = \"colocated\", \"split\" or \"standalone\" where ranks share them";
+        return blame("parallel", fields, what.to_owned());
+    }
+    Ok(())
+}
+
 /// Checks that each rank has a card to itself, where ranks compute on cards.
 fn check_cards(recipe: &Recipe) -> Result<(), Blame> {
     let placement = &recipe.placement;
-    let scorers = recipe.rl.baseline().has_critic() || recipe.rl.kl > 0.0;
+    let (critic, reference) = (recipe.rl.baseline().has_critic(), recipe.rl.kl > 0.0);
+    let learnt = recipe.reward.is_learnt();
+    // Those that are in processes of the policy have its cards.
+    let scorers = match placement.models {
+        Some(Choice::Arranged(Arrangement::Colocated)) => false,
+        Some(Choice::Arranged(Arrangement::Split)) => critic || learnt,
+        Some(Choice::Auto | Choice::Arranged(Arrangement::Standalone)) | None => {
+            critic || reference || learnt
+        }
+    };
     let lacking = match (placement.trainer_gpus, placement.scorer_gpus) {
         _ if recipe.run.device == "cpu" => return Ok(()),
         (1, 1) => return Ok(()),
@@ -393,15 +429,15 @@ fn check_cards(recipe: &Recipe) -> Result<(), Blame> {
         _ => "trainer_gpus",
     };
     let what = format!(
-        "each of the {} ranks of a role computes on a card of its own: expected {lacking} = 1",
-        recipe.processes.ranks
+        "each of the {} ranks of a model computes on a card of its own: expected {lacking} = 1",
+        recipe.ranks_that_share().1
     );
     blame("placement", [lacking], what)
 }
 
 /// Checks that ranks can share this model.
 pub(super) fn shared_out(recipe: &Recipe, config: &ModelConfig) -> Result<(), Blame> {
-    let ranks = recipe.processes.ranks;
+    let (_, ranks) = recipe.ranks_that_share();
     let placed = recipe
         .parallel
         .placed(ranks, config, &TrainConfig::default());

@@ -1178,6 +1178,103 @@ fn models_are_placed_in_synchronous_runs_that_generate_by_themselves() {
     assert_eq!(recipe.rl.program(), Program::Dapo { refill: 10 });
 }
 
+/// SEMANTICS 210. Plans of ranks that share models that are placed, by line.
+#[test]
+fn ranks_share_models_that_are_placed_or_are_refused_by_line() {
+    let text = GOOD.replace("steps = 3", "steps = 3\nstaleness_max = 0");
+    let placed = |models: &str, more: &str| {
+        format!("{text}\n[placement]\nmodels = \"{models}\"\nranks = 4\n{more}")
+    };
+    let read = |text: &str| Recipe::parse(Path::new("r.toml"), text).unwrap();
+    let whole = read(&placed("split", ""));
+    assert_eq!(whole.sharing(), Sharing::ALONE);
+    for arrangement in ["colocated", "split", "standalone"] {
+        let shared = "[parallel]\ntp = 2\nzero = 3\n[processes]\nweights = \"bf16\"\n";
+        let sharing = read(&placed(arrangement, shared)).sharing();
+        assert_eq!((sharing.copies, sharing.tensor), (2, 2));
+        assert_eq!(sharing.zero, ZeroStage::Parameters);
+    }
+    for (models, more, field, words) in [
+        (
+            "auto",
+            "[parallel]\ntp = 2",
+            "tp = 2",
+            "whole on each rank: expected [placement]",
+        ),
+        (
+            "split",
+            "[parallel]\ntp = 3",
+            "tp = 3",
+            "cannot be made of placement.ranks = 4: let that be a multiple of 3",
+        ),
+        (
+            "split",
+            "[parallel]\nep = 2",
+            "ep = 2",
+            "2 expert ranks cannot share a model without experts",
+        ),
+        (
+            "split",
+            "[parallel]\ntp = 2\n[processes]\nranks = 2",
+            "ranks = 2",
+            "models that are placed have [placement] ranks",
+        ),
+        (
+            "split",
+            "[processes]\nweights = \"bf16\"",
+            "weights = ",
+            "or share them by [parallel]",
+        ),
+        (
+            "split",
+            "[parallel]\ntp = 2\n[processes]\nsend = \"changes\"",
+            "send = ",
+            "leave send out",
+        ),
+    ] {
+        let text = placed(models, more);
+        let message = error(&text);
+        let line = text.lines().position(|line| line.starts_with(field));
+        let at = format!("r.toml:{}: ", line.unwrap() + 1);
+        assert!(message.starts_with(&at), "{more}: {message}");
+        assert!(message.contains(words), "{more}: {message}");
+    }
+    let cut = placed("colocated", "[parallel]\ntp = 2\n");
+    for (from, to, words) in [
+        (
+            "[model]",
+            "[model]\nlora_rank = 4",
+            "adapters are on whole matrices",
+        ),
+        (
+            "ranks = 4",
+            "ranks = 1",
+            "cannot be made of placement.ranks = 1",
+        ),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndevice = \"cuda\"",
+            "expected trainer_gpus = 1",
+        ),
+        (
+            "name = \"a\"",
+            "name = \"a\"\ndeterministic = true",
+            "sums over ranks (parallel.tp, cp) have another order",
+        ),
+    ] {
+        assert!(cut.contains(from), "{from}");
+        let message = error(&cut.replacen(from, to, 1));
+        assert!(message.contains(words), "{to}: {message}");
+    }
+    // Models in the processes of the policy have its cards.
+    let cards = cut.replacen("name = \"a\"", "name = \"a\"\ndevice = \"cuda\"", 1);
+    let cards = cards.replacen("ranks = 4", "ranks = 4\ntrainer_gpus = 1", 1);
+    read(&cards.replacen("\"grpo\"", "\"ppo\"", 1));
+    let apart = cards.replacen("colocated", "split", 1);
+    let apart = error(&apart.replacen("\"grpo\"", "\"ppo\"", 1));
+    assert!(apart.contains("expected scorer_gpus = 1"), "{apart}");
+}
+
 #[test]
 fn a_learned_reward_is_read_and_what_does_not_go_with_it_is_refused() {
     let learned = |text: &str| {

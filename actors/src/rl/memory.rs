@@ -2,7 +2,7 @@
 
 use odeon::Failure;
 use odeon_algorithms::model::{ModelConfig, PartError};
-use odeon_algorithms::train::{Footprint, MicroBatches, TrainConfig};
+use odeon_algorithms::train::{Footprint, MicroBatches, Sharing, TrainConfig};
 
 use super::run::RunPlan;
 use crate::engine::EngineSpec;
@@ -73,6 +73,28 @@ impl RunPlan {
             })
         });
         all.collect()
+    }
+
+    /// The memory of each rank of a policy that ranks share and generate with, beside that in which they train: the whole
+    /// policy, and what it keeps of the tokens of its slots, as activations.
+    ///
+    /// # Errors
+    /// The model cannot be read.
+    pub fn generation_memory(&self) -> Result<RoleMemory, Failure> {
+        let mut ranks = vec![];
+        if let EngineSpec::Compute(spec) = &self.trainer_engine {
+            let config = spec.source.config()?;
+            let whole = Footprint::of(&config, &TrainConfig::default(), Sharing::ALONE, 0);
+            let mut whole = whole.map_err(Failure::error)?;
+            let of_token = 2 * config.layers * config.kv_heads * config.head_dim;
+            (whole.gradients, whole.optimizer) = (0, 0);
+            whole.activations = Some(of_token * spec.context * spec.slots * size_of::<f32>());
+            ranks = vec![whole; self.sharing.ranks()];
+        }
+        Ok(RoleMemory {
+            role: "generation",
+            ranks,
+        })
     }
 
     /// The micro-batches of a rank where all sequences are as long as they may be.

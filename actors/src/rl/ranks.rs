@@ -25,9 +25,8 @@ use odeon_algorithms::weights::StoredType;
 use odeon_diagnosis::ladder::LadderPolicy;
 
 use self::rank::{
-    Begin, Examine, Greet, Greeted, ModelRank, ModelRankArgs, Publish, RankHeld, RankLearn,
-    RankRate, RankRead, RankRestore, RankSave, RankTell, RankTrained, RankedRole, Reach, Train,
-    WarmUp,
+    Examine, ModelRank, ModelRankArgs, Publish, RankHeld, RankLearn, RankParcel, RankRate,
+    RankRead, RankRestore, RankSave, RankTell, RankedRole, Reach, Train, WarmUp,
 };
 use super::referee::wait;
 use crate::engine::compute::checkpoint::{forget_after, newest_step};
@@ -41,9 +40,11 @@ use crate::engine::{
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::meeting::{Begun, begin};
+use crate::ranks::mesh;
 use crate::ranks::places::{near, refused, talks};
 use crate::ranks::recovery::Recovery;
-use crate::ranks::{Formed, Mark, mesh};
+use crate::ranks::trained::RankTrained;
 use crate::room::WaitForRoom;
 use crate::trajectory::{Batch, Version};
 
@@ -82,8 +83,8 @@ impl RanksPlan {
 #[derive(Debug)]
 struct Ranks {
     group: Group<ModelRank>,
-    /// They can talk to each other while this is there.
-    _formed: Formed,
+    /// Their seats, unless who made them keeps these.
+    _begun: Option<Begun>,
     blobs: Blobs,
 }
 
@@ -127,31 +128,16 @@ impl Ranks {
             false => spawn(plan.needs.clone()).await,
         };
         let group = group.map_err(|error| refused(&error))?;
-        let formed = Formed::of(&group, sharing).await?;
-        let greeted = group.gather(Greet).timeout(LONG).await;
-        let greeted = greeted.map_err(Failure::error)?;
-        let couriers: Vec<_> = greeted.iter().map(|it| it.courier).collect();
-        let held: Vec<_> = greeted
-            .into_iter()
-            .map(|Greeted { held, .. }| held)
-            .collect();
+        let begun = begin(&group, sharing, checkpoint).await?;
         let parcels = match role {
-            RankedRole::Policy => Some(Parcels::of(&held, spec.weights)?),
+            RankedRole::Policy => Some(Parcels::of(&begun.held, spec.weights)?),
             RankedRole::Critic | RankedRole::Reference | RankedRole::Reward => None,
         };
-        std::fs::create_dir_all(checkpoint).map_err(|error| {
-            Failure::error(format!("making {}: {error}", checkpoint.display())).fatal()
-        })?;
-        let mark = Mark::set(checkpoint)?;
-        let begins = formed.seats.iter().enumerate().map(|(rank, seats)| Begin {
-            seats: seats.clone(),
-            couriers: couriers.clone(),
-            parcel: parcels
-                .as_ref()
-                .map_or_else(Vec::new, |it| it.boxes[rank].clone()),
-            mark: mark.name(),
-        });
-        answers(group.scatter::<Begin>(begins.collect()).timeout(LONG).await)?;
+        if let Some(parcels) = &parcels {
+            let boxes = parcels.boxes.iter().cloned().map(RankParcel).collect();
+            let told = group.scatter::<RankParcel>(boxes).timeout(LONG).await;
+            told.map_err(Failure::error)?;
+        }
         let mut recovery = Recovery::new(cx.admin(), plan.recovery.clone(), false);
         let watched = group.clone();
         cx.spawn_task(async move {
@@ -165,7 +151,7 @@ impl Ranks {
         });
         let ranks = Self {
             group,
-            _formed: formed,
+            _begun: Some(begun),
             blobs: cx.blobs(),
         };
         Ok((ranks, parcels))
@@ -254,7 +240,7 @@ impl RankedTrainer {
 
 impl TrainEngine for RankedTrainer {
     fn warm_up(&mut self, step: u64) -> Result<StepStats, Failure> {
-        Ok(of_all(&self.ranks.ask(WarmUp(step))?))
+        Ok(RankTrained::of_all(&self.ranks.ask(WarmUp(step))?))
     }
 
     fn train(&mut self, batch: &Batch, signals: &Signals) -> Result<StepStats, Failure> {
@@ -264,7 +250,7 @@ impl TrainEngine for RankedTrainer {
             reference: Packed::pack(blobs, &signals.reference)?,
             advantages: Packed::pack(blobs, &signals.advantages)?,
         };
-        Ok(of_all(&self.ranks.ask(train)?))
+        Ok(RankTrained::of_all(&self.ranks.ask(train)?))
     }
 
     fn evaluate(&mut self, problems: usize) -> Result<EvalStats, Failure> {
@@ -389,7 +375,7 @@ impl ScoreEngine for RankedScores {
 
 /// A reward model that several ranks share.
 #[derive(Debug)]
-pub(super) struct RankedPairs {
+pub(crate) struct RankedPairs {
     ranks: Ranks,
     spec: ComputeSpec,
 }
@@ -411,13 +397,23 @@ impl RankedPairs {
         Ok(Self { ranks, spec })
     }
 
+    /// One over ranks that have begun, as long as who made them keeps their seats.
+    pub(crate) const fn over(group: Group<ModelRank>, spec: ComputeSpec, blobs: Blobs) -> Self {
+        let ranks = Ranks {
+            group,
+            _begun: None,
+            blobs,
+        };
+        Self { ranks, spec }
+    }
+
     /// The ranks.
     pub(super) fn members(&self) -> Vec<Ref<ModelRank>> {
         self.ranks.members()
     }
 
     /// The engine over them. Who makes pairs and likeliest replies here does so on a processor: devices are those of ranks.
-    pub(super) fn engine(self, reward: &RewardModelSpec) -> compute::RewardModel {
+    pub(crate) fn engine(self, reward: &RewardModelSpec) -> compute::RewardModel {
         let mut own = self.spec.clone();
         if own.device != Device::Cpu {
             (own.device, own.products, own.share) = (Device::Cpu, Precision::F32, None);
@@ -473,32 +469,5 @@ fn computed(engine: &EngineSpec) -> Result<&ComputeSpec, Failure> {
         EngineSpec::Scripted(_) | EngineSpec::Modelled(_) => {
             Err(Failure::error("an engine without a model is shared by no ranks").fatal())
         }
-    }
-}
-
-/// Results of a step out of those of all ranks: sums over all, and means over the tokens of those who tell.
-fn of_all(ranks: &[RankTrained]) -> StepStats {
-    let flops = ranks.iter().map(|rank| rank.stats.flops).sum();
-    let telling: Vec<&RankTrained> = ranks.iter().filter(|rank| rank.tells).collect();
-    let learnt: u64 = telling.iter().map(|rank| rank.learnt).sum();
-    let mean = |of: fn(&StepStats) -> f64| {
-        let sums = telling
-            .iter()
-            .map(|rank| of(&rank.stats) * rank.learnt as f64);
-        sums.sum::<f64>() / learnt.max(1) as f64
-    };
-    let first = telling.first().map(|rank| rank.stats.clone());
-    let gaps = telling.iter().filter_map(|rank| rank.stats.sampling_gap);
-    StepStats {
-        tokens: telling.iter().map(|rank| rank.stats.tokens).sum(),
-        flops,
-        entropy: mean(|it| it.entropy),
-        approximate_kl: mean(|it| it.approximate_kl),
-        clip_fraction: mean(|it| it.clip_fraction),
-        importance_mean: mean(|it| it.importance_mean),
-        importance_capped_fraction: mean(|it| it.importance_capped_fraction),
-        sampling_gap: gaps.reduce(f64::max),
-        // Loss and norm are of all of them on each.
-        ..first.unwrap_or_default()
     }
 }

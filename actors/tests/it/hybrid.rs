@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use odeon::{Clock, Failure, Needs, ProcessId, System, WorkerMode};
+use odeon::{Clock, Failure, Needs, System, WorkerMode};
 use odeon_actors::engine::compute::{
     ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
 };
@@ -16,16 +16,18 @@ use odeon_actors::rl::referee::ProgramSpec;
 use odeon_actors::rl::report::{Report, StepReport};
 use odeon_actors::rl::reward_model::LearnedReward;
 use odeon_actors::rl::trainer::TrainPlan;
-use odeon_algorithms::model::{ModelConfig, Recompute};
+use odeon_algorithms::model::{LayerBlock, ModelConfig, Moe, Recompute};
 use odeon_algorithms::objective::{
     Baseline, Blend, Gae, GroupBaseline, Lagrangian, Lambda, PolicyObjective,
 };
 use odeon_algorithms::task::{SumsConfig, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::Schedule;
+use odeon_algorithms::train::{Schedule, Sharing, ZeroStage};
 use odeon_algorithms::weights::StoredType;
+use odeon_diagnosis::ladder::LadderPolicy;
 use odeon_diagnosis::run::Watch;
 use odeon_tests::again;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 
 #[test]
@@ -105,6 +107,8 @@ fn plan(folder: &Path, program: Program, ranks: usize) -> HybridPlan {
         group_size: 5,
         placement: Arrangement::Colocated.into(),
         ranks,
+        sharing: Sharing::ALONE,
+        recovery: LadderPolicy::default(),
         needs: (Needs::new(), Needs::new()),
         reference: true,
         train: TrainPlan {
@@ -138,10 +142,17 @@ async fn system() -> System {
     system.start().await.unwrap()
 }
 
-/// The steps that a run tells of; after `kill`'s step a process of it is killed.
+/// The step after which a process is killed, or stopped: who supervises it has to end it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Killed(u64),
+    Stopped(u64),
+}
+
+/// The steps that a run tells of, which loses a process after one of them.
 async fn steps(
     plan: &HybridPlan,
-    kill: Option<u64>,
+    lost: Option<Lost>,
     stop: Option<u64>,
 ) -> Result<Vec<StepReport>, Failure> {
     let system = system().await;
@@ -154,14 +165,11 @@ async fn steps(
     };
     let run = odeon_actors::hybrid::run(&system, plan, desk);
     let mut steps = vec![];
-    let mut left = kill;
+    let mut left = lost;
     let following = async {
         while let Some(report) = told.recv().await {
             if let Report::Step(step) = report {
-                if left == Some(step.version) {
-                    left = None;
-                    assert!(system.admin().kill_worker(victim(&system)));
-                }
+                left = left.filter(|lost| !lose(&system, *lost, step.version));
                 if stop == Some(step.version) {
                     halt.send_replace(true);
                 }
@@ -178,10 +186,18 @@ async fn steps(
     Ok(steps)
 }
 
-/// A process of the run.
-fn victim(system: &System) -> ProcessId {
+/// Takes a process from the run behind its step; answers whether it has.
+fn lose(system: &System, lost: Lost, step: u64) -> bool {
     let workers = system.admin().workers();
-    workers.last().expect("models have processes").0
+    let (process, pid) = *workers.last().expect("models have processes");
+    match lost {
+        Lost::Killed(at) if at == step => system.admin().kill_worker(process),
+        Lost::Stopped(at) if at == step => {
+            let pid = Pid::from_raw(pid as i32).expect("it has a number");
+            kill_process(pid, Signal::STOP).is_ok()
+        }
+        _ => false,
+    }
 }
 
 /// The part that must not change: all but times.
@@ -280,7 +296,8 @@ async fn a_run_that_loses_a_rank_goes_on_and_makes_the_same_steps() {
         let calm = timeless(steps(&with(folder.path()), None, None).await.unwrap());
         for at in [1, 2, 3] {
             let folder = tempfile::tempdir().unwrap();
-            let steps = timeless(steps(&with(folder.path()), Some(at), None).await.unwrap());
+            let lost = Some(Lost::Killed(at));
+            let steps = timeless(steps(&with(folder.path()), lost, None).await.unwrap());
             for step in steps {
                 assert_eq!(
                     step,
@@ -332,4 +349,167 @@ async fn placed_judges_read_what_one_of_them_has_learnt() {
         all.push(steps);
     }
     assert_eq!(all[0], all[1], "wherever they are");
+}
+
+/// A plan whose models can be cut in all ways, shared by ranks like this.
+fn shared(folder: &Path, program: Program, sharing: Sharing) -> HybridPlan {
+    let mut plan = plan(folder, program, sharing.ranks());
+    let ModelSource::Fresh(config) = &mut plan.spec.source else {
+        unreachable!("it is new");
+    };
+    (
+        config.layers,
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+    ) = (2, 4, 4, 8);
+    if sharing.experts > 1 {
+        config.block = LayerBlock::Moe(Moe {
+            experts: 4,
+            experts_per_token: 2,
+        });
+    }
+    plan.train.warmup = 40;
+    plan.spec.warmup_steps = 40;
+    plan.sharing = sharing;
+    plan
+}
+
+/// Ranks that share models, in all ways of which each has a part of its own in it.
+const TP2: Sharing = Sharing {
+    tensor: 2,
+    ..Sharing::ALONE
+};
+const FSDP2: Sharing = Sharing {
+    copies: 2,
+    zero: ZeroStage::Parameters,
+    ..Sharing::ALONE
+};
+const PP2: Sharing = Sharing {
+    stages: 2,
+    ..Sharing::ALONE
+};
+const DP2_TP2: Sharing = Sharing {
+    copies: 2,
+    tensor: 2,
+    ..Sharing::ALONE
+};
+const EP2: Sharing = Sharing {
+    experts: 2,
+    ..Sharing::ALONE
+};
+
+/// Checks that steps are the same but for rounding.
+fn same(plan: &str, one: &[StepReport], other: &[StepReport]) {
+    assert_eq!(one.len(), other.len(), "{plan}");
+    for (one, other) in one.iter().zip(other) {
+        let numbers = |step: &StepReport| {
+            let stats = &step.stats;
+            let of_batch = [step.reward, step.accuracy, step.cost, step.response_mean];
+            let of_step = [
+                stats.loss,
+                stats.grad_norm,
+                stats.entropy,
+                stats.approximate_kl,
+            ];
+            let critic = step.critic_loss.unwrap_or_default();
+            [of_batch, of_step, [stats.tokens as f64, critic, 0.0, 0.0]].concat()
+        };
+        let near = |(a, b): (f64, f64)| (a - b).abs() <= 1e-4 * a.abs().max(1e-2);
+        let both = numbers(one).into_iter().zip(numbers(other));
+        assert!(both.clone().all(near), "{plan}: {one:?} {other:?}");
+        assert!(one.stats.grad_norm > 0.0, "it learns");
+    }
+}
+
+/// SEMANTICS 210.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_models_ranks_share_makes_the_steps_of_one() {
+    let colocated = Arrangement::Colocated;
+    for (program, plans) in [
+        (
+            Program::SafeRlhf,
+            vec![
+                ("tp2", TP2, colocated),
+                ("fsdp2", FSDP2, Arrangement::Split),
+                ("pp2", PP2, Arrangement::Standalone),
+                ("dp2 x tp2", DP2_TP2, colocated),
+            ],
+        ),
+        (Program::Ppo, vec![("ep2", EP2, colocated)]),
+    ] {
+        let mut one = vec![];
+        for (name, sharing, arrangement) in plans {
+            let plan_of = |folder: &Path| HybridPlan {
+                placement: arrangement.into(),
+                ..shared(folder, program, sharing)
+            };
+            let of = async |change: &dyn Fn(&mut HybridPlan)| {
+                let folder = tempfile::tempdir().unwrap();
+                let mut plan = plan_of(folder.path());
+                change(&mut plan);
+                steps(&plan, None, None).await.unwrap()
+            };
+            if one.is_empty() {
+                let alone =
+                    |plan: &mut HybridPlan| (plan.ranks, plan.sharing) = (1, Sharing::ALONE);
+                one = of(&alone).await;
+                assert_eq!(one.len() as u64, STEPS);
+            }
+            same(name, &one, &of(&|_| {}).await);
+        }
+    }
+}
+
+/// SEMANTICS 210.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_goes_on_with_other_ranks_and_with_the_same_numbers_when_one_that_shares_is_lost()
+{
+    let calm = tempfile::tempdir().unwrap();
+    let plan = |folder: &Path, sharing| shared(folder, Program::Ppo, sharing);
+    let calm = timeless(steps(&plan(calm.path(), TP2), None, None).await.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let lost = steps(&plan(folder.path(), TP2), Some(Lost::Killed(3)), None).await;
+    for step in timeless(lost.unwrap()) {
+        assert_eq!(step, calm[step.version as usize - 1]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut stopped = plan(folder.path(), TP2);
+    stopped.recovery.patience = Duration::from_secs(3);
+    let stopped = steps(&stopped, Some(Lost::Stopped(1)), None).await;
+    for step in timeless(stopped.unwrap()) {
+        assert_eq!(step, calm[step.version as usize - 1]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let before = steps(&plan(folder.path(), FSDP2), None, Some(2)).await;
+    let before = before.unwrap();
+    let after = steps(&plan(folder.path(), TP2), None, None).await.unwrap();
+    assert!(!after.is_empty(), "it was stopped");
+    same("fsdp2, then tp2", &calm, &[before, after].concat());
+}
+
+/// SEMANTICS 210.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn judges_ask_ranks_that_share_what_was_learnt() {
+    let mut all = vec![];
+    for sharing in [Sharing::ALONE, TP2] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = shared(folder.path(), Program::Grpo, sharing);
+        let learned = LearnedReward {
+            model: RewardModelSpec {
+                kind: RewardKind::Scalar,
+                steps: 20,
+                batch: 16,
+                lr: 3e-3,
+                load: None,
+                folder: folder.path().join("reward-model"),
+            },
+            blend: Blend { model: 0.5 },
+        };
+        plan.judge.learned = Some((learned, Box::new(plan.spec.clone())));
+        let steps = steps(&plan, None, None).await.unwrap();
+        assert!(steps.iter().all(|step| step.reward != step.accuracy));
+        all.push(steps);
+    }
+    same("tp2", &all[0], &all[1]);
 }

@@ -213,6 +213,8 @@ pub(crate) fn placed(
         group_size: recipe.rl.group_size,
         placement,
         ranks: recipe.placement.ranks,
+        sharing: plan.sharing,
+        recovery: plan.recovery.clone(),
         needs: (plan.needs.trainer.clone(), plan.needs.scorer.clone()),
         reference: plan.reference,
         train: plan.train.clone(),
@@ -326,7 +328,12 @@ impl Shape {
 
 /// Refuses what this machine has no memory for. An estimate from below: activations come on top.
 fn check_memory(text: &Source, recipe: &Recipe, shape: &Shape) -> Result<(), RecipeError> {
-    let rollouts = recipe.processes.rollouts as u64;
+    let sharing = recipe.sharing();
+    // Ranks that share a policy which is placed all generate.
+    let rollouts = match recipe.placement.models {
+        Some(_) if sharing.ranks() > 1 => sharing.ranks() as u64,
+        _ => recipe.processes.rollouts as u64,
+    };
     let critics = u64::from(recipe.rl.baseline().has_critic()) + u64::from(recipe.cost.is_some());
     let references = u64::from(recipe.rl.kl > 0.0);
     // Weights, gradient and two moments; adapters alone have few.
@@ -334,7 +341,6 @@ fn check_memory(text: &Source, recipe: &Recipe, shape: &Shape) -> Result<(), Rec
     // A server has them on a machine of its own; a rollout holds them while it hands them over.
     // All of it is trained, beside the policy that it learns from.
     let rewards = if recipe.reward.is_learnt() { 5 } else { 0 };
-    let sharing = recipe.sharing();
     let held = match sharing.zero.has_shards() {
         true => sharing.replicas(),
         false => sharing.copies,

@@ -9,16 +9,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use odeon::{Job, System};
+use odeon_actors::hybrid::{HybridPlan, Model, PoolReservation};
 use odeon_actors::ranks::places::demand;
 use odeon_actors::rl::memory::RoleMemory;
 use odeon_actors::rl::ranks::RanksPlan;
 use odeon_actors::rl::run::{RoleReservation, RunPlan, relay_role};
-use odeon_algorithms::train::Sharing;
+use odeon_algorithms::train::{Footprint, Sharing};
 use odeon_placement::{Demand, Plan, Refusal, View, solve};
 use odeon_topology::{ClusterError, ClusterSpec};
 use serde::Serialize;
 
-use super::model;
+use super::mapping;
+use super::model::{self, Shape};
 use super::stages;
 use crate::args::PlanArgs;
 use crate::figures;
@@ -74,18 +76,24 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     }
     let recipe = source.recipe()?;
     let plan = model::plan(&source, &recipe)?;
+    let mapping = mapping::of(&source, &recipe, || Shape::of(&recipe, &plan))?;
+    let placed = model::placed(&recipe, &plan, mapping.as_ref());
+    let placed = placed.as_ref();
     let sharing = plan.sharing;
-    let memory = plan.memory().map_err(|failure| anyhow!("{failure}"))?;
+    let memory = memory(&plan, placed)?;
     let view = match &args.cluster {
         Some(path) => described(path)?,
         None => this_machine(job)?,
     };
-    let (demands, unplaced) = demands(&plan, &recipe.run.name);
+    let (demands, unplaced) = match placed {
+        Some(placed) => demands_of_pools(placed, &recipe.run.name),
+        None => demands(&plan, &recipe.run.name),
+    };
     let (plan, refusal) = match solve(&view, &demands) {
         Ok(plan) => (Some(plan), None),
         Err(refusal) => (None, Some(refusal)),
     };
-    let lacking = plan.as_ref().and_then(|it| lacking(it, &memory));
+    let lacking = plan.as_ref().and_then(|it| lacking(it, &memory, placed));
     let told = Told {
         unplaced,
         plan,
@@ -95,16 +103,12 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
     if args.json {
         print::line(serde_json::to_string(&told)?)?;
     } else {
-        show_memory(&memory, sharing)?;
+        show_memory(&memory, sharing, placed)?;
         show(&told)?;
-        for role in [
-            "trainer",
-            "critic",
-            "cost-critic",
-            "reference",
-            "reward-model",
-        ] {
-            show_stages(&format!("{role}-"), &told, sharing)?;
+        let mut holders: Vec<String> = memory.iter().map(|it| holder_of(it.role, placed)).collect();
+        holders.dedup();
+        for holder in holders {
+            show_stages(&holder, &told, sharing)?;
         }
     }
     match (told.refusal, lacking) {
@@ -112,6 +116,59 @@ pub(crate) fn run(job: Job, args: &PlanArgs) -> Result<()> {
         (None, Some(lacking)) => bail!("{lacking}"),
         (None, None) => Ok(()),
     }
+}
+
+/// The memory of ranks that share the models of a run, in pools where these are placed.
+fn memory(plan: &RunPlan, placed: Option<&HybridPlan>) -> Result<Vec<RoleMemory>> {
+    let failed = |failure| anyhow!("{failure}");
+    let mut memory = plan.memory().map_err(failed)?;
+    if placed.is_some()
+        && let Some(policy) = memory.first_mut()
+    {
+        policy.role = "policy";
+        memory.insert(1, plan.generation_memory().map_err(failed)?);
+    }
+    Ok(memory)
+}
+
+/// The name, before their numbers, of the processes that hold the model of a role.
+fn holder_of(role: &str, placed: Option<&HybridPlan>) -> String {
+    let Some(placed) = placed else {
+        return format!("{role}-rank");
+    };
+    let model = match role {
+        "critic" => Model::Critic,
+        "cost-critic" => Model::CostCritic,
+        "reference" => Model::Reference,
+        "reward-model" => Model::Reward,
+        _ => Model::Policy,
+    };
+    placed.placement.pool_of(model)
+}
+
+/// The name of a rank by its role.
+fn rank_of(role: &str, rank: usize, placed: Option<&HybridPlan>) -> String {
+    match (role, placed) {
+        (_, None) | ("reward-model", _) => RanksPlan::name_of(role, rank),
+        ("generation", _) => format!("policy-{rank}, generating"),
+        _ => format!("{role}-{rank}"),
+    }
+}
+
+/// The same as [`demands`] of a run whose models are placed.
+fn demands_of_pools(plan: &HybridPlan, name: &str) -> (Vec<Demand>, Vec<String>) {
+    let (mut demands, mut unplaced) = (vec![], vec![]);
+    for PoolReservation { pool, ranks, needs } in plan.reservations() {
+        if needs.is_empty() {
+            unplaced.extend((0..ranks).map(|rank| name_of(&pool, rank, ranks)));
+        } else if plan.sharing.ranks() > 1 {
+            demands.push(demand(&needs, name, &pool, plan.sharing));
+        } else {
+            let demand = needs.demand(name, &pool).isolated();
+            demands.push(demand.gang(u32::try_from(ranks).unwrap_or(u32::MAX)));
+        }
+    }
+    (demands, unplaced)
 }
 
 /// The reservations of a run of this name, and the processes that reserve nothing.
@@ -145,26 +202,35 @@ fn demands(plan: &RunPlan, name: &str) -> (Vec<Demand>, Vec<String>) {
 ///
 /// # Errors
 /// One does not: what it needs, and what there is.
-pub(super) fn check_devices(view: &View, plan: &RunPlan, name: &str) -> Result<()> {
-    let memory = plan.memory().map_err(|failure| anyhow!("{failure}"))?;
+pub(super) fn check_devices(
+    view: &View,
+    plan: &RunPlan,
+    placed: Option<&HybridPlan>,
+    name: &str,
+) -> Result<()> {
+    let memory = memory(plan, placed)?;
     if memory.is_empty() {
         return Ok(());
     }
-    let placed = solve(view, &demands(plan, name).0).ok();
-    match placed.and_then(|placed| lacking(&placed, &memory)) {
+    let (demands, _) = match placed {
+        Some(placed) => demands_of_pools(placed, name),
+        None => demands(plan, name),
+    };
+    let there = solve(view, &demands).ok();
+    match there.and_then(|there| lacking(&there, &memory, placed)) {
         Some(lacking) => bail!("{lacking}"),
         None => Ok(()),
     }
 }
 
 /// The memory of ranks, by their names.
-fn show_memory(memory: &[RoleMemory], sharing: Sharing) -> Result<()> {
+fn show_memory(memory: &[RoleMemory], sharing: Sharing, placed: Option<&HybridPlan>) -> Result<()> {
     if memory.is_empty() {
         return Ok(());
     }
     let all = memory.iter().flat_map(|role| {
         let ranks = role.ranks.iter().enumerate();
-        ranks.map(|(rank, it)| (RanksPlan::name_of(role.role, rank), it))
+        ranks.map(|(rank, it)| (rank_of(role.role, rank, placed), it))
     });
     ranks::memory(all, sharing)?;
     print::line("")?;
@@ -174,24 +240,31 @@ fn show_memory(memory: &[RoleMemory], sharing: Sharing) -> Result<()> {
     Ok(print::line("")?)
 }
 
-/// The first rank that needs more memory than the devices have that it would get.
-fn lacking(plan: &Plan, memory: &[RoleMemory]) -> Option<String> {
-    let mut all = memory.iter().flat_map(|role| {
-        let ranks = role.ranks.iter().enumerate();
-        ranks.map(move |(rank, it)| (role.role, rank, it))
+/// The first process whose ranks need more memory than the devices have that it would get.
+fn lacking(plan: &Plan, memory: &[RoleMemory], placed: Option<&HybridPlan>) -> Option<String> {
+    let mut holders: Vec<(String, Vec<&RoleMemory>)> = vec![];
+    for role in memory {
+        let holder = holder_of(role.role, placed);
+        match holders.iter_mut().find(|(known, _)| *known == holder) {
+            Some((_, roles)) => roles.push(role),
+            None => holders.push((holder, vec![role])),
+        }
+    }
+    let all = holders.iter().flat_map(|(holder, roles)| {
+        let ranks = 0..roles[0].ranks.len();
+        ranks.filter_map(move |rank| Some((holder, rank, together(roles, rank)?)))
     });
-    all.find_map(|(role, rank, needed)| {
-        let holder = format!("{role}-rank");
+    let mut all = all;
+    all.find_map(|(holder, rank, needed)| {
         let mut leases = plan.leases.iter();
-        let lease = leases.find(|it| it.holder == holder && it.rank as usize == rank)?;
+        let lease = leases.find(|it| it.holder == *holder && it.rank as usize == rank)?;
         let has: u64 = lease.devices.iter().map(|device| device.memory).sum();
         let needs = needed.bytes() as u64;
         let bytes = |number: u64| figures::bytes(number as f64);
         (!lease.devices.is_empty() && needs > has).then(|| {
             format!(
-                "{} needs {} ({} of parameters, {} of gradients, {} of the optimiser, {} gathered, {} of activations), \
-                 and its device on {} has {}: share the model over more ranks, or make sequences shorter",
-                RanksPlan::name_of(role, rank),
+                "{holder}-{rank} needs {} ({} of parameters, {} of gradients, {} of the optimiser, {} gathered, {} of \
+                 activations), and its device on {} has {}: share the model over more ranks, or make sequences shorter",
                 bytes(needs),
                 bytes(needed.parameters as u64),
                 bytes(needed.gradients as u64),
@@ -203,6 +276,20 @@ fn lacking(plan: &Plan, memory: &[RoleMemory]) -> Option<String> {
             )
         })
     })
+}
+
+/// The memory of all that a rank has of models of one pool: what is for a pass is there of one at a time.
+fn together(roles: &[&RoleMemory], rank: usize) -> Option<Footprint> {
+    let mut all = roles.iter().filter_map(|role| role.ranks.get(rank));
+    let first = all.next()?.clone();
+    Some(all.fold(first, |sum, it| Footprint {
+        parameters: sum.parameters + it.parameters,
+        gradients: sum.gradients + it.gradients,
+        optimizer: sum.optimizer + it.optimizer,
+        gathered: sum.gathered.max(it.gathered),
+        activations: sum.activations.max(it.activations),
+        ..sum
+    }))
 }
 
 fn show(told: &Told) -> Result<()> {
@@ -249,9 +336,8 @@ fn name_of(holder: &str, rank: usize, of: usize) -> String {
     }
 }
 
-/// What lies on each node of the ranks of a role, and what crosses nodes; `role` is before the name of its ranks.
-fn show_stages(role: &str, told: &Told, sharing: Sharing) -> Result<()> {
-    let holder = format!("{role}rank");
+/// What lies on each node of ranks, and what crosses nodes; `holder` is their name before their numbers.
+fn show_stages(holder: &str, told: &Told, sharing: Sharing) -> Result<()> {
     let leases = told.plan.iter().flat_map(|plan| &plan.leases);
     let mut leases: Vec<_> = leases.filter(|lease| lease.holder == holder).collect();
     leases.sort_by_key(|lease| lease.rank);
@@ -314,7 +400,7 @@ mod tests {
             View::described(&ClusterSpec::from_toml(&text).unwrap()).unwrap()
         };
         let check = |gib: f64, plan: &RunPlan| {
-            let checked = check_devices(&nodes(gib), plan, "sums");
+            let checked = check_devices(&nodes(gib), plan, None, "sums");
             checked.map_err(|error| error.to_string())
         };
         assert_eq!(check(0.001, &shared), Ok(()), "ranks without devices");

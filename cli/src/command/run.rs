@@ -62,14 +62,7 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
     }
     let mapping = mapping::of(&source, &recipe, || Shape::of(&recipe, &plan))?;
     if args.check {
-        let place = match recipe.placement.models {
-            Some(Choice::Auto) => format!("at most {} ranks", recipe.placement.ranks),
-            Some(Choice::Arranged(_)) => format!("{} ranks of each model", recipe.placement.ranks),
-            None => match recipe.processes.rollouts {
-                1 => "1 rollout process".to_owned(),
-                several => format!("{several} rollout processes"),
-            },
-        };
+        let place = spoken_place(&recipe, &plan);
         print::line(format!(
             "{}: {} supervised steps, then {} steps of {} x {} trajectories in {place}",
             recipe.run.name,
@@ -116,10 +109,31 @@ pub(crate) fn run(job: Job, args: &RunArgs) -> Result<ExitCode> {
         otlp.as_ref(),
         folder,
         async |system, folder, pages| match model::placed(&recipe, &plan, mapping.as_ref()) {
-            Some(placed) => placed::follow(&system, &placed, &recipe, folder, pages).await,
+            Some(placed) => {
+                let nodes = plan::nodes_of(&system).await;
+                plan::check_devices(&nodes, &plan, Some(&placed), &recipe.run.name)?;
+                placed::follow(&system, &placed, &recipe, folder, pages).await
+            }
             None => follow(&system, plan, &recipe, folder, pages).await,
         },
     )
+}
+
+/// The processes that make and learn from replies, in words.
+fn spoken_place(recipe: &Recipe, plan: &RunPlan) -> String {
+    match recipe.placement.models {
+        Some(Choice::Auto) => format!("at most {} ranks", recipe.placement.ranks),
+        Some(Choice::Arranged(_)) if plan.sharing.ranks() > 1 => format!(
+            "{} ranks that share each model ({})",
+            recipe.placement.ranks,
+            recipe.parallel.told()
+        ),
+        Some(Choice::Arranged(_)) => format!("{} ranks of each model", recipe.placement.ranks),
+        None => match recipe.processes.rollouts {
+            1 => "1 rollout process".to_owned(),
+            several => format!("{several} rollout processes"),
+        },
+    }
 }
 
 /// Returns true where what an earlier run has left is removed: by the first try of a job, and not by those
@@ -236,7 +250,7 @@ async fn follow(
     folder: RunFolder,
     pages: Option<&Standalone>,
 ) -> Result<ExitCode> {
-    plan::check_devices(&plan::nodes_of(system).await, &plan, &recipe.run.name)?;
+    plan::check_devices(&plan::nodes_of(system).await, &plan, None, &recipe.run.name)?;
     let mut signals = Signals::listen()?;
     let reserves = plan.reservations().any(|it| !it.needs.is_empty());
     let mut notes = Notes::new(&folder.path, reserves, plan.sharing);

@@ -945,6 +945,64 @@ fn a_run_whose_models_are_placed_goes_on_when_a_rank_is_killed() {
     repeated_to_the_bit(&reports);
 }
 
+/// SEMANTICS 134, 210.
+#[test]
+fn ranks_that_share_placed_models_are_checked_planned_and_gone_on_with_by_others() {
+    let place = Place::new();
+    let text =
+        tiny(3)
+            .replacen("grpo", "ppo", 1)
+            .replacen("staleness_max = 1", "staleness_max = 0", 1);
+    let more = "[parallel]\ntp = 2\n[placement]\nmodels = \"split\"\nranks = 2\n";
+    place.write("r.toml", &format!("{text}\n{more}"));
+    let said = place.out(&["run", "--check", "r.toml"]);
+    let words = "in 2 ranks that share each model (tp = 2)";
+    assert!(said.contains(words), "{said}");
+
+    let told: Value = serde_json::from_str(&place.out(&["plan", "--json", "r.toml"])).unwrap();
+    let memory = told["memory"].as_array().unwrap();
+    let bytes = |role: &str| {
+        let ranks = memory.iter().filter(|it| it["role"] == role);
+        let parameters = ranks.map(|it| it["parameter_bytes"].as_u64().unwrap());
+        parameters.collect::<Vec<_>>()
+    };
+    let (policy, generation) = (bytes("policy"), bytes("generation"));
+    assert_eq!(
+        [policy.len(), generation.len(), bytes("critic").len()],
+        [2; 3]
+    );
+    assert!(
+        policy[0] < generation[0] && generation[0] < 2 * policy[0],
+        "{told}"
+    );
+    let processes = ["policy-0", "policy-1", "judges-0", "judges-1"];
+    assert_eq!(told["unplaced"], serde_json::json!(processes));
+    let cluster = "[devices.H200]\nmemory_gib = 0.0005\n[[nodes]]\nname = 'node'\ncpus = 96\n\
+                   memory_gib = 2048\ngpus = { model = 'H200', count = 4, nvlink = 'node' }\n";
+    place.write("cluster.toml", cluster);
+    let cards = [
+        "--set",
+        "placement.trainer_gpus=1",
+        "--set",
+        "placement.scorer_gpus=1",
+    ];
+    let plan = ["plan", "r.toml", "--cluster", "cluster.toml"];
+    let why = place.error(&[&plan[..], &cards].concat());
+    assert!(
+        why.contains("policy-0 needs") && why.contains("its device on node"),
+        "{why}"
+    );
+
+    place.out(&["run", "r.toml"]);
+    let others = ["--set", "parallel.tp=1", "--set", "parallel.zero=3"];
+    place.out(&[&["run", "r.toml", "--set", "rl.steps=5"][..], &others].concat());
+    let reports = place.reports();
+    let steps: Vec<_> = of(&reports, "Step")
+        .map(|step| step["version"].as_u64())
+        .collect();
+    assert_eq!(steps, [1, 2, 3, 4, 5].map(Some));
+}
+
 /// An optimiser with one moment and an objective of its own: the run makes its steps, goes on after its
 /// trainer is killed, and keeps its optimiser.
 #[test]

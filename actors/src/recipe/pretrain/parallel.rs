@@ -176,11 +176,11 @@ impl ParallelSection {
         said.collect::<Vec<_>>().join(", ")
     }
 
-    /// Checks that so many ranks can share a model like this, whatever it is, with an optimiser that is named in a
-    /// table.
+    /// Checks that so many ranks, whose number a field says, can share a model like this, whatever it is, with an
+    /// optimiser that is named in a table.
     pub(in crate::recipe) fn check(
         &self,
-        ranks: u32,
+        (field_of_ranks, ranks): (&str, u32),
         (table, optimizer): (&'static str, &Optimizer),
     ) -> Result<(), Fault> {
         let &Self {
@@ -206,7 +206,7 @@ impl ParallelSection {
         let said = self.spelled();
         if !u64::from(ranks).is_multiple_of(of_copy) {
             let what = format!(
-                "copies of the model on {of_copy} ranks each ({said}) cannot be made of processes.ranks = {ranks}: let \
+                "copies of the model on {of_copy} ranks each ({said}) cannot be made of {field_of_ranks} = {ranks}: let \
                  that be a multiple of {of_copy}"
             );
             return fault(first, what);
@@ -429,7 +429,8 @@ impl PretrainRecipe {
     /// Checks that ranks can share what they are to share, as far as the file tells.
     pub(super) fn check_parallel(&self) -> Result<(), Fault> {
         let optimizer = ("pretrain", &self.pretrain.optimizer);
-        self.parallel.check(self.processes.ranks, optimizer)?;
+        let ranks = ("processes.ranks", self.processes.ranks);
+        self.parallel.check(ranks, optimizer)?;
         let ParallelSection { tp, cp, pp, .. } = self.parallel;
         let axis = self.plan.distribute.axis;
         if axis != Axis::Data && (tp > 1 || cp > 1 || pp > 1) {

@@ -3,22 +3,20 @@
 use std::path::PathBuf;
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, Blobs, Clock, Context, Failure, Ref, Shape, Timestamp, actor, message};
+use odeon::{Blob, Blobs, Clock, Context, Failure, Timestamp, actor, message};
 use odeon_algorithms::weights::StoredType;
-use tokio::runtime::Handle;
 
 use crate::engine::compute::parcels::{parcel_bytes, write_parcel};
-use crate::engine::compute::state::CheckpointRanks;
 use crate::engine::compute::{self, ComputeSpec, HeldModel, RankPlace, TensorBox, parcels};
 use crate::engine::{
-    EvalStats, Progress, RewardModelSpec, RunState, ScoreEngine, Signals, StepStats, TrainEngine,
-    in_place, unsaved,
+    EvalStats, Progress, RewardModelSpec, RunState, ScoreEngine, Signals, TrainEngine, in_place,
+    unsaved,
 };
 use crate::packed::{Packed, PackedBatch};
-use crate::ranks::courier::{Courier, Meet};
 use crate::ranks::gangs::Gangs;
+use crate::ranks::meeting::{Begin, Greet, Greeted, Meeting};
 use crate::ranks::metrics::{RankMetrics, StepSeconds};
-use crate::ranks::{Mail, Mark, RankSeats};
+use crate::ranks::trained::RankTrained;
 
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,34 +50,10 @@ pub enum RankedRole {
     Reward,
 }
 
-/// Say where letters for you are left, and what you have.
-#[message(reply = Greeted, name = "rank.Greet")]
-#[derive(Clone, Copy, Debug)]
-pub struct Greet;
-
-/// See [`Greet`].
-#[derive(Clone, Debug, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct Greeted {
-    /// Where others leave letters.
-    pub courier: Ref<Courier>,
-    /// The boxes that it has of a policy; nothing of others, which nobody publishes.
-    pub held: HeldModel,
-}
-
-/// Take your seats: from now on the ranks work together.
-#[message(reply = Result<(), Failure>, name = "rank.Begin")]
+/// Send these boxes when weights are published, in the order in which they lie in your parcel.
+#[message(name = "rank.Parcel")]
 #[derive(Clone, Debug)]
-pub struct Begin {
-    /// Where it meets the others.
-    pub seats: RankSeats,
-    /// Of all ranks, in their order.
-    pub couriers: Vec<Ref<Courier>>,
-    /// The boxes that it sends when weights are published, in the order in which they lie in its parcel.
-    pub parcel: Vec<TensorBox>,
-    /// The name of a file that was put beside the checkpoints.
-    pub mark: String,
-}
+pub struct RankParcel(pub Vec<TensorBox>);
 
 /// Load the checkpoint of this step, or forget what you have learnt where there is none. Answers where the role is then.
 #[message(reply = Result<Option<(Progress, Option<RunState>)>, Failure>, name = "rank.Restore")]
@@ -111,18 +85,6 @@ pub struct Train {
     pub reference: Packed<Vec<f32>>,
     /// Advantages of its response tokens.
     pub advantages: Packed<Vec<f32>>,
-}
-
-/// Results of a rank in a step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct RankTrained {
-    /// Results over what it learnt from.
-    pub stats: StepStats,
-    /// Response tokens that its means are over.
-    pub learnt: u64,
-    /// Set of one rank of all that computed the same replies, which tells for them.
-    pub tells: bool,
 }
 
 /// Rate the response tokens of a batch: one number each. A rank answers those of its run, if it tells for it.
@@ -190,7 +152,7 @@ enum RankEngine {
 pub struct ModelRank {
     args: ModelRankArgs,
     engine: RankEngine,
-    courier: Ref<Courier>,
+    meeting: Meeting,
     /// Those of a reference until that is made.
     gangs: Option<Gangs>,
     parcel: Vec<TensorBox>,
@@ -235,7 +197,7 @@ impl ModelRank {
             RankedRole::Reward => RankEngine::Reward(None),
         };
         Ok(Self {
-            courier: cx.spawn::<Courier>(()).await.map_err(Failure::error)?,
+            meeting: Meeting::new(args.place, args.checkpoint.clone()),
             args,
             engine,
             gangs: None,
@@ -247,41 +209,18 @@ impl ModelRank {
     }
 
     #[handler(message = Greet)]
-    fn greet(&mut self, _greet: Greet) -> Greeted {
+    async fn greet(&mut self, _greet: Greet, cx: &mut Context<Self>) -> Result<Greeted, Failure> {
         let held = match &self.engine {
             RankEngine::Policy(trainer) => in_place(|| parcels::held(trainer.optimizer())),
             _ => HeldModel::default(),
         };
-        Greeted {
-            courier: self.courier,
-            held,
-        }
+        self.meeting.greet(held, cx).await
     }
 
     #[handler(message = Begin)]
     async fn begin(&mut self, begin: Begin, cx: &mut Context<Self>) -> Result<(), Failure> {
-        let ModelRankArgs {
-            spec,
-            place,
-            checkpoint,
-            ..
-        } = &self.args;
-        let rank = place.rank as u32;
-        Mark::check(checkpoint, &begin.mark, rank)?;
-        let gangs = Gangs::take(begin.seats, place.sharing.schedule, cx)?;
-        let meet = Meet {
-            life: LIFE,
-            couriers: begin.couriers.clone(),
-        };
-        self.courier.ask(meet).await.map_err(Failure::error)?;
-        let mail = Mail {
-            rank,
-            life: LIFE,
-            couriers: begin.couriers,
-            blobs: self.blobs.clone(),
-        };
-        let savers = CheckpointRanks::of(mail, Handle::current());
-        self.parcel = begin.parcel;
+        let (gangs, savers) = self.meeting.begin(begin, cx).await?;
+        let ModelRankArgs { spec, place, .. } = &self.args;
         match &mut self.engine {
             RankEngine::Policy(trainer) => trainer.meet(gangs, savers),
             RankEngine::Critic(critic) => {
@@ -297,6 +236,11 @@ impl ModelRank {
             }
         }
         Ok(())
+    }
+
+    #[handler(message = RankParcel)]
+    fn parcel(&mut self, parcel: RankParcel) {
+        self.parcel = parcel.0;
     }
 
     #[handler(message = RankRestore)]
@@ -521,6 +465,3 @@ impl ModelRank {
 fn nothing_to(act: &str) -> Failure {
     Failure::error(format!("a rank of this role has nothing to {act}"))
 }
-
-/// Ranks begin together and end together: there is no other life in which they could be.
-const LIFE: u32 = 1;

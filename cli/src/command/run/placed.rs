@@ -9,7 +9,6 @@ use odeon_actors::hybrid::{self, Desk, HybridPlan, Member};
 use odeon_actors::recipe::Recipe;
 use odeon_actors::rl::report::Report;
 use odeon_actors::rl::store::Counts;
-use odeon_algorithms::train::Sharing;
 use tokio::sync::{mpsc, watch};
 
 use super::folder::RunFolder;
@@ -39,7 +38,7 @@ pub(super) async fn follow(
         halt: halted,
     };
     let mut book = Book {
-        notes: Notes::new(&folder.path, reserves, Sharing::ALONE),
+        notes: Notes::new(&folder.path, reserves, plan.sharing),
         metrics: Metrics::open(&folder.path)?,
         display: Display::new(recipe, &told),
         counts: Counts::default(),
