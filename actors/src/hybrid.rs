@@ -21,6 +21,7 @@ mod estimator;
 mod house;
 pub mod placement;
 pub mod program;
+mod recoveries;
 pub mod resharding;
 mod rows;
 mod run;
@@ -38,6 +39,7 @@ use odeon::Job;
 #[must_use]
 pub fn job() -> Job {
     use crate::ranks::courier::Courier;
+    use crate::ranks::desk::RecoveryDesk;
     use crate::rl::ranks::rank::ModelRank;
     use workers::{CriticWorker, Estimator, PolicyWorker, ReferenceWorker, RewardWorker};
     odeon::job![
@@ -46,6 +48,7 @@ pub fn job() -> Job {
         Estimator,
         ModelRank,
         PolicyWorker,
+        RecoveryDesk,
         ReferenceWorker,
         resharding::ReshardWorker,
         RewardWorker

@@ -4,7 +4,9 @@
 //! Pretraining and the learning roles of reinforcement stand on it.
 
 pub(crate) mod asking;
+pub(crate) mod board;
 pub mod courier;
+pub mod desk;
 mod formed;
 pub(crate) mod gangs;
 mod mark;

@@ -16,6 +16,7 @@ pub(crate) mod key;
 mod limits;
 mod majority;
 mod problem;
+mod recovery;
 pub(crate) mod request_id;
 mod serve;
 
@@ -88,6 +89,8 @@ pub(crate) struct Api {
         jobs::act_on_array,
         jobs::logs,
         jobs::stacks,
+        recovery::recovery,
+        recovery::order_recovery,
     )
 )]
 pub(crate) struct Description;
@@ -164,7 +167,11 @@ impl Api {
             .route("/jobs/{job}/retry", post(jobs::retry))
             .route("/jobs/{job}/array", post(jobs::act_on_array))
             .route("/jobs/{job}/logs", get(jobs::logs))
-            .route("/jobs/{job}/stacks", get(jobs::stacks));
+            .route("/jobs/{job}/stacks", get(jobs::stacks))
+            .route(
+                "/jobs/{job}/recovery",
+                get(recovery::recovery).post(recovery::order_recovery),
+            );
         let inspection = self.inspection();
         let scrape = inspection.clone().scrape();
         Router::new()

@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Tell where the processes of a run are, or what they wait for and who holds it
     Why(WhyArgs),
+    /// Show what is done about the ranks of a job or run, and forbid, force or undo it while it goes on
+    Recover(RecoverArgs),
     /// Kill a process of a run with SIGKILL, to see that the run survives
     Kill(KillArgs),
     /// Begin a cluster on this machine, or go on with the one that its folder holds
@@ -1003,6 +1005,66 @@ pub(crate) struct WhyArgs {
     /// One JSON object for each
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecoverArgs {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// A job of the cluster: j1, j2, ..., or its name; or a run by itself: its folder, or the address of its pages
+    #[arg(value_name = "JOB|RUN")]
+    pub(crate) job: String,
+    /// The role whose ranks are meant, where several have ranks: `trainer`, `critic`, ...
+    #[arg(long)]
+    pub(crate) role: Option<String>,
+    /// What is shown as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<RecoverCommand>,
+}
+
+/// Orders about ranks. Actions are `end_process` (a rank that stands still or is slow is ended and made again in its
+/// place), `evict_node` (the node of a rank is left and avoided) and `return_node` (a node that was left is used again where
+/// there is no room elsewhere).
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum RecoverCommand {
+    /// Have an action not taken by itself: the finding is told instead. After a crash ranks begin again in any case
+    Forbid {
+        /// end_process, evict_node or return_node
+        action: String,
+        /// Say why, for those who see it forbidden
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        why: String,
+    },
+    /// Have an action taken by itself again
+    Allow {
+        /// end_process, evict_node or return_node
+        action: String,
+        /// Say why, for the events
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        why: String,
+    },
+    /// Take an action now, for a rank; it counts for nothing
+    Force {
+        /// end_process or evict_node
+        action: String,
+        /// The rank
+        #[arg(long, value_name = "N")]
+        rank: u32,
+        /// Say why, for the events
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        why: String,
+    },
+    /// Undo the last that can be: what was forbidden is allowed, or a node that is avoided is used again
+    Undo {
+        /// The node that is used again
+        #[arg(long, value_name = "NAME")]
+        node: Option<String>,
+        /// Say why, for the events
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        why: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]

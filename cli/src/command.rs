@@ -29,6 +29,7 @@ pub(crate) mod plan;
 pub(crate) mod processes;
 pub(crate) mod ps;
 pub(crate) mod record;
+pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod signals;

@@ -22,6 +22,7 @@ mod pipeline;
 mod problems;
 mod record;
 mod recorded_catalog;
+mod recovery;
 mod refused;
 mod replay;
 mod scrape;
@@ -85,6 +86,8 @@ use view::{Asked, Counted};
         record::recording,
         replay::steer,
         actions::act,
+        recovery::recovery,
+        recovery::order_recovery,
         scrape::metrics,
     ),
     components(schemas(
@@ -177,6 +180,10 @@ impl Inspect {
             .route("/export", get(export::export))
             .route("/logs", get(logs))
             .route("/actions/{what}", post(actions::act))
+            .route(
+                "/recovery",
+                get(recovery::recovery).post(recovery::order_recovery),
+            )
             .route("/recording", get(record::recording))
             .route("/replay", post(replay::steer))
             .with_state(self)

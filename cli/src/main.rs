@@ -39,6 +39,7 @@ mod heap;
 mod inspect;
 mod plot;
 mod print;
+mod recovery;
 mod self_check;
 mod top;
 mod waiter;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => command::doctor::run(&args),
         Command::Plan(args) => done(command::plan::run(job, &args)),
         Command::Why(args) => done(command::why::run(&args)),
+        Command::Recover(args) => done(command::recover::run(&args)),
         Command::Kill(args) => done(command::kill::run(&args)),
         Command::Up(args) => command::daemon::up(&args),
         Command::Join(args) => command::daemon::join(&args),

@@ -9,6 +9,7 @@ use odeon::{Actor, Failure, Group, HandledBy, Mesh, Needs, Registered, Restart, 
 use super::calls::{Compose, Dealing, Join, Lend};
 use super::placement::Model;
 use super::program::{Models, SharedReward};
+use super::recoveries::Recoveries;
 use super::run::{HybridPlan, Member};
 use super::weights::{Published, ranks_of_copy};
 use super::workers::{
@@ -32,6 +33,7 @@ pub(super) struct House<'a> {
     seats: Seats,
     members: Vec<Member>,
     looks: Vec<BoxFuture<'static, ()>>,
+    recoveries: &'a Recoveries,
 }
 
 /// Ranks can talk to each other while these are there.
@@ -52,7 +54,11 @@ pub(super) struct Housed {
 }
 
 impl<'a> House<'a> {
-    pub(super) const fn new(system: &'a System, plan: &'a HybridPlan) -> Self {
+    pub(super) const fn new(
+        system: &'a System,
+        plan: &'a HybridPlan,
+        recoveries: &'a Recoveries,
+    ) -> Self {
         Self {
             system,
             plan,
@@ -63,6 +69,7 @@ impl<'a> House<'a> {
             },
             members: vec![],
             looks: vec![],
+            recoveries,
         }
     }
 
@@ -184,7 +191,9 @@ impl<'a> House<'a> {
     {
         let plan = self.plan;
         let begun = begin(group, plan.sharing, &plan.checkpoint(model)).await?;
-        let mut recovery = Recovery::new(self.system.admin().clone(), plan.recovery.clone(), false);
+        let board = self.recoveries.board(model).cloned();
+        let board = board.ok_or_else(|| Failure::error("nobody looks at the ranks of a model"))?;
+        let mut recovery = Recovery::new(board, plan.recovery.patience);
         let watched = group.clone();
         let looks = async move {
             let never = std::future::pending::<Result<(), Failure>>();

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use odeon::group::WorkerGroup;
 use odeon::{
     Actor, ActorId, Clock, Failure, FailureKind, Group, Needs, ProcessId, System, Timestamp,
@@ -23,6 +23,7 @@ use super::calls::{Dealing, Evaluate, Prepare, Publish, Restore, Save, Saved, Wa
 use super::house::{House, Seats};
 use super::placement::{Model, Placement};
 use super::program::{Models, Outcome, Step};
+use super::recoveries::Recoveries;
 use super::weights::Published;
 use super::workers::{CriticWorker, JudgeArgs};
 use crate::engine::compute::ComputeSpec;
@@ -108,13 +109,36 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 /// A model cannot do its part, or ranks are lost too often.
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
+    let models = match plan.sharing.ranks() {
+        1 => vec![],
+        _ => plan.models(),
+    };
+    let mut recoveries = Recoveries::open(system, &models, &plan.recovery).await?;
+    let told = recoveries.told();
+    let ended = tokio::select! {
+        biased;
+        ended = all_lives(system, plan, desk, &recoveries) => ended,
+        // Told of for as long as the run goes on, also where nobody can order anything.
+        never = told.then(|()| std::future::pending::<Infallible>()) => match never {},
+    };
+    recoveries.close().await;
+    ended
+}
+
+/// One life of the models behind the other, up to the end of the run.
+async fn all_lives(
+    system: &System,
+    plan: &HybridPlan,
+    desk: Desk,
+    recoveries: &Recoveries,
+) -> Result<Progress, Failure> {
     let mut watch = (plan.watch.clone(), GoingOn::default());
     let mut saved = None;
     let mut losses = 0;
     let mut life = 0;
     loop {
         life += 1;
-        let (mut run, looks) = Run::start(system, plan, &desk, watch).await?;
+        let (mut run, looks) = Run::start((system, recoveries), plan, &desk, watch).await?;
         let ended = tokio::select! {
             biased;
             ended = run.go_on(life) => ended,
@@ -147,9 +171,8 @@ pub struct PoolReservation {
 }
 
 impl HybridPlan {
-    /// The pools of the run's models, in the order in which they are made.
-    #[must_use]
-    pub fn reservations(&self) -> Vec<PoolReservation> {
+    /// The run's models, in the order in which they are made.
+    fn models(&self) -> Vec<Model> {
         let models = [
             (Model::Policy, true),
             (Model::Reward, true),
@@ -157,8 +180,15 @@ impl HybridPlan {
             (Model::CostCritic, self.train.price.is_some()),
             (Model::Reference, self.reference),
         ];
+        let there = models.into_iter().filter(|(_, is_there)| *is_there);
+        there.map(|(model, _)| model).collect()
+    }
+
+    /// The pools of the run's models, in the order in which they are made.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<PoolReservation> {
         let mut pools: Vec<PoolReservation> = vec![];
-        for (model, _) in models.into_iter().filter(|(_, is_there)| *is_there) {
+        for model in self.models() {
             let pool = self.placement.pool_of(model);
             if pools.iter().all(|it| it.pool != pool) {
                 pools.push(PoolReservation {
@@ -211,12 +241,12 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     async fn start(
-        system: &System,
+        (system, recoveries): (&System, &Recoveries),
         plan: &'a HybridPlan,
         desk: &'a Desk,
         watch: (Watch, GoingOn),
     ) -> Result<(Self, BoxFuture<'static, Infallible>), Failure> {
-        let housed = House::new(system, plan).open().await?;
+        let housed = House::new(system, plan, recoveries).open().await?;
         desk.members.send_replace(housed.members);
         let run = Self {
             plan,

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use odeon_algorithms::model::ShardTime;
 use odeon_algorithms::train::Sharing;
 use odeon_diagnosis::Detector;
+use odeon_diagnosis::ladder::{Forbidden, OrderedAction};
 use odeon_diagnosis::run::{RunEvent, Watch};
 use serde::{Deserialize, Serialize};
 
 use super::rank::{Origin, SourcePart, Trained};
-use crate::ranks::recovery::Acted;
+use crate::ranks::board::Acted;
 
 /// Events of a run, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,9 +55,11 @@ pub enum Report {
         /// The numbers that it stands on, by name.
         evidence: Vec<(String, f64)>,
     },
-    /// Something was done about ranks that hold up the others or were lost, or people have to.
+    /// Something was done about ranks that hold up the others or were lost, or people have to; or a person has decided
+    /// what is to be done.
     Recovery {
-        /// The action: `tell`, `end_process`, `evict_node`, `return_node` or `stop_for_person`.
+        /// The action: `tell`, `end_process`, `evict_node`, `return_node` or `stop_for_person`; of a person also `forbid`
+        /// and `allow`.
         action: String,
         /// The ranks that are to blame.
         ranks: Vec<u32>,
@@ -65,6 +68,15 @@ pub enum Report {
         /// Nodes that were avoided, on which ranks are placed again from now on.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         returned: Vec<String>,
+        /// An action that is not taken by itself from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        forbids: Option<Forbidden>,
+        /// An action that may be taken by itself again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        allows: Option<OrderedAction>,
+        /// The person who ordered it, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
         /// The finding, the action and its reason, in words.
         why: String,
     },
@@ -158,13 +170,19 @@ impl Report {
             ranks,
             avoided,
             returned,
+            forbids,
+            allows,
+            by,
             why,
         } = acted;
         Self::Recovery {
-            action: action.word().to_owned(),
+            action: action.to_owned(),
             ranks,
             avoided,
             returned,
+            forbids,
+            allows,
+            by,
             why,
         }
     }
@@ -291,6 +309,23 @@ pub fn avoided(before: &[Report]) -> BTreeSet<String> {
     all
 }
 
+/// Actions that a person forbids in a run which told this before.
+#[must_use]
+pub fn forbidden(before: &[Report]) -> Vec<Forbidden> {
+    let mut all: Vec<Forbidden> = vec![];
+    for report in before {
+        if let Report::Recovery {
+            forbids, allows, ..
+        } = report
+        {
+            let over = forbids.as_ref().map(|it| it.action).or(*allows);
+            all.retain(|it| Some(it.action) != over);
+            all.extend(forbids.clone());
+        }
+    }
+    all
+}
+
 /// The detectors of a run of so many steps that have seen what the run told before.
 #[must_use]
 pub fn watch(steps: u64, before: &[Report]) -> Watch {
@@ -316,7 +351,41 @@ pub fn watch(steps: u64, before: &[Report]) -> Watch {
 
 #[cfg(test)]
 mod tests {
+    use odeon_diagnosis::ladder::OrderedBy;
+
     use super::*;
+
+    /// SEMANTICS 224.
+    #[test]
+    fn a_run_that_goes_on_knows_what_a_person_has_forbidden() {
+        let order = |why: &str| Forbidden {
+            action: OrderedAction::EndProcess,
+            by: OrderedBy {
+                name: "ann".to_owned(),
+                why: why.to_owned(),
+            },
+        };
+        let told = |forbids, allows| Report::Recovery {
+            action: String::new(),
+            ranks: vec![],
+            avoided: vec![],
+            returned: vec![],
+            forbids,
+            allows,
+            by: None,
+            why: String::new(),
+        };
+        let mut all = vec![told(Some(order("a")), None), told(Some(order("b")), None)];
+        assert_eq!(forbidden(&all), [order("b")]);
+        all.push(told(None, Some(OrderedAction::EvictNode)));
+        assert_eq!(forbidden(&all).len(), 1);
+        all.push(told(None, Some(OrderedAction::EndProcess)));
+        assert_eq!(forbidden(&all), []);
+        // As an earlier release has written it.
+        let old = r#"{"Recovery":{"action":"tell","ranks":[],"avoided":[],"why":""}}"#;
+        let old: Report = serde_json::from_str(old).unwrap();
+        assert_eq!(forbidden(&[old]), []);
+    }
 
     /// SEMANTICS 92.
     #[test]

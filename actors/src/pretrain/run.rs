@@ -10,7 +10,7 @@ use odeon_algorithms::tokenizer::Tokenizer;
 use odeon_algorithms::train::{Sharing, TrainConfig};
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
-use odeon_diagnosis::ladder::{LadderPolicy, RankFault};
+use odeon_diagnosis::ladder::{Forbidden, LadderPolicy, OrderedAction, RankFault};
 use odeon_diagnosis::run::{RunEvent, Watch};
 use odeon_gpu::{Device, Precision};
 use parking_lot::Mutex;
@@ -32,7 +32,9 @@ use super::seats::Seating;
 use crate::engine::compute::ModelSource;
 use crate::going_on::GoingOn;
 use crate::ranks::asking::{LONG, agreed, answers};
-use crate::ranks::recovery::{FaultAtWork, Recovery};
+use crate::ranks::board::{Acted, RecoveryBoard};
+use crate::ranks::desk::{OpenBoard, RecoveryDesk};
+use crate::ranks::recovery::{FaultAtWork, Recovery, record_order};
 use crate::ranks::{Formed, Mark, mesh};
 
 /// Settings that a run is made from.
@@ -83,6 +85,8 @@ pub struct PretrainPlan {
     pub recovery: LadderPolicy,
     /// Nodes that ranks were not to be placed on in the tries before.
     pub avoided: BTreeSet<String>,
+    /// Actions about ranks that a person has forbidden in the tries before.
+    pub forbidden: Vec<Forbidden>,
     /// Plan of the data to train on. Its mesh is that of the ranks.
     pub data: DataPlan,
     /// Samples that are rated without learning from them, and the steps at which that happens.
@@ -147,7 +151,34 @@ const TEND_EVERY: u64 = 5;
 /// # Errors
 /// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
 #[odeon::boxed]
-pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result<u64, Failure> {
+pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64, Failure> {
+    let moves = !plan.needs.is_empty();
+    let (board, orders) = RecoveryBoard::new(system.admin().clone(), plan.recovery.clone(), moves);
+    let open = OpenBoard::new(board.clone());
+    let hand = system.spawn::<RecoveryDesk>(open.of_role("")).await;
+    let hand = hand.map_err(Failure::error)?;
+    let reports = desk.reports.clone();
+    let tell = |acted: Acted| {
+        record_order(&board, &acted);
+        // A run goes on when nobody listens.
+        drop(reports.send(Report::of_recovery(acted)));
+    };
+    let ended = orders
+        .beside(tell, all_lives(system, plan, desk, &board))
+        .await;
+    if let Err(error) = hand.stop().await {
+        tracing::debug!(%error, "the desk was gone already");
+    }
+    ended
+}
+
+/// One life of the ranks behind the other, up to the end of the run.
+async fn all_lives(
+    system: &System,
+    plan: &PretrainPlan,
+    mut desk: Desk,
+    board: &RecoveryBoard,
+) -> Result<u64, Failure> {
     let wanted = *desk.ranks.borrow_and_update();
     let mut sharing = wanted.map_or(plan.sharing, |ranks| of_ranks(plan.sharing, ranks));
     let storage = storage(&plan.checkpoint)?;
@@ -197,9 +228,8 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
     let mut watch = plan.watch.clone();
     let mut going_on = GoingOn::default();
     let mut gradients = Gradients::new(plan.gradients.clone());
-    let moves = !plan.needs.is_empty();
-    let mut recovery = Recovery::new(system.admin().clone(), plan.recovery.clone(), moves);
-    recovery.avoid(&plan.avoided);
+    let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
+    recovery.go_on_after(&plan.avoided, &plan.forbidden);
     let ended = loop {
         lives += 1;
         let unseen = watch.clone();
@@ -209,6 +239,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, mut desk: Desk) -> Result
             desk: &desk,
             plane: &mut plane,
             held_out: held_out.as_ref(),
+            board,
             watch: &mut watch,
             going_on: &mut going_on,
             gradients: &mut gradients,
@@ -309,6 +340,7 @@ struct RunParts<'a> {
     desk: &'a Desk,
     plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
+    board: &'a RecoveryBoard,
     watch: &'a mut Watch,
     going_on: &'a mut GoingOn,
     gradients: &'a mut Gradients,
@@ -581,6 +613,13 @@ impl<'a> Life<'a> {
                 // Of a gradient alone the weights are as they were, and the step was computed once more.
                 let is_of_loss = matches!(event, RunEvent::Losses(_));
                 if is_of_loss && self.run.plan.recovery.acts.contains(&RankFault::NotFinite) {
+                    if let Some(forbidden) = self.run.board.forbids(OrderedAction::EndProcess) {
+                        let why = format!("{why}; nothing is done: {forbidden}");
+                        let told = Acted::told(fault.ranks, why);
+                        self.run.board.note(&told);
+                        self.report(Report::of_recovery(told));
+                        continue;
+                    }
                     self.fault = Some(fault);
                     return Err(Failure::error(why));
                 }

@@ -189,7 +189,7 @@ impl Seating<'_> {
 
     /// The needs of a rank that is on none of the nodes that are avoided.
     fn needs_now(&self) -> Needs {
-        avoiding(self.needs, self.recovery.lock().avoided())
+        avoiding(self.needs, &self.recovery.lock().avoided())
     }
 
     /// The nodes of the ranks that are left.

@@ -15,25 +15,12 @@ use odeon_diagnosis::flows::{
     FlowCause, FlowFault, FlowMember, FlowRanks, FlowWatch, RankLook, TriggerKind,
 };
 use odeon_diagnosis::ladder::{
-    Ladder, LadderPolicy, PlacedRank, RankCause, RankFault, RankFinding, Rung,
+    Forbidden, OrderedAction, PlacedRank, RankCause, RankFault, RankFinding, Rung,
 };
 use odeon_diagnosis::run::RunEvent;
 use odeon_diagnosis::{Action, Detector, Finding};
 
-/// Something that was done about ranks, or told of them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Acted {
-    /// The rung that was taken.
-    pub(crate) action: Action,
-    /// The ranks that are to blame.
-    pub(crate) ranks: Vec<u32>,
-    /// Their nodes, where these are avoided from now on.
-    pub(crate) avoided: Vec<String>,
-    /// Nodes that were avoided and are used again.
-    pub(crate) returned: Vec<String>,
-    /// The finding, the action and the reason, in words.
-    pub(crate) why: String,
-}
+use super::board::{Acted, BoardState, Forced, RecoveryBoard, now};
 
 /// A fault that ranks show in their work, as whoever asks them hears it.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,21 +103,16 @@ impl Looks {
 /// What was done about the ranks of a model, over all of their lives.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    admin: Admin,
-    ladder: Ladder,
+    board: RecoveryBoard,
     patience: Duration,
-    /// Set where ranks reserve something, and so may be on other nodes.
-    moves: bool,
-    /// The node of each rank of the present life, as far as it was seen.
-    nodes: BTreeMap<u32, String>,
-    /// The nodes that there are, and when they were asked for: a rank is slow for hours.
-    all_nodes: Option<(Duration, Vec<String>)>,
     /// The faulty ranks of the actions under way.
     under_way: BTreeSet<PlacedRank>,
     /// Set where ranks begin again for which none is to blame.
     lost: bool,
     /// Set where a process was ended here, so that the loss that follows is no crash.
     ended_here: bool,
+    /// Set where it was told that ranks wait for room since a person wants it so.
+    told_waiting: bool,
     /// The last action with its reason, in words.
     done: String,
 }
@@ -138,81 +120,104 @@ pub(crate) struct Recovery {
 /// The longest pause between two looks, and from one judgement to the next in looks.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
-/// Time for which the nodes that there are count as known.
-const NODES_FOR: Duration = Duration::from_secs(10);
 /// Time that a node may take to show its ranks.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Recovery {
-    /// One that has done nothing. Ranks that reserve something move to other nodes where there is a reason.
-    pub(crate) const fn new(admin: Admin, policy: LadderPolicy, moves: bool) -> Self {
+    /// One that has done nothing. `patience` is the policy's of the board.
+    pub(crate) const fn new(board: RecoveryBoard, patience: Duration) -> Self {
         Self {
-            admin,
-            patience: policy.patience,
-            ladder: Ladder::new(policy),
-            moves,
-            nodes: BTreeMap::new(),
-            all_nodes: None,
+            board,
+            patience,
             under_way: BTreeSet::new(),
             lost: false,
             ended_here: false,
+            told_waiting: false,
             done: String::new(),
         }
     }
 
-    /// Has nodes avoided that were avoided before, but for those that are trusted.
-    pub(crate) fn avoid(&mut self, nodes: &BTreeSet<String>) {
-        self.ladder.avoid(nodes);
+    /// Has nodes avoided that were avoided before, but for those that are trusted, and actions forbidden that were.
+    pub(crate) fn go_on_after(&mut self, nodes: &BTreeSet<String>, forbidden: &[Forbidden]) {
+        self.board.with(|state| {
+            state.ladder.avoid(nodes);
+            for order in forbidden {
+                state.ladder.forbid(order.clone());
+            }
+        });
+        let avoided = self.avoided();
         for node in nodes {
-            match self.avoided().contains(node) {
+            match avoided.contains(node) {
                 true => avoided_gauge(node, true, "since an earlier try")
                     .with("earlier", 1)
                     .record(),
                 false => record_avoided(node, false, "the recipe trusts it"),
             }
         }
+        for order in forbidden {
+            record_forbidden(order.action, true, &order.to_string());
+        }
     }
 
     /// There is no room for ranks on other nodes than those that are avoided, for this reason: some of these are used
-    /// again. Answers nothing where none is avoided.
+    /// again. Answers nothing where none is avoided, and where a person forbids it and that was told.
     pub(crate) fn let_back(&mut self, why: &str) -> Option<Acted> {
-        let returned = self.ladder.let_back();
+        if let Some(forbidden) = self.board.forbids(OrderedAction::ReturnNode) {
+            let is_new = !std::mem::replace(&mut self.told_waiting, true);
+            let why = format!(
+                "no node that is avoided is used again: {forbidden}; ranks wait for room: {why}"
+            );
+            return is_new.then(|| self.noted(Acted::told(vec![], why)));
+        }
+        let returned = self.board.with(|state| state.ladder.let_back());
         let nodes = match returned.as_slice() {
             [] => return None,
             [node] => format!("node {node} is"),
             several => format!("nodes {} are", several.join(" and ")),
         };
         let why = format!("{nodes} used again, since there is no room elsewhere: {why}");
-        tracing::warn!("{why}");
         for node in &returned {
             record_avoided(node, false, &why);
         }
-        Some(Acted {
-            action: Action::ReturnNode,
-            ranks: vec![],
-            avoided: vec![],
+        Some(self.noted(Acted {
+            action: Action::ReturnNode.word(),
             returned,
             why,
-        })
+            ..Acted::default()
+        }))
+    }
+
+    /// Has something noted that is told.
+    fn noted(&self, acted: Acted) -> Acted {
+        tracing::warn!("{}", acted.why);
+        self.board.note(&acted);
+        acted
     }
 
     /// No rank begins again: nothing is under way, and no node is avoided any more.
     pub(crate) fn over(&mut self) {
         self.record_end();
         for node in self.avoided() {
-            record_avoided(node, false, "the run is over");
+            record_avoided(&node, false, "the run is over");
+        }
+        for order in self.board.with(|state| state.ladder.forbidden().to_vec()) {
+            record_forbidden(order.action, false, "the run is over");
         }
     }
 
     /// Nodes that ranks are not to be placed on.
-    pub(crate) const fn avoided(&self) -> &BTreeSet<String> {
-        self.ladder.avoided()
+    pub(crate) fn avoided(&self) -> BTreeSet<String> {
+        self.board.avoided()
     }
 
     /// Ranks have their places, where they are to begin.
     pub(crate) async fn seated<A>(&mut self, group: &Group<A>) {
-        self.nodes.clear();
-        let mut looks = Looks::new(&self.admin, group, self.patience);
+        let ranks = group.members().len() as u32;
+        self.board.with(|state| {
+            state.nodes.clear();
+            state.ranks = ranks;
+        });
+        let mut looks = Looks::new(self.board.admin(), group, self.patience);
         self.look(&mut looks, group).await;
     }
 
@@ -229,15 +234,20 @@ impl Recovery {
         going: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         self.began();
-        let mut looks = Looks::new(&self.admin, group, self.patience);
+        let mut looks = Looks::new(self.board.admin(), group, self.patience);
         // Before anything else: each process is asked for the name of its log while it surely answers.
         self.look(&mut looks, group).await;
+        let board = self.board.clone();
+        let ranks = group.members().len() as u32;
+        board.with(|state| (state.at_work, state.ranks) = (true, ranks));
         let mut going = std::pin::pin!(going);
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
             ended = &mut going => ended,
             stopped = self.look_on(looks, group, &excused, &mut tell) => Err(stopped),
-        }
+        };
+        board.with(|state| state.at_work = false);
+        ended
     }
 
     /// Has it noted that nothing is under way any more.
@@ -257,7 +267,8 @@ impl Recovery {
             self.record_end();
         }
         self.ended_here = false;
-        self.ladder.went_on();
+        self.told_waiting = false;
+        self.board.with(|state| state.ladder.went_on());
     }
 
     /// Looks at ranks until a person has to.
@@ -271,8 +282,13 @@ impl Recovery {
         let pause = PAUSE_MAX.min(self.patience / 8);
         loop {
             for _ in 0..LOOKS {
-                Clock::sleep(pause).await;
-                self.look(&mut looks, group).await;
+                let forced = Clock::timeout(pause, self.board.forced()).await.is_some();
+                for it in self.board.take_forced() {
+                    self.carry_out(it, group, tell);
+                }
+                if !forced {
+                    self.look(&mut looks, group).await;
+                }
             }
             for (ranks, cause, since) in looks.judge() {
                 let mut who = vec![];
@@ -299,7 +315,8 @@ impl Recovery {
         for seen in looks.watch.look(&wanted, LOOK_PATIENCE).await {
             for (process, ranks) in seen.ranks {
                 if let Some(rank) = processes.get(&process) {
-                    self.nodes.insert(*rank, seen.node.clone());
+                    let node = seen.node.clone();
+                    self.board.with(|state| state.nodes.insert(*rank, node));
                 }
                 looks.note(process, ranks);
             }
@@ -309,12 +326,13 @@ impl Recovery {
     /// The processes of ranks.
     fn processes<A>(&self, group: &Group<A>) -> BTreeMap<ProcessId, u32> {
         let members = (0..).zip(group.members());
-        let known = members.filter_map(|(rank, it)| Some((self.admin.process_of(*it)?, rank)));
+        let known =
+            members.filter_map(|(rank, it)| Some((self.board.admin().process_of(*it)?, rank)));
         known.collect()
     }
 
     fn placed(&self, rank: u32) -> Option<PlacedRank> {
-        let node = self.nodes.get(&rank)?.clone();
+        let node = self.board.with(|state| state.nodes.get(&rank).cloned())?;
         Some(PlacedRank { rank, node })
     }
 
@@ -329,70 +347,79 @@ impl Recovery {
         if rung.action == Action::Tell {
             return None;
         }
-        self.ended_here = true;
         // Also where all stop for a person: one that is stopped could not be asked to end.
-        for it in &found.who {
-            let member = group.members().get(it.rank as usize);
-            let ended = member.is_some_and(|it| self.admin.end_process_of(it.id(), &rung.why));
-            if !ended {
-                tracing::warn!(rank = it.rank, "it is in no process that can be ended");
-            }
-        }
+        self.end(&found.who, group, &rung.why);
         let stops = rung.action == Action::StopForPerson;
         stops.then(|| Failure::error(rung.why).fatal())
     }
 
+    /// Ends the processes of ranks.
+    fn end<A>(&mut self, who: &[PlacedRank], group: &Group<A>, why: &str) {
+        self.ended_here = true;
+        let admin = self.board.admin();
+        for it in who {
+            let member = group.members().get(it.rank as usize);
+            let ended = member.is_some_and(|it| admin.end_process_of(it.id(), why));
+            if !ended {
+                tracing::warn!(rank = it.rank, "it is in no process that can be ended");
+            }
+        }
+    }
+
+    /// Does what a person has ordered for a rank.
+    fn carry_out<A>(&mut self, forced: Forced, group: &Group<A>, tell: &mut impl FnMut(Acted)) {
+        let Forced { rank, rung, by } = forced;
+        let who = [rank];
+        self.begin(&rung, &who, Some(by), LEAST, tell);
+        self.end(&who, group, &rung.why);
+    }
+
     /// Asks the ladder, and has it told what that says.
     async fn climb(&mut self, found: &RankFinding, tell: &mut impl FnMut(Acted)) -> Option<Rung> {
-        let elsewhere = self.is_elsewhere(&found.who).await;
-        let rung = self.ladder.climb(found, elsewhere, now())?;
-        tracing::warn!("{}", rung.why);
+        let elsewhere = self.board.is_elsewhere(&found.who).await;
+        let climb = |state: &mut BoardState| state.ladder.climb(found, elsewhere, now());
+        let rung = self.board.with(climb)?;
         if rung.action != Action::Tell {
             let lasts = now().saturating_sub(found.since).max(LEAST);
-            for it in &found.who {
-                record(it, lasts, &rung.why);
-            }
-            if found.who.is_empty() {
-                record_lost(lasts, &rung.why);
-                self.lost = true;
-            }
-            self.under_way.extend(found.who.iter().cloned());
-            self.done.clone_from(&rung.why);
-        }
-        let (_, innocent) = self.ladder.evictions();
-        for node in &rung.evicted {
-            record_avoided(node, true, &rung.why);
-        }
-        telemetry::gauge("recovery.over_evictions", f64::from(innocent)).record();
-        // Of losses people hear in any case.
-        if rung.action != Action::Tell || found.cause.fault != RankFault::NotFinite {
-            tell(Acted {
-                action: rung.action,
-                ranks: found.who.iter().map(|it| it.rank).collect(),
-                avoided: rung.evicted.clone(),
-                returned: vec![],
-                why: rung.why.clone(),
-            });
+            self.begin(&rung, &found.who, None, lasts, tell);
+        } else if found.cause.fault != RankFault::NotFinite {
+            // Of losses people hear in any case.
+            let ranks = found.who.iter().map(|it| it.rank).collect();
+            tell(self.noted(Acted::told(ranks, rung.why.clone())));
         }
         Some(rung)
     }
 
-    /// Returns true where there is a node for these ranks beside their own.
-    async fn is_elsewhere(&mut self, who: &[PlacedRank]) -> bool {
-        if !self.moves {
-            return false;
+    /// Has it noted and told that an action begins.
+    fn begin(
+        &mut self,
+        rung: &Rung,
+        who: &[PlacedRank],
+        by: Option<String>,
+        lasts: Duration,
+        tell: &mut impl FnMut(Acted),
+    ) {
+        for it in who {
+            record(it, lasts, &rung.why);
         }
-        if self
-            .all_nodes
-            .as_ref()
-            .is_none_or(|(at, _)| now() >= *at + NODES_FOR)
-        {
-            let views = self.admin.nodes().await.into_iter();
-            self.all_nodes = Some((now(), views.map(|view| view.node.name).collect()));
+        if who.is_empty() {
+            record_lost(lasts, &rung.why);
+            self.lost = true;
         }
-        let all = self.all_nodes.iter().flat_map(|(_, names)| names);
-        let mut others = all.filter(|name| !self.avoided().contains(*name));
-        others.any(|name| who.iter().all(|it| it.node != *name))
+        self.under_way.extend(who.iter().cloned());
+        self.done.clone_from(&rung.why);
+        for node in &rung.evicted {
+            record_avoided(node, true, &rung.why);
+        }
+        record_over_evictions(&self.board);
+        tell(self.noted(Acted {
+            action: rung.action.word(),
+            ranks: who.iter().map(|it| it.rank).collect(),
+            avoided: rung.evicted.clone(),
+            by,
+            why: rung.why.clone(),
+            ..Acted::default()
+        }));
     }
 
     /// A life of ranks is over, and these are left; it ended since some have shown a fault, or since others were lost, also
@@ -406,11 +433,15 @@ impl Recovery {
         fault: FaultAtWork,
         mut tell: impl FnMut(Acted),
     ) -> Result<(), Failure> {
+        // What a person has ordered at the last moment happens now: all begin again.
+        for Forced { rank, rung, by } in self.board.take_forced() {
+            self.begin(&rung, &[rank], Some(by), LEAST, &mut tell);
+        }
         // What was ended here is no crash.
         if !std::mem::take(&mut self.ended_here) {
             // What was under way has ended in this loss.
-            self.ladder.went_on();
-            let there = self.admin.nodes().await;
+            self.board.with(|state| state.ladder.went_on());
+            let there = self.board.admin().nodes().await;
             let is_there = |it: &PlacedRank| there.iter().any(|view| view.node.name == it.node);
             let who = fault.ranks.iter().filter_map(|rank| self.placed(*rank));
             let found = RankFinding {
@@ -427,10 +458,10 @@ impl Recovery {
                 return Err(Failure::error(rung.why).fatal());
             }
         }
+        let avoided = self.avoided();
         let leaves = |rank: &usize| {
             let place = self.placed(*rank as u32);
-            place
-                .is_some_and(|it| self.under_way.contains(&it) || self.avoided().contains(&it.node))
+            place.is_some_and(|it| self.under_way.contains(&it) || avoided.contains(&it.node))
         };
         let leaving = left.extract_if(.., |rank, _| leaves(rank));
         let leaving: Vec<_> = leaving.map(|(_, member)| member).collect();
@@ -477,6 +508,36 @@ fn avoided_gauge(node: &str, avoided: bool, what: &str) -> Gauge {
         .with("what", what.to_owned())
 }
 
+/// Has it noted that an action is not taken by itself, or may be again.
+fn record_forbidden(action: OrderedAction, forbidden: bool, what: &str) {
+    telemetry::gauge("recovery.forbidden", f64::from(u8::from(forbidden)))
+        .with("action", action.to_string())
+        .with("what", what.to_owned())
+        .record();
+}
+
+/// Has it noted how many nodes were left for nothing.
+fn record_over_evictions(board: &RecoveryBoard) {
+    let (_, innocent) = board.with(|state| state.ladder.evictions());
+    telemetry::gauge("recovery.over_evictions", f64::from(innocent)).record();
+}
+
+/// Has it noted what a person has ordered, where that changes what is done.
+pub(crate) fn record_order(board: &RecoveryBoard, acted: &Acted) {
+    if let Some(order) = &acted.forbids {
+        record_forbidden(order.action, true, &order.to_string());
+    }
+    if let Some(action) = acted.allows {
+        record_forbidden(action, false, &acted.why);
+    }
+    for node in &acted.returned {
+        record_avoided(node, false, &acted.why);
+    }
+    if !acted.returned.is_empty() {
+        record_over_evictions(board);
+    }
+}
+
 /// The fault of a rank that others wait for, where there is anything to do about it. A rank that computes for long, or
 /// sends much, looks like one that hangs: it counts as one after many times the patience. Calls that differ fail by
 /// themselves.
@@ -503,9 +564,4 @@ const fn member(id: ActorId) -> FlowMember {
         home: id.home.0,
         serial: id.serial,
     }
-}
-
-/// The time since the clock began.
-fn now() -> Duration {
-    Duration::from_nanos(Clock::now().0)
 }

@@ -669,6 +669,7 @@ impl PretrainRecipe {
             needs: self.placement.needs(),
             recovery: self.recovery.policy(),
             avoided: BTreeSet::new(),
+            forbidden: vec![],
             data,
             held_out,
         })

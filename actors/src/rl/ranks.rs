@@ -40,10 +40,12 @@ use crate::engine::{
 };
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
+use crate::ranks::board::RecoveryBoard;
+use crate::ranks::desk::{OpenBoard, RecoveryDesk};
 use crate::ranks::meeting::{Begun, begin};
 use crate::ranks::mesh;
 use crate::ranks::places::{near, refused, talks};
-use crate::ranks::recovery::Recovery;
+use crate::ranks::recovery::{Recovery, record_order};
 use crate::ranks::trained::RankTrained;
 use crate::room::WaitForRoom;
 use crate::trajectory::{Batch, Version};
@@ -138,16 +140,22 @@ impl Ranks {
             let told = group.scatter::<RankParcel>(boxes).timeout(LONG).await;
             told.map_err(Failure::error)?;
         }
-        let mut recovery = Recovery::new(cx.admin(), plan.recovery.clone(), false);
+        let (board, orders) = RecoveryBoard::new(cx.admin(), plan.recovery.clone(), false);
+        let open = OpenBoard::new(board.clone());
+        let desk = cx.spawn::<RecoveryDesk>(open.of_role(name)).await;
+        desk.map_err(Failure::error)?;
+        let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
         let watched = group.clone();
         cx.spawn_task(async move {
             let never = std::future::pending::<Result<(), Failure>>();
             let excused = |_| futures::future::ready(false).boxed();
             // The role hears of the end of a rank, and says why it ended.
-            let ended = recovery.beside(&watched, excused, |_| (), never).await;
-            if let Err(failure) = ended {
+            let looking = recovery.beside(&watched, excused, |_| (), never);
+            let ended = orders.beside(|acted| record_order(&board, &acted), looking);
+            if let Err(failure) = ended.await {
                 tracing::warn!(%failure, "ranks are not looked at any more");
             }
+            drop(open);
         });
         let ranks = Self {
             group,

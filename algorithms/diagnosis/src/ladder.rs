@@ -8,6 +8,11 @@
 //! A rung is taken only when a fault of the same rank comes again, after the rung before it and within
 //! [`LadderPolicy::window`]. While an action is under way nothing else is done: a job whose ranks begin again is to be
 //! judged when they have. Each time that ranks begin again counts, also where none of them is to blame.
+//!
+//! A person may forbid actions, order one, and take them back: see [`Ladder::forbid`], [`Ladder::force`] and
+//! [`Ladder::undo`].
+
+mod orders;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display};
@@ -15,7 +20,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::orders::Undoable;
 use crate::{Action, Finding, FindingCause, Observation};
+
+pub use self::orders::{Forbidden, OrderError, Ordered, OrderedAction, OrderedBy};
 
 /// The kind of thing that is wrong with a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -149,6 +157,10 @@ pub struct Ladder {
     avoided: BTreeSet<String>,
     /// Nodes that were avoided and let back, since there was no room elsewhere: they are not left again.
     needed: BTreeSet<String>,
+    /// Actions that are not taken, as a person says.
+    forbidden: Vec<Forbidden>,
+    /// What a person can take back, the last behind.
+    undoable: Vec<Undoable>,
     /// Times that a node was avoided, and that one was found innocent.
     evictions: u32,
     over_evictions: u32,
@@ -166,6 +178,8 @@ impl Ladder {
             told: BTreeMap::new(),
             avoided: BTreeSet::new(),
             needed: BTreeSet::new(),
+            forbidden: Vec::new(),
+            undoable: Vec::new(),
             evictions: 0,
             over_evictions: 0,
         }
@@ -180,12 +194,18 @@ impl Ladder {
     /// Has nodes avoided that were avoided before, but for those that are trusted.
     pub fn avoid(&mut self, nodes: &BTreeSet<String>) {
         let nodes = nodes.difference(&self.policy.trusted);
-        self.avoided.extend(nodes.cloned());
+        let nodes: Vec<String> = nodes.cloned().collect();
+        self.avoided.extend(nodes.iter().cloned());
+        self.undoable.push(Undoable::Left(nodes));
     }
 
     /// Has nodes used again that ranks cannot do without: there is no room elsewhere. Those that were avoided last go
-    /// first, and those that are let back are not avoided again. Answers nothing where none is avoided.
+    /// first, and those that are let back are not avoided again. Answers nothing where none is avoided, and where a
+    /// person forbids it.
     pub fn let_back(&mut self) -> Vec<String> {
+        if self.forbids(OrderedAction::ReturnNode).is_some() {
+            return vec![];
+        }
         let mut orders = self.restarts.iter().rev();
         let last = orders.find_map(|it| {
             let avoided = it
@@ -207,6 +227,15 @@ impl Ladder {
         (self.evictions, self.over_evictions)
     }
 
+    /// Restarts within the window that count, and the most that there may be.
+    #[must_use]
+    pub fn budget(&self, now: Duration) -> (u32, u32) {
+        let window = self.policy.window;
+        let recent = |it: &&Restarted| now.saturating_sub(it.at) <= window;
+        let count = self.restarts.iter().filter(recent).count();
+        (count as u32, self.policy.restarts)
+    }
+
     /// The ranks go on, so that what is found from now on is judged anew.
     pub const fn went_on(&mut self) {
         self.under_way = false;
@@ -215,7 +244,7 @@ impl Ladder {
     /// Judges a finding. `elsewhere` says that there is a node that its ranks could be placed on beside their own. One of
     /// no rank is of ranks that begin again for no fault of theirs.
     /// Answers nothing where it is too soon, where it was told before, while an action is under way, and once the job
-    /// has stopped for a person.
+    /// has stopped for a person. Where a person forbids what would be done, less is done, and told why.
     pub fn climb(&mut self, found: &RankFinding, elsewhere: bool, now: Duration) -> Option<Rung> {
         if self.under_way || self.stopped {
             return None;
@@ -227,8 +256,12 @@ impl Ladder {
             return None;
         }
         // Ranks begin again after a crash whatever the policy says.
-        if fault != RankFault::Crashed && !self.policy.acts.contains(&fault) {
-            return self.told(found);
+        if fault != RankFault::Crashed {
+            let forbidden = self.forbids(OrderedAction::EndProcess);
+            let forbidden = forbidden.map(ToString::to_string);
+            if !self.policy.acts.contains(&fault) || forbidden.is_some() {
+                return self.told(found, forbidden);
+            }
         }
         self.forget_old(now);
         let innocent = self.innocent(found);
@@ -243,12 +276,15 @@ impl Ladder {
             (Action::StopForPerson, does)
         } else {
             let again = self.again(found);
+            let forbidden = self.forbids(OrderedAction::EvictNode);
+            let forbidden = forbidden.map(ToString::to_string);
+            let leaves = elsewhere && forbidden.is_none();
             let counted = format!("restart {nth} of {most} within {window}");
             let does = if found.who.is_empty() {
                 format!("all begin again ({counted})")
             } else if again.is_empty() {
                 format!("it is made again in its place ({counted})")
-            } else if elsewhere {
+            } else if leaves {
                 let nodes = match again.as_slice() {
                     [node] => format!("node {node} is"),
                     several => format!("nodes {} are", several.join(" and ")),
@@ -258,17 +294,18 @@ impl Ladder {
                      ({counted})"
                 )
             } else {
-                format!(
-                    "it is made again in its place, since there is no room elsewhere ({counted})"
-                )
+                let since = match forbidden {
+                    Some(forbidden) if elsewhere => format!("its node is not left: {forbidden}"),
+                    _ => "since there is no room elsewhere".to_owned(),
+                };
+                format!("it is made again in its place, {since} ({counted})")
             };
-            let evicted = if elsewhere { again } else { vec![] };
+            let evicted = if leaves { again } else { vec![] };
             let action = match evicted.is_empty() {
                 true => Action::EndProcess,
                 false => Action::EvictNode,
             };
-            self.evictions += evicted.len() as u32;
-            self.avoided.extend(evicted.iter().cloned());
+            self.leave(&evicted);
             self.restarts.push_back(Restarted {
                 at: now,
                 fault,
@@ -302,8 +339,8 @@ impl Ladder {
         }
     }
 
-    /// The rung of what people only hear of, once for each time that it begins.
-    fn told(&mut self, found: &RankFinding) -> Option<Rung> {
+    /// The rung of what people only hear of, once for each time that it begins; `forbidden` says who wants that.
+    fn told(&mut self, found: &RankFinding, forbidden: Option<String>) -> Option<Rung> {
         let fault = found.cause.fault;
         let before = |it: &PlacedRank| self.told.get(&(it.rank, fault));
         let is_new = |it: &PlacedRank| before(it).is_none_or(|since| *since < found.since);
@@ -317,7 +354,14 @@ impl Ladder {
             action: Action::Tell,
             evicted: vec![],
             innocent: vec![],
-            why: format!("{}: {}; nothing is done", named(&found.who), found.cause),
+            why: match forbidden {
+                None => format!("{}: {}; nothing is done", named(&found.who), found.cause),
+                Some(forbidden) => format!(
+                    "{}: {}; nothing is done: {forbidden}",
+                    named(&found.who),
+                    found.cause
+                ),
+            },
         })
     }
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::connection::{Connection, default_folder};
 use crate::majority::{MAJORITY_HEADER, Majority};
+use crate::recovery::{OrderRecovery, Recovery, RecoveryOrdered};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
@@ -880,6 +881,59 @@ impl Client {
     pub async fn stop(&self, id: &str, force: bool) -> Result<Job, ClientError> {
         self.post(Route::to(["jobs", id, "stop"])?, &StopJob { force })
             .await
+    }
+
+    /// The recovery of the ranks of a job: what is forbidden, what was done. A role is named where several have ranks.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn recovery(&self, id: &str, role: Option<&str>) -> Result<Recovery, ClientError> {
+        let route = Route::to(["jobs", id, "recovery"])?;
+        self.get(match role {
+            Some(role) => route.with("role", role),
+            None => route,
+        })
+        .await
+    }
+
+    /// Has something ordered about the ranks of a job.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn order_recovery(
+        &self,
+        id: &str,
+        order: &OrderRecovery,
+    ) -> Result<RecoveryOrdered, ClientError> {
+        self.post(Route::to(["jobs", id, "recovery"])?, order).await
+    }
+
+    /// The same of a run by itself, whose pages these are.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn own_recovery(&self, role: Option<&str>) -> Result<Recovery, ClientError> {
+        let route = Route::to(["inspect", "recovery"])?;
+        self.get(match role {
+            Some(role) => route.with("role", role),
+            None => route,
+        })
+        .await
+    }
+
+    /// Has something ordered about the ranks of a run by itself, whose pages these are.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn order_own_recovery(
+        &self,
+        order: &OrderRecovery,
+    ) -> Result<RecoveryOrdered, ClientError> {
+        self.post(Route::to(["inspect", "recovery"])?, order).await
     }
 
     /// Runs a job again that is over.

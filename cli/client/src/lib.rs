@@ -18,7 +18,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `types`, `inspect` | what travels: the routes of a cluster; those of inspection |
+//! | `types`, `recovery`, `inspect` | what travels: the routes of a cluster; those about the recovery of ranks; those of inspection |
 //! | `client`, `submission`, `connection` | the client; a job before it is submitted; how a cluster is found |
 //! | `inspector`, `page`, `sse` | looking on; pages and how changes are applied; events out of the bytes of an answer |
 //! | `majority`, `route` | the majority of the voters, as answers tell of it; names as parts of an address |
@@ -31,6 +31,7 @@ pub mod inspect;
 mod inspector;
 mod majority;
 mod page;
+pub mod recovery;
 mod route;
 mod sse;
 mod submission;

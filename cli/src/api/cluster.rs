@@ -23,7 +23,7 @@ use super::audit::Made;
 use super::extract::{Path, Sent};
 use super::key::new_key;
 use super::problem::No;
-use super::{Api, dto};
+use super::{Api, dto, recovery};
 use crate::self_check;
 
 /// The answer of a handler.
@@ -160,7 +160,8 @@ pub(super) async fn drain(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has nothing placed on a node from now on, or lets it have work again. What runs there goes on.
+/// Has nothing placed on a node from now on, or lets it have work again, also from runs that avoid it. What runs there goes
+/// on.
 #[utoipa::path(post, path = "/api/v1/nodes/{node}/refuse", params(("node" = String, Path, description = "Which node.")), request_body = Refuse,
     responses((status = 204)))]
 pub(super) async fn refuse(
@@ -170,17 +171,24 @@ pub(super) async fn refuse(
     Sent(Refuse { refused, why }): Sent<Refuse>,
 ) -> Done {
     let by = caller.name;
-    let fact = match refused {
-        true => Fact::NodeRefused { node, why, by },
-        false => Fact::NodeLetBack {
-            node,
-            why,
-            by,
-            passed: false,
-            of: None,
-        },
+    if refused {
+        let fact = Fact::NodeRefused { node, why, by };
+        api.daemon.catalog().write_for(fact).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let fact = Fact::NodeLetBack {
+        node: node.clone(),
+        why: why.clone(),
+        by: by.clone(),
+        passed: false,
+        of: None,
     };
-    api.daemon.catalog().write_for(fact).await?;
+    let written = api.daemon.catalog().write_for(fact).await;
+    // A node that is not refused may be avoided by a run still.
+    let runs = recovery::let_back(&api, &node, &by, &why).await?;
+    if runs == 0 {
+        written?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

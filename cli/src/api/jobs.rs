@@ -41,7 +41,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 const JOBS_MAX: usize = 10_001;
 
 impl Api {
-    fn row(&self, id: JobId) -> Result<job::Job, No> {
+    pub(super) fn row(&self, id: JobId) -> Result<job::Job, No> {
         let found = self.read(|tables| tables.jobs.get(&id).cloned())?;
         found.ok_or_else(|| No::unknown(format!("there is no job {id}: see `odeon jobs`")))
     }
@@ -64,7 +64,7 @@ async fn hindered(api: &Api) -> Result<BTreeMap<JobId, String>, No> {
 }
 
 /// The job of a number, or the newest of a name.
-fn id_of(api: &Api, text: &str) -> Result<JobId, No> {
+pub(super) fn id_of(api: &Api, text: &str) -> Result<JobId, No> {
     let unknown = match text.parse::<JobId>() {
         Ok(id) => return Ok(id),
         Err(unknown) => unknown,

@@ -18,6 +18,7 @@ mod orders;
 mod own_data;
 mod pretraining;
 mod programs;
+mod recover;
 mod reinforcement;
 mod reservations;
 mod stacks;

@@ -34,7 +34,7 @@ pub(crate) fn up() -> Nodes {
 }
 
 /// A recipe with sources beside it and elsewhere, below a folder of each test.
-fn recipe(place: &Path, steps: u32) {
+pub(crate) fn recipe(place: &Path, steps: u32) {
     let write = |name: &str, text: String| {
         let path = place.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

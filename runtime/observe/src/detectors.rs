@@ -70,6 +70,9 @@ const RANK_RECOVERY: &str = "rank_recovery";
 /// A job does not place its ranks on a node.
 const NODE_AVOIDED: &str = "node_avoided";
 
+/// A person forbids something to be done about the ranks of a job.
+const ACTION_FORBIDDEN: &str = "action_forbidden";
+
 /// Nothing is placed on a node. It has told an event of its own.
 pub(crate) const NODE_REFUSED: &str = "node_refused";
 

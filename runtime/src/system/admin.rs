@@ -9,8 +9,10 @@ use odeon_placement::{Quota, View};
 
 use super::System;
 use crate::actor::engine::Engine;
+use crate::actor::names;
+use crate::actor::registry::Registered;
 use crate::base::clock::Clock;
-use crate::base::error::{AskError, SystemError};
+use crate::base::error::{AskError, NameError, SystemError};
 use crate::base::failure::Failure;
 use crate::base::id::{ActorId, ProcessId, Ref};
 use crate::base::trace::Span;
@@ -321,6 +323,21 @@ impl Admin {
     #[odeon_macros::boxed]
     pub async fn end_job(&self, job: &str) {
         self.engine.workers().end_job(&self.engine, job).await;
+    }
+
+    /// Finds an actor by its name in a job, as the engines know the job: [`System::lookup`] finds those of this one's
+    /// alone.
+    ///
+    /// # Errors
+    /// Nobody has the name, an actor of another type has it, or it was built from other messages.
+    pub async fn lookup_in<A: Registered>(
+        &self,
+        job: &str,
+        name: &str,
+    ) -> Result<Ref<A>, NameError> {
+        let row = self.engine.find_name(job, name).await?;
+        names::check::<A>(&row)?;
+        Ok(Ref::from_id(row.id, 0))
     }
 
     /// Kills a worker process with SIGKILL, as a crash would. Its actors restart by their policies. In a

@@ -9,7 +9,7 @@ use super::*;
 /// Ranks that may stand still for so long.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-fn of_ranks(folder: &Path, ranks: usize) -> PretrainPlan {
+pub(super) fn of_ranks(folder: &Path, ranks: usize) -> PretrainPlan {
     let mut plan = plan(folder);
     plan.sharing.copies = ranks;
     plan.steps = 12;
@@ -18,7 +18,7 @@ fn of_ranks(folder: &Path, ranks: usize) -> PretrainPlan {
 }
 
 /// The process of a role, on one of these nodes.
-fn pid_of(nodes: &[&System], members: &[Member], role: &str) -> Pid {
+pub(super) fn pid_of(nodes: &[&System], members: &[Member], role: &str) -> Pid {
     let process = members.iter().find(|(name, ..)| name == role).unwrap().2;
     let mut workers = nodes.iter().flat_map(|node| node.admin().workers());
     let (_, pid) = workers.find(|(id, _)| Some(*id) == process).unwrap();
@@ -26,7 +26,7 @@ fn pid_of(nodes: &[&System], members: &[Member], role: &str) -> Pid {
 }
 
 /// What was done, to whom and which nodes are avoided since, with the reasons.
-fn recovered(told: &Told) -> Vec<(&str, &[u32], &[String], &str)> {
+pub(super) fn recovered(told: &Told) -> Vec<(&str, &[u32], &[String], &str)> {
     let recovered = told.reports.iter().filter_map(|report| match report {
         Report::Recovery {
             action,

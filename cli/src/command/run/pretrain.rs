@@ -10,7 +10,9 @@ use anyhow::{Result, anyhow, bail};
 use odeon::{Clock, Failure, Job, System, Timestamp, telemetry};
 use odeon_actors::engine::compute::complete_checkpoints;
 use odeon_actors::pretrain::rank::Origin;
-use odeon_actors::pretrain::report::{Report, StepReport, avoided, watch as watch_after};
+use odeon_actors::pretrain::report::{
+    Report, StepReport, avoided, forbidden, watch as watch_after,
+};
 use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_data::check::steps;
@@ -83,6 +85,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
         plan.watch = watch_after(plan.steps, &told);
         plan.gradients = plan.gradients.after(&told);
         plan.avoided = avoided(&told);
+        plan.forbidden = forbidden(&told);
     }
     if let Some(choice) = &choice {
         print::say(plan::chosen(choice));

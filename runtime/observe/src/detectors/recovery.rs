@@ -6,7 +6,7 @@ use std::time::Duration;
 use odeon::ActorId;
 use odeon_diagnosis::{Detector, Severity};
 
-use super::{Finding, NODE_AVOIDED, RANK_RECOVERY, finding};
+use super::{ACTION_FORBIDDEN, Finding, NODE_AVOIDED, RANK_RECOVERY, finding};
 use crate::cluster_view::{ClusterView, Recorded};
 use crate::date::Date;
 use crate::event::Subject;
@@ -17,6 +17,9 @@ const RANK_SERIES: &str = "recovery.rank_s";
 /// One of a node that ranks of the job are not placed on, with the label `node`, the text `what`, and the label [`EARLIER`]
 /// where it was left before this try of the job; zero when it is used again.
 const NODE_SERIES: &str = "recovery.node_avoided";
+/// One of an action that is not taken by itself about ranks of the job, as a person says, with the label `action` and the
+/// text `what`; zero when it may be taken again.
+const FORBIDDEN_SERIES: &str = "recovery.forbidden";
 /// What was done is a problem for so long at least from when it was heard of, so that people see it where ranks go on at
 /// once, or where the process that did it ends.
 const SHOWN: Duration = Duration::from_secs(15);
@@ -40,6 +43,7 @@ impl Detector<ClusterView> for Recoveries {
             let finding = match it.name.as_str() {
                 RANK_SERIES => self.of_rank(it, lives, now, &mut known),
                 NODE_SERIES if lives => of_node(it),
+                FORBIDDEN_SERIES if lives => of_forbidden(it),
                 _ => None,
             };
             let same = |finding: &Finding| {
@@ -134,6 +138,23 @@ fn of_node(it: &Recorded) -> Option<Finding> {
     Some(finding(NODE_AVOIDED, severity, since, sentence, who))
 }
 
+fn of_forbidden(it: &Recorded) -> Option<Finding> {
+    let (at, _, on) = *it.points.back()?;
+    if on <= 0.0 {
+        return None;
+    }
+    let (action, what) = (label(it, "action")?, it.what.clone()?);
+    let sentence = format!("{action} is not done by itself about the ranks of a job: {what}");
+    let who = vec![Subject::Process(it.actor.home)];
+    Some(finding(
+        ACTION_FORBIDDEN,
+        Severity::Warning,
+        at,
+        sentence,
+        who,
+    ))
+}
+
 fn label(it: &Recorded, name: &str) -> Option<String> {
     let found = it.labels.iter().find(|(known, _)| known == name);
     found.map(|(_, label)| label.to_string())
@@ -184,6 +205,35 @@ mod tests {
         seen.record(NODE_SERIES.to_owned(), driver, labels, at(120), 0.0);
         assert_eq!(told(&seen, 121), []);
         assert_eq!(left_nodes(&seen), []);
+    }
+
+    /// SEMANTICS 223.
+    #[test]
+    fn what_a_person_forbids_is_a_problem_until_it_is_allowed() {
+        let driver = ActorId::root(ProcessId(7));
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut seen = ClusterView::default();
+        let mut told = |second, value, what: &str| {
+            let labels = [("action", "end_process"), ("what", what)];
+            let labels =
+                labels.map(|(name, text)| (name.to_owned().into(), text.to_owned().into()));
+            let name = FORBIDDEN_SERIES.to_owned();
+            seen.record(
+                name,
+                driver,
+                labels.into_iter().collect(),
+                at(second),
+                value,
+            );
+            let found = Recoveries::default().observe(&seen, at(second + 1));
+            let found = found.into_iter();
+            let told = found.map(|it| (it.cause.rule, it.cause.sentence, it.since));
+            told.collect::<Vec<_>>()
+        };
+        let sentence = "end_process is not done by itself about the ranks of a job: ann forbids it";
+        let forbidden = (ACTION_FORBIDDEN, sentence.to_owned(), at(100));
+        assert_eq!(told(100, 1.0, "ann forbids it"), [forbidden]);
+        assert_eq!(told(105, 0.0, "ann allows end_process again"), []);
     }
 
     /// SEMANTICS 179.

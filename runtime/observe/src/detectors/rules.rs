@@ -2,8 +2,9 @@
 //! people can do.
 
 use super::{
-    ACTOR_FAILED, AWAITED_RANK, NODE_AVOIDED, NODE_DOWN, NODE_REFUSED, ODD_MACHINE,
-    PIPELINE_STRAGGLER, RANK_NOT_FINITE, RANK_RECOVERY, RANK_SLOW, RANK_STILL, STRAGGLER,
+    ACTION_FORBIDDEN, ACTOR_FAILED, AWAITED_RANK, NODE_AVOIDED, NODE_DOWN, NODE_REFUSED,
+    ODD_MACHINE, PIPELINE_STRAGGLER, RANK_NOT_FINITE, RANK_RECOVERY, RANK_SLOW, RANK_STILL,
+    STRAGGLER,
 };
 use crate::event::Subject;
 
@@ -51,7 +52,7 @@ const fn rule(name: &'static str, done: &'static str, advice: &'static str) -> P
 }
 
 /// The rules in the order in which people should look at what they find, of one severity.
-pub(super) const RULES: [ProblemRule; 34] = [
+pub(super) const RULES: [ProblemRule; 35] = [
     rule(
         "deadlock",
         "nothing: asks with a timeout end when that is over",
@@ -85,7 +86,7 @@ pub(super) const RULES: [ProblemRule; 34] = [
     rule(
         RANK_RECOVERY,
         "as it says",
-        "`odeon why {job}` has the actions and their reasons; `[recovery]` of the recipe says what is done",
+        "`odeon recover {job}` has the actions and their reasons, and takes orders: forbid, allow, force, undo",
     ),
     rule(
         RANK_STILL,
@@ -113,6 +114,11 @@ pub(super) const RULES: [ProblemRule; 34] = [
         NODE_AVOIDED,
         "ranks of the job are placed on other nodes",
         "look at the machine; `odeon doctor` there, and `odeon node refuse {node}` keeps other jobs from it",
+    ),
+    rule(
+        ACTION_FORBIDDEN,
+        "what is forbidden is told and not done",
+        "`odeon recover {job}` says who forbids it; `odeon recover {job} allow ACTION` has it done again",
     ),
     rule(
         "loss_not_finite",
