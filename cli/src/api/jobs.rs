@@ -169,6 +169,7 @@ pub(super) async fn submit(
         environment: new.environment.map(|it| EnvironmentSpec {
             lock: it.lock,
             setup: it.setup,
+            inputs: None,
         }),
         name: new.name,
         namespace: new

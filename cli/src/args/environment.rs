@@ -1,9 +1,12 @@
 //! The environment that a submitted job runs in.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use odeon_client::types;
+use odeon_cluster::environment::EnvironmentSpec;
 
 /// Files, each with the name by which a job finds it.
 type NamedFiles = Vec<(String, PathBuf)>;
@@ -49,6 +52,34 @@ impl EnvironmentArgs {
             setup: self.setup.clone(),
         };
         Ok(Some((environment, files)))
+    }
+
+    /// Checks it with the files of its job, before these travel.
+    pub(crate) fn check(&self, files: &[(String, PathBuf)]) -> Result<()> {
+        let Some((asked, _)) = self.asked()? else {
+            return Ok(());
+        };
+        let environment = EnvironmentSpec {
+            lock: asked.lock,
+            setup: asked.setup,
+            inputs: None,
+        };
+        environment.check()?;
+        let paths: BTreeMap<&str, &Path> = files
+            .iter()
+            .map(|(name, path)| (name.as_str(), path.as_path()))
+            .collect();
+        let mut bytes = BTreeMap::new();
+        for (name, path) in &paths {
+            let meta = fs::metadata(path).with_context(|| path.display().to_string())?;
+            bytes.insert((*name).to_owned(), meta.len());
+        }
+        let read = |name: &str| {
+            let path = paths.get(name).ok_or("it is no file of the job")?;
+            fs::read(path).map_err(|error| error.to_string())
+        };
+        environment.inputs_among(&bytes, read)?;
+        Ok(())
     }
 }
 

@@ -151,11 +151,10 @@ fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
     files.extend(named.files);
     links.extend(named.links);
     let (wanted, lock) = args.environment.asked()?.unzip();
-    for (name, path) in lock.into_iter().flatten() {
-        files.retain(|(known, _)| *known != name);
-        links.remove(&name);
-        files.push((name, path));
-    }
+    let lock = lock.unwrap_or_default();
+    files::add_lock_files(&mut files, &lock)?;
+    links.retain(|known, _| !lock.iter().any(|(name, _)| name == known));
+    args.environment.check(&files)?;
     let here = std::env::current_dir().context("finding the current folder")?;
     notes.extend(program::unsent_packages(&files, &here));
     for note in notes {

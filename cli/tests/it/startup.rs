@@ -104,8 +104,28 @@ fn a_gang_starts_in_an_environment_that_one_node_has_installed_and_tells_how_lon
         events.contains("its environment was installed here"),
         "{events}"
     );
+    // One of which a file was changed is brought again, beside the one that the gang runs in.
+    let environments = node.dir().join("nodes/node-2/environments");
+    let entries = |extension: Option<&str>| -> Vec<PathBuf> {
+        let entries = fs::read_dir(&environments).unwrap();
+        let paths = entries.map(|it| it.unwrap().path());
+        let fits = |it: &PathBuf| it.extension().and_then(|it| it.to_str()) == extension;
+        paths.filter(fits).collect()
+    };
+    let [folder] = &entries(None)[..] else {
+        panic!("{:?}", entries(None))
+    };
+    fs::write(folder.join("data"), "changed").unwrap();
+    let second = node.submit_in_environment(&["--node", "node-2"], &["tool"]);
+    node.ok(&["wait", &second]);
+    assert_eq!(node.ok(&["logs", &second]).0, "version 7 on node-2\n");
+    assert_eq!(node.made(), 1, "others had it still");
+    assert_eq!(fs::read_to_string(folder.join("data")).unwrap(), "changed");
     fs::write(node.notes().join("end"), "").unwrap();
     node.ok(&["wait", &job]);
+    eventually("the end of its last user", || !folder.exists());
+    eventually("nobody uses any", || entries(Some("users")).is_empty());
+    assert_eq!(entries(None).len(), 1);
     // The next start has it, and one with another lock file does not.
     let job = node.submit_in_environment(&["--node", "node-2"], &["tool"]);
     node.ok(&["wait", &job]);
@@ -205,8 +225,23 @@ fn a_damaged_snapshot_is_refused_and_a_setup_that_fails_is_told() {
         said.contains("could not be installed") && said.contains("no such package"),
         "{said}"
     );
+    // Nothing of it stays.
+    let folders = ["environments", "nodes/node-2/environments"].map(|it| node.dir().join(it));
+    let is_failed = |path: &PathBuf| {
+        let is_log = path.extension().is_some_and(|it| it == "log");
+        is_log && !path.with_extension("").exists()
+    };
+    eventually("no log without an environment", || {
+        let entries = folders.iter().flat_map(|it| fs::read_dir(it).unwrap());
+        !entries
+            .map(|it| it.unwrap().path())
+            .any(|it| is_failed(&it))
+    });
     let said = node.fails(&["submit", "--environment", "b.lock", "--", "true"]);
     assert!(said.contains("`--environment b.lock` is no file"), "{said}");
+    node.write("b.lock", "x==1\n-e ./pkg\n");
+    let said = node.fails(&["submit", "--environment", "b.lock", "--", "true"]);
+    assert!(said.contains("line 2 of `b.lock`"), "{said}");
 }
 
 /// SEMANTICS 191.

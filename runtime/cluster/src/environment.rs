@@ -1,10 +1,15 @@
 //! The environment that a job is to run in: how it is made, and by what it is known. Pure.
 
+mod inputs;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use odeon_artifacts::{Bundle, Digest};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use self::inputs::LOCK_BYTES_MAX;
 
 /// A folder of programs and packages that is installed before a job begins, once for all jobs and nodes that want the
 /// same.
@@ -17,6 +22,9 @@ pub struct EnvironmentSpec {
     /// `python3 -m venv`, and `pip` installs what the lock files list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
+    /// A digest over the other files of the job that making it reads ([`Self::read_inputs`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Digest>,
 }
 
 /// Why a job cannot have such an environment.
@@ -43,12 +51,34 @@ pub enum EnvironmentSpecError {
         "the lock file `{0}` of its environment is not among its files: submit it with the job (--file)"
     )]
     NoLockFile(String),
+    /// A lock file of too many bytes.
+    #[error(
+        "the lock file `{0}` of its environment has {1} bytes, at most {LOCK_BYTES_MAX} are possible: it lists what \
+         to install, and is no data"
+    )]
+    LargeLockFile(String, u64),
+    /// A lock file that cannot be read.
+    #[error("the lock file `{0}` of its environment cannot be read: {1}")]
+    Unreadable(String, String),
+    /// A package that stays in the folder of the job.
+    #[error(
+        "line {line} of `{lock}` installs a package where it lies (`{text}`): it would be in the folder of one job, \
+         which goes with that, while jobs share the environment. Name it without -e"
+    )]
+    Editable {
+        /// The lock file.
+        lock: String,
+        /// Which line of it, counted from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
 }
 
 /// Bytes of the names of lock files and of the command, together.
 const SPEC_BYTES_MAX: usize = 64 << 10;
 /// The way in which keys are made: another one makes all environments anew.
-const KEY_VERSION: u32 = 1;
+const KEY_VERSION: u32 = 2;
 
 impl EnvironmentSpec {
     /// Checks that it can be meant.
@@ -88,7 +118,33 @@ impl EnvironmentSpec {
         command
     }
 
-    /// The key of it on a node: what is made of the same lock files by the same command, for the same architecture and
+    /// Takes in the other files of the job that making it reads, so that its key is of those, too. `read` gives the
+    /// content of a file.
+    ///
+    /// # Errors
+    /// As [`Self::inputs_among`].
+    pub fn read_inputs(
+        &mut self,
+        files: &Bundle,
+        read: impl FnMut(&str) -> Result<Vec<u8>, String>,
+    ) -> Result<(), EnvironmentSpecError> {
+        let bytes = files.files();
+        let bytes: BTreeMap<String, u64> = bytes
+            .map(|(path, file)| (path.to_owned(), file.listing.bytes()))
+            .collect();
+        let mut inputs = self.inputs_among(&bytes, read)?;
+        inputs.retain(|path| !self.lock.contains(path));
+        let mut text = String::new();
+        for path in &inputs {
+            let digest = files.file(path).map(|file| file.listing.digest());
+            let digest = digest.ok_or_else(|| EnvironmentSpecError::NoLockFile(path.clone()))?;
+            writeln!(text, "{digest} {path}").expect("a text takes all");
+        }
+        self.inputs = (!inputs.is_empty()).then(|| Digest::of(text.as_bytes()));
+        Ok(())
+    }
+
+    /// The key of it on a node: what is made of the same files by the same command, for the same architecture and
     /// interpreter, is the same. `interpreter` is all that a node says of that.
     ///
     /// # Errors
@@ -105,6 +161,9 @@ impl EnvironmentSpec {
             let file = files.file(lock);
             let file = file.ok_or_else(|| EnvironmentSpecError::NoLockFile(lock.clone()))?;
             writeln!(text, "{} {}", file.listing.digest(), lock).expect("a text takes all");
+        }
+        if let Some(inputs) = &self.inputs {
+            writeln!(text, "{inputs}").expect("a text takes all");
         }
         Ok(Digest::of(text.as_bytes()))
     }
@@ -132,7 +191,30 @@ mod tests {
         EnvironmentSpec {
             lock: lock.iter().map(|it| (*it).to_owned()).collect(),
             setup: setup.map(str::to_owned),
+            inputs: None,
         }
+    }
+
+    /// SEMANTICS 191.
+    #[test]
+    fn a_key_changes_with_the_files_that_a_lock_file_names_and_not_with_others() {
+        let key = |package: &str, script: &str| {
+            let file = |text: &str| BundleFile {
+                executable: true,
+                listing: Listing::of(text.as_bytes()).unwrap(),
+            };
+            let all = [
+                ("a.lock".to_owned(), file("./pkg")),
+                ("pkg/a.py".to_owned(), file(package)),
+                ("train.py".to_owned(), file(script)),
+            ];
+            let files = Bundle::new("train.py", all).unwrap();
+            let mut spec = of(&["a.lock"], None);
+            spec.read_inputs(&files, |_| Ok(b"./pkg".to_vec())).unwrap();
+            spec.key(&files, "3.11").unwrap()
+        };
+        assert_eq!(key("V = 1", "1"), key("V = 1", "2"));
+        assert_ne!(key("V = 1", "1"), key("V = 2", "1"));
     }
 
     /// SEMANTICS 191.

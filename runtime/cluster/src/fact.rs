@@ -260,9 +260,12 @@ pub enum Fact {
         node: String,
         /// The number under which it has claimed it.
         claim: u64,
-        /// All files of it, in its store; none where it has given up.
+        /// All files of it, in its store; none where it has given up, or its setup has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bundle: Option<Digest>,
+        /// Why its setup has failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// Something happened to a job. Written by the node of its present try when it is about that;
     /// else by the leader.

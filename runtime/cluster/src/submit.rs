@@ -9,7 +9,7 @@
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError};
+use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError, Store};
 use thiserror::Error;
 
 use crate::agent;
@@ -135,13 +135,14 @@ impl Daemon {
     #[odeon::boxed]
     pub async fn submit(
         &self,
-        spec: JobSpec,
+        mut spec: JobSpec,
         by: String,
         word: Option<&str>,
     ) -> Result<JobId, SubmitError> {
         spec.check()?;
         let (store, digest) = (self.artifacts().clone(), spec.bundle);
-        let (missing, all) = blocking(move || {
+        let mut environment = spec.environment.take();
+        let (missing, all, environment) = blocking(move || {
             let bundle = match store.bundle(&digest) {
                 Ok(bundle) => bundle,
                 Err(GetError::Disk(error)) => return Err(error.into()),
@@ -149,15 +150,19 @@ impl Daemon {
             };
             // It stays until the catalog knows the job.
             store.pin(&bundle, moment() + UPLOAD_TIME)?;
-            Ok((
-                store.missing(bundle.pieces())?.len(),
-                bundle.pieces().count(),
-            ))
+            let missing = store.missing(bundle.pieces())?.len();
+            if let Some(environment) = environment.as_mut().filter(|_| missing == 0) {
+                let read = |path: &str| read(&store, &bundle, path);
+                let known = environment.read_inputs(&bundle, read);
+                known.map_err(JobSpecError::from)?;
+            }
+            Ok((missing, bundle.pieces().count(), environment))
         })
         .await?;
         if missing > 0 {
             return Err(SubmitError::Missing { missing, all });
         }
+        spec.environment = environment;
         self.spread(digest).await?;
         let command = word.map_or_else(rand::random, |word| command_of(&by, word));
         let submitted = Fact::JobSubmitted { spec, by };
@@ -196,6 +201,17 @@ impl Daemon {
             why: why.join(", "),
         })
     }
+}
+
+/// The content of a file whose pieces are here.
+fn read(store: &Store, bundle: &Bundle, path: &str) -> Result<Vec<u8>, String> {
+    let file = bundle.file(path).ok_or("it is no file of the job")?;
+    let mut content = vec![];
+    for piece in file.listing.pieces() {
+        let bytes = store.get(&piece.digest);
+        content.extend(bytes.map_err(|error| error.to_string())?);
+    }
+    Ok(content)
 }
 
 /// The number of the command that somebody calls by a word.

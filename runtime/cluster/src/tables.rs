@@ -409,9 +409,10 @@ impl Tables {
                 node,
                 claim,
                 bundle,
+                why,
             } => {
                 only(writer, &Writer::Node(node.clone()))?;
-                self.settle_environment(key, node, claim, bundle)?;
+                self.settle_environment(key, node, claim, (bundle, why))?;
             }
             Fact::Job { job, event } => self.job_event(writer, job, event)?,
         }

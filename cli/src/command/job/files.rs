@@ -63,6 +63,29 @@ pub(super) fn named(named: &[String]) -> Result<Found> {
     Ok(all)
 }
 
+/// Adds the lock files of an environment, each under its name, unless it is among the files already.
+///
+/// # Errors
+/// Another file has its name: one of them would be missing.
+pub(super) fn add_lock_files(
+    files: &mut Vec<(String, PathBuf)>,
+    lock: &[(String, PathBuf)],
+) -> Result<()> {
+    for (name, path) in lock {
+        match files.iter().find(|(known, _)| known == name) {
+            None => files.push((name.clone(), path.clone())),
+            Some((_, other)) if fs::canonicalize(other)? == fs::canonicalize(path)? => {}
+            Some((_, other)) => bail!(
+                "`{name}` is the lock file {} (--environment) and the file {} (--file) at once: a job finds one under \
+                 each name, so rename one",
+                path.display(),
+                other.display()
+            ),
+        }
+    }
+    Ok(())
+}
+
 /// The files of a folder, in the order of their paths. Those stay that `.gitignore` or `.odeonignore`
 /// name, what git keeps for itself, compiled Python, and environments of Python. A link that leads to
 /// something that is sent is sent as a link; of another one what it leads to is.
@@ -368,6 +391,12 @@ mod tests {
                 .to_string()
                 .contains("two files `x/a.txt`")
         );
+        let mut files = vec![("a.lock".to_owned(), here.join("a.txt"))];
+        let lock = |path: PathBuf| [("a.lock".to_owned(), path)];
+        add_lock_files(&mut files, &lock(here.join("link"))).unwrap();
+        assert_eq!(files.len(), 1, "it is the same file");
+        let twice = add_lock_files(&mut files, &lock(here.join("sub/b.txt")));
+        assert!(twice.unwrap_err().to_string().contains("rename one"));
         symlink(elsewhere.path(), elsewhere.path().join("more/round")).unwrap();
         let error = format!("{:#}", of_folder("x", here).unwrap_err());
         assert!(error.contains("a folder that it lies in itself"), "{error}");

@@ -2,6 +2,7 @@
 //! for all of them.
 
 mod last_words;
+mod places;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 
 use self::last_words::last_words;
+use self::places::no_file_of_it_names;
 use super::Agent;
 use super::driving::variables;
 use crate::catalog::WriteError;
@@ -56,28 +58,42 @@ enum Next {
         /// The node that has made it.
         from: String,
     },
-    /// Waits for the node that installs it.
-    Wait,
+    /// Waits for the node that installs it under this number.
+    Wait { claim: u64 },
+    /// Fails, as the setup for which it has waited has.
+    Fail {
+        /// The node where it has.
+        node: String,
+        why: String,
+    },
     /// Installs it for all.
     Claim,
 }
 
-/// Decides by what the catalog says of an environment, where `lost` is a snapshot that nobody could give.
+/// Decides by what the catalog says of an environment, where `lost` is a snapshot that nobody could give, and `waited` the
+/// number of a claim for which this node has waited.
 fn next(
     row: Option<&EnvironmentRow>,
     own: &str,
     lives: impl Fn(&str, u64) -> bool,
     lost: Option<Digest>,
+    waited: Option<u64>,
 ) -> Next {
     match row.map(|row| &row.state) {
         Some(EnvironmentState::Ready { bundle, node }) if Some(*bundle) != lost => Next::Take {
             bundle: *bundle,
             from: node.clone(),
         },
-        Some(EnvironmentState::Installing { node, boot, .. })
+        Some(EnvironmentState::Installing { node, boot, claim })
             if node != own && lives(node, *boot) =>
         {
-            Next::Wait
+            Next::Wait { claim: *claim }
+        }
+        Some(EnvironmentState::Failed { node, claim, why }) if waited == Some(*claim) => {
+            Next::Fail {
+                node: node.clone(),
+                why: why.clone(),
+            }
         }
         _ => Next::Claim,
     }
@@ -92,10 +108,11 @@ struct Claim {
 }
 
 impl Claim {
-    async fn settle(mut self, bundle: Option<Digest>) -> Result<(), WriteError> {
+    /// There is a snapshot of it, or the reason why its setup has failed.
+    async fn settle(mut self, made: Result<Digest, String>) -> Result<(), WriteError> {
         let agent = &self.agent;
         agent
-            .settle_environment(self.key, self.number, bundle)
+            .settle_environment(self.key, self.number, Some(made))
             .await?;
         self.is_settled = true;
         Ok(())
@@ -209,7 +226,7 @@ impl Agent {
         spec: &JobSpec,
         (work, shares): (&Path, &Shares),
     ) -> Result<Environment, StagingError> {
-        let (mut lost, mut why) = (None, String::new());
+        let (mut lost, mut waited, mut why) = (None, None, String::new());
         let deadline = Clock::now().after(WAIT);
         while !deadline.left(Clock::now()).is_zero() {
             let row = match self.inner.catalog.environment(key).await {
@@ -224,7 +241,7 @@ impl Agent {
                 let row = nodes.iter().find(|row| row.spec.name == node);
                 row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == boot)
             };
-            match next(row.as_ref(), &self.inner.node, lives, lost) {
+            match next(row.as_ref(), &self.inner.node, lives, lost, waited) {
                 Next::Take { bundle, from } => {
                     match self.take_snapshot(key, of, (bundle, &from), shares).await {
                         Ok(folder) => return Ok(Environment { folder, note: None }),
@@ -235,7 +252,13 @@ impl Agent {
                         }
                     }
                 }
-                Next::Wait => Clock::sleep(PAUSE).await,
+                Next::Wait { claim } => {
+                    waited = Some(claim);
+                    Clock::sleep(PAUSE).await;
+                }
+                Next::Fail { node, why } => {
+                    return Err(StagingError::Setup(format!("on node `{node}`: {why}")));
+                }
                 Next::Claim => match self.claim_environment(key, lost).await {
                     Ok(claim) => return self.install_for_all(claim, of, spec, work).await,
                     // Another one was first, or the catalog knows of a node's end before this one.
@@ -266,7 +289,15 @@ impl Agent {
         spec: &JobSpec,
         work: &Path,
     ) -> Result<Environment, StagingError> {
-        let making = self.install(claim.key, of, spec, work).await?;
+        let making = match self.install(claim.key, of, spec, work).await {
+            Err(StagingError::Setup(why)) => {
+                if let Err(error) = claim.settle(Err(why.clone())).await {
+                    tracing::warn!(%error, "others are not told that a setup has failed");
+                }
+                return Err(StagingError::Setup(why));
+            }
+            installed => installed?,
+        };
         let (made, store) = (Arc::clone(&making), self.inner.staging.store().clone());
         let taken = blocking(move || {
             let now = moment();
@@ -281,7 +312,7 @@ impl Agent {
                     "its environment was installed here, {} files of {} bytes, and others take it",
                     taken.files, taken.bytes
                 );
-                let settled = claim.settle(Some(taken.bundle.digest())).await;
+                let settled = claim.settle(Ok(taken.bundle.digest())).await;
                 settled.map(|()| told).map_err(|error| error.to_string())
             }
             Err(why) => Err(why),
@@ -327,13 +358,18 @@ impl Agent {
         &self,
         key: Digest,
         claim: u64,
-        bundle: Option<Digest>,
+        made: Option<Result<Digest, String>>,
     ) -> Result<(), WriteError> {
+        let (bundle, why) = match made.transpose() {
+            Ok(bundle) => (bundle, None),
+            Err(why) => (None, Some(why)),
+        };
         let settled = Fact::EnvironmentSettled {
             key,
             node: self.inner.node.clone(),
             claim,
             bundle,
+            why,
         };
         self.inner.catalog.write_own(settled).await.map(drop)
     }
@@ -413,12 +449,12 @@ impl Agent {
         let mut setup = started.await?;
         let status = setup.ended().await.map_err(words)?;
         drop(setup);
-        let (made, log) = (Arc::clone(&making), making.log());
+        let (made, log, work) = (Arc::clone(&making), making.log(), work.to_owned());
         let made = blocking(move || {
             // Killed with its try it has not failed.
             all.while_admitted(of, || ()).map_err(words)?;
             Ok(match status.success() {
-                true => check_made(&made.place()),
+                true => check_made(&made.place(), &work),
                 false => Err(format!(
                     "its environment could not be installed: {status}{}",
                     last_words(&log)
@@ -482,15 +518,15 @@ pub(super) fn with_environment(spec: &JobSpec, folder: &Path) -> BTreeMap<String
     all
 }
 
-/// Checks what a setup has made that has ended well.
-fn check_made(place: &Path) -> Result<(), String> {
+/// Checks what a setup has made that has ended well, in the folder of a job.
+fn check_made(place: &Path, work: &Path) -> Result<(), String> {
     let wrong = |what: &str| {
         Err(format!(
             "its environment was not made: the command has ended well, and ${FOLDER_VARIABLE} {what}"
         ))
     };
     match fs::symlink_metadata(place) {
-        Ok(made) if made.is_dir() => Ok(()),
+        Ok(made) if made.is_dir() => no_file_of_it_names(place, work),
         Ok(made) if made.is_symlink() => {
             wrong("is a link, which other nodes cannot take: make a folder there")
         }
@@ -527,7 +563,7 @@ mod tests {
     fn a_setup_makes_a_folder_and_no_link_to_one() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("place");
-        let said = || check_made(&place).unwrap_err();
+        let said = || check_made(&place, dir.path()).unwrap_err();
         assert!(said().contains("is not there"), "{}", said());
         symlink(dir.path(), &place).unwrap();
         assert!(said().contains("is a link"), "{}", said());
@@ -536,7 +572,7 @@ mod tests {
         assert!(said().contains("is a file"), "{}", said());
         fs::remove_file(&place).unwrap();
         fs::create_dir(&place).unwrap();
-        assert_eq!(check_made(&place), Ok(()));
+        assert_eq!(check_made(&place, dir.path()), Ok(()));
     }
 
     /// SEMANTICS 191.
@@ -561,14 +597,31 @@ mod tests {
             from: "a".to_owned(),
         };
         let all = |_: &str, _: u64| true;
-        assert_eq!(next(None, "b", all, None), Next::Claim);
-        assert_eq!(next(Some(&ready), "b", all, None), take());
-        assert_eq!(next(Some(&ready), "b", all, Some(other)), take());
-        assert_eq!(next(Some(&ready), "b", all, Some(one)), Next::Claim);
-        assert_eq!(next(Some(&installing), "b", all, None), Next::Wait);
+        let next = |row: Option<&EnvironmentRow>, own, lost| next(row, own, all, lost, Some(7));
+        assert_eq!(next(None, "b", None), Next::Claim);
+        assert_eq!(next(Some(&ready), "b", None), take());
+        assert_eq!(next(Some(&ready), "b", Some(other)), take());
+        assert_eq!(next(Some(&ready), "b", Some(one)), Next::Claim);
+        let waits = Next::Wait { claim: 7 };
+        assert_eq!(next(Some(&installing), "b", None), waits);
         // Its own of before, and one of a node that is gone.
-        assert_eq!(next(Some(&installing), "a", all, None), Next::Claim);
+        assert_eq!(next(Some(&installing), "a", None), Next::Claim);
         let is_anew = |_: &str, boot: u64| boot == 2;
-        assert_eq!(next(Some(&installing), "b", is_anew, None), Next::Claim);
+        let gone = super::next(Some(&installing), "b", is_anew, None, None);
+        assert_eq!(gone, Next::Claim);
+        // What has failed is the failure of who waited for that, and nobody else's.
+        let failed = |claim| {
+            row(EnvironmentState::Failed {
+                node: "a".to_owned(),
+                claim,
+                why: "4".to_owned(),
+            })
+        };
+        let fails = Next::Fail {
+            node: "a".to_owned(),
+            why: "4".to_owned(),
+        };
+        assert_eq!(next(Some(&failed(7)), "b", None), fails);
+        assert_eq!(next(Some(&failed(8)), "b", None), Next::Claim);
     }
 }

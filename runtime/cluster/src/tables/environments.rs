@@ -36,9 +36,18 @@ pub enum EnvironmentState {
         /// The node that has installed it.
         node: String,
     },
+    /// Its setup has failed, for all who waited for that. Whoever comes later tries again.
+    Failed {
+        /// On which node.
+        node: String,
+        /// The number under which it was claimed.
+        claim: u64,
+        /// Why.
+        why: String,
+    },
 }
 
-/// Environments that are kept; the one that was made first goes first.
+/// Environments that are kept; those that failed go first, then the one that was made first.
 const ENVIRONMENTS_MAX: usize = 64;
 
 impl Tables {
@@ -77,7 +86,10 @@ impl Tables {
         self.environments.insert(key, row);
         while self.environments.len() > ENVIRONMENTS_MAX {
             let others = self.environments.iter().filter(|(it, _)| **it != key);
-            let oldest = others.min_by_key(|(it, row)| (row.since, **it));
+            let oldest = others.min_by_key(|(it, row)| {
+                let has_failed = matches!(row.state, EnvironmentState::Failed { .. });
+                (!has_failed, row.since, **it)
+            });
             let Some(oldest) = oldest.map(|(it, _)| *it) else {
                 break;
             };
@@ -86,13 +98,13 @@ impl Tables {
         Ok(())
     }
 
-    /// The node that installs an environment has a snapshot of it, or has given up.
+    /// The node that installs an environment has a snapshot of it, or knows why its setup has failed, or has given up.
     pub(super) fn settle_environment(
         &mut self,
         key: Digest,
         node: String,
         claimed: u64,
-        bundle: Option<Digest>,
+        (bundle, why): (Option<Digest>, Option<String>),
     ) -> Result<(), Refusal> {
         let row = self.environments.get_mut(&key);
         let own = row.filter(|row| {
@@ -103,13 +115,19 @@ impl Tables {
             let why = "another node installs the environment by now".to_owned();
             return Err(Refusal::new(RefusalKind::Conflict, why));
         };
-        match bundle {
-            Some(bundle) => {
-                row.state = EnvironmentState::Ready { bundle, node };
-                row.since = self.now;
+        row.state = match (bundle, why) {
+            (Some(bundle), _) => EnvironmentState::Ready { bundle, node },
+            (None, Some(why)) => EnvironmentState::Failed {
+                node,
+                claim: claimed,
+                why,
+            },
+            (None, None) => {
+                self.environments.remove(&key);
+                return Ok(());
             }
-            None => drop(self.environments.remove(&key)),
-        }
+        };
+        row.since = self.now;
         Ok(())
     }
 
@@ -118,7 +136,7 @@ impl Tables {
         let states = self.environments.values().map(|row| &row.state);
         states.filter_map(|state| match state {
             EnvironmentState::Ready { bundle, .. } => Some(*bundle),
-            EnvironmentState::Installing { .. } => None,
+            EnvironmentState::Installing { .. } | EnvironmentState::Failed { .. } => None,
         })
     }
 }

@@ -230,8 +230,9 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
                 lost: lost.map(|it| Digest::of(&[it])),
             }
         }),
-        2 => (name(), boot(), 0u8..3, prop::option::of(0u8..3)).prop_map(|(node, claim, key, bundle)| {
+        2 => (name(), boot(), 0u8..3, prop::option::of(0u8..3), any::<bool>()).prop_map(|(node, claim, key, bundle, fails)| {
             Fact::EnvironmentSettled {
+                why: fails.then(|| "exit status: 1".to_owned()),
                 key: Digest::of(&[key]),
                 node,
                 claim,
@@ -981,6 +982,48 @@ fn what_a_try_had_on_a_lost_node_is_its_own_again_when_the_node_is_back() {
     let up = Fact::NodeUp(less);
     writes.by(Writer::Node("b".to_owned()), up).unwrap();
     assert_eq!(has(&writes), 1);
+}
+
+/// SEMANTICS 191.
+#[test]
+fn an_environment_that_failed_is_installed_by_whoever_comes_next() {
+    let mut writes = Writes::default();
+    writes.up("a", 1).unwrap();
+    writes.up("b", 2).unwrap();
+    let key = Digest::of(b"1");
+    let claimed = |node: &str, boot, claim| Fact::EnvironmentClaimed {
+        key,
+        node: node.to_owned(),
+        boot,
+        claim,
+        lost: None,
+    };
+    let settled = |node: &str, claim, why: Option<&str>| Fact::EnvironmentSettled {
+        key,
+        node: node.to_owned(),
+        claim,
+        bundle: None,
+        why: why.map(str::to_owned),
+    };
+    let by = |node: &str| Writer::Node(node.to_owned());
+    writes.by(by("a"), claimed("a", 1, 7)).unwrap();
+    let refused = writes.by(by("b"), claimed("b", 2, 8));
+    assert_eq!(refused.unwrap_err().kind, RefusalKind::Conflict);
+    let why = Some("no such package");
+    writes.by(by("a"), settled("a", 7, why)).unwrap();
+    let state = |writes: &Writes| writes.tables.environments[&key].state.clone();
+    let failed = EnvironmentState::Failed {
+        node: "a".to_owned(),
+        claim: 7,
+        why: "no such package".to_owned(),
+    };
+    assert_eq!(state(&writes), failed);
+    assert_eq!(writes.tables.snapshots().count(), 0);
+    // Said once more it changes nothing.
+    assert!(writes.by(by("a"), settled("a", 7, None)).is_err());
+    writes.by(by("b"), claimed("b", 2, 8)).unwrap();
+    writes.by(by("b"), settled("b", 8, None)).unwrap();
+    assert!(writes.tables.environments.is_empty());
 }
 
 /// Where the format changes, older snapshots are still to be read: give a new field a default. Then
