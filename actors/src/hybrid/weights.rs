@@ -141,7 +141,7 @@ mod tests {
     use crate::engine::compute::parcels::held;
     use crate::engine::compute::{ComputePlace, ModelSource};
 
-    /// SEMANTICS 210. Each rank has the whole from those of its copy, and the ranks of a copy of `G` receive the model
+    /// SEMANTICS 197. Each rank has the whole from those of its copy, and the ranks of a copy of `G` receive the model
     /// `G - 1` times.
     #[tokio::test(flavor = "multi_thread")]
     async fn ranks_of_a_copy_receive_the_model_from_each_other_as_often_as_there_are_others() {

@@ -355,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// SEMANTICS 224.
+    /// SEMANTICS 202.
     #[test]
     fn a_run_that_goes_on_knows_what_a_person_has_forbidden() {
         let order = |why: &str| Forbidden {

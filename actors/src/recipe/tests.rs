@@ -1178,7 +1178,7 @@ fn models_are_placed_in_synchronous_runs_that_generate_by_themselves() {
     assert_eq!(recipe.rl.program(), Program::Dapo { refill: 10 });
 }
 
-/// SEMANTICS 210. Plans of ranks that share models that are placed, by line.
+/// SEMANTICS 197. Plans of ranks that share models that are placed, by line.
 #[test]
 fn ranks_share_models_that_are_placed_or_are_refused_by_line() {
     let text = GOOD.replace("steps = 3", "steps = 3\nstaleness_max = 0");

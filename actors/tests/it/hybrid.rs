@@ -422,7 +422,7 @@ fn same(plan: &str, one: &[StepReport], other: &[StepReport]) {
     }
 }
 
-/// SEMANTICS 210.
+/// SEMANTICS 197.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_whose_models_ranks_share_makes_the_steps_of_one() {
     let colocated = Arrangement::Colocated;
@@ -461,7 +461,7 @@ async fn a_program_whose_models_ranks_share_makes_the_steps_of_one() {
     }
 }
 
-/// SEMANTICS 210.
+/// SEMANTICS 197.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_goes_on_with_other_ranks_and_with_the_same_numbers_when_one_that_shares_is_lost()
 {
@@ -488,7 +488,7 @@ async fn a_program_goes_on_with_other_ranks_and_with_the_same_numbers_when_one_t
     same("fsdp2, then tp2", &calm, &[before, after].concat());
 }
 
-/// SEMANTICS 210.
+/// SEMANTICS 197.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn judges_ask_ranks_that_share_what_was_learnt() {
     let mut all = vec![];

@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 201.
     #[test]
     fn what_is_forbidden_avoided_and_done_is_told_in_words() {
         let mut recovery = Recovery {

@@ -945,7 +945,7 @@ fn a_run_whose_models_are_placed_goes_on_when_a_rank_is_killed() {
     repeated_to_the_bit(&reports);
 }
 
-/// SEMANTICS 134, 210.
+/// SEMANTICS 134, 197.
 #[test]
 fn ranks_that_share_placed_models_are_checked_planned_and_gone_on_with_by_others() {
     let place = Place::new();

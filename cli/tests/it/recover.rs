@@ -6,7 +6,7 @@ use crate::nodes::{eventually, text};
 use crate::pretraining::{recipe, up};
 use crate::programs::Node;
 
-/// SEMANTICS 221, 223, 224.
+/// SEMANTICS 199, 201, 202.
 #[test]
 fn what_people_order_about_the_ranks_of_a_job_is_done_and_outlives_its_driver() {
     let nodes = up();
@@ -115,7 +115,7 @@ fn what_people_order_about_the_ranks_of_a_job_is_done_and_outlives_its_driver() 
     assert!(said.contains("is over"), "{said}");
 }
 
-/// SEMANTICS 223.
+/// SEMANTICS 201.
 #[test]
 fn a_job_without_ranks_says_so() {
     let node = Node::up(&[]);

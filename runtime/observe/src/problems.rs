@@ -228,7 +228,7 @@ mod tests {
         seen.events().iter().cloned().collect()
     }
 
-    /// SEMANTICS 230.
+    /// SEMANTICS 203.
     #[test]
     fn a_problem_is_over_once_it_is_not_found_for_a_while_and_stays_in_the_history() {
         let mut problems = Problems::default();
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(again.len(), 1, "it begins anew");
     }
 
-    /// SEMANTICS 230.
+    /// SEMANTICS 203.
     #[test]
     fn the_next_observer_goes_on_with_what_was_not_over_and_tells_its_end() {
         let (mut problems, mut seen) = (Problems::default(), ClusterView::default());

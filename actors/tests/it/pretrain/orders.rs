@@ -21,7 +21,7 @@ async fn ordered(system: &System, order: RecoveryOrder) -> Result<RecoveryOrdere
     desk.ask(order).await.unwrap()
 }
 
-/// SEMANTICS 220, 221, 224. The rank stands still twice, which an earlier try's order has nothing done about: once a
+/// SEMANTICS 198, 199, 202. The rank stands still twice, which an earlier try's order has nothing done about: once a
 /// person has its process ended, and once the order is taken back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_person_forbids_is_left_alone_until_it_is_forced_or_allowed() {

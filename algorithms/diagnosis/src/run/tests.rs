@@ -270,7 +270,7 @@ fn a_copy_of_a_watch_goes_on_by_itself() {
     assert_ne!(memory(&copy), memory(&watch));
 }
 
-/// SEMANTICS 231.
+/// SEMANTICS 204.
 #[test]
 fn what_was_found_goes_on_until_it_was_gone_for_three_windows() {
     let mut watch = Watch::new(STEPS);

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(left_nodes(&seen), []);
     }
 
-    /// SEMANTICS 223.
+    /// SEMANTICS 201.
     #[test]
     fn what_a_person_forbids_is_a_problem_until_it_is_allowed() {
         let driver = ActorId::root(ProcessId(7));

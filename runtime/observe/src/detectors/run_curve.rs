@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// SEMANTICS 231.
+    /// SEMANTICS 204.
     #[test]
     fn a_curve_that_goes_wrong_is_a_problem_until_the_run_says_that_it_does_not() {
         let run = odeon::ActorId::root(ProcessId(7));

@@ -38,7 +38,7 @@ fn forbid(ladder: &mut Ladder, action: OrderedAction) -> Ordered {
     ladder.forbid(Forbidden { action, by })
 }
 
-/// SEMANTICS 220.
+/// SEMANTICS 198.
 #[test]
 fn what_a_person_forbids_is_told_until_it_is_allowed() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -67,7 +67,7 @@ fn what_a_person_forbids_is_told_until_it_is_allowed() {
     assert_eq!(error, OrderError::NotForbidden(OrderedAction::EndProcess));
 }
 
-/// SEMANTICS 220.
+/// SEMANTICS 198.
 #[test]
 fn a_node_is_not_left_nor_used_again_where_a_person_forbids_it() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -87,7 +87,7 @@ fn a_node_is_not_left_nor_used_again_where_a_person_forbids_it() {
     assert_eq!(ladder.let_back(), ["c"]);
 }
 
-/// SEMANTICS 221.
+/// SEMANTICS 199.
 #[test]
 fn what_a_person_forces_is_done_and_not_counted() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -122,7 +122,7 @@ fn what_a_person_forces_is_done_and_not_counted() {
     assert!(ladder.avoided().contains("a"));
 }
 
-/// SEMANTICS 222.
+/// SEMANTICS 200.
 #[test]
 fn the_last_order_is_taken_back_first() {
     let mut ladder = Ladder::new(LadderPolicy::default());
@@ -177,7 +177,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// SEMANTICS 220, 221, 222. Nothing that is forbidden is done by itself but a restart after a crash; what is forced
+    /// SEMANTICS 198, 199, 200. Nothing that is forbidden is done by itself but a restart after a crash; what is forced
     /// never counts; while an action is under way nothing is forced; all that was left or forbidden can be taken back.
     #[test]
     fn a_person_has_the_last_word(steps in proptest::collection::vec(happens(), 0..100)) {
