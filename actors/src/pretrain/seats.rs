@@ -177,9 +177,13 @@ impl Seating<'_> {
             match spawned {
                 Err(error) if avoids && lacks_room(&error.error) => {
                     let why = error.error.to_string();
-                    if let Some(acted) = self.recovery.lock().let_back(&why) {
+                    let acted = self.recovery.lock().let_back(&why);
+                    match acted {
                         // A run goes on when nobody listens.
-                        let _ = self.reports.send(Report::of_recovery(acted));
+                        Some(acted) => drop(self.reports.send(Report::of_recovery(acted))),
+                        // A person wants ranks to wait; those that have had no place do not.
+                        None if !self.waits => return Err(refused(&error)),
+                        None => {}
                     }
                 }
                 spawned => return spawned.map_err(|error| refused(&error)),

@@ -160,8 +160,7 @@ pub(super) async fn drain(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has nothing placed on a node from now on, or lets it have work again, also from runs that avoid it. What runs there goes
-/// on.
+/// Has nothing placed on a node from now on, or lets it have work again. What runs there goes on.
 #[utoipa::path(post, path = "/api/v1/nodes/{node}/refuse", params(("node" = String, Path, description = "Which node.")), request_body = Refuse,
     responses((status = 204)))]
 pub(super) async fn refuse(

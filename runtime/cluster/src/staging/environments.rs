@@ -471,10 +471,11 @@ mod tests {
         drop(making);
         assert_eq!(entries(&all), [""; 0]);
         // A daemon that is killed drops nothing.
-        std::mem::forget(begin());
+        let killed = begin();
         let note = format!("{}.json-part", name_of(&key));
         fs::write(all.folder.join(note), "half").unwrap();
         assert_eq!(entries(&open(dir.path(), false)), [""; 0]);
+        drop(killed);
     }
 
     /// Of many tries at the same time, each has its environment for as long as it uses it.

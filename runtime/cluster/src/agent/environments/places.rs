@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes at the front of a script in which its interpreter is named; a long path is in the second line.
 const FRONT_BYTES: u64 = 1 << 10;
+/// The name of modules that find packages where these lie begins so, as setuptools writes them.
+const EDITABLE: &str = "__editable__";
 /// Bytes of a file with paths of packages.
 const PATHS_BYTES: u64 = 64 << 10;
 
@@ -26,8 +28,9 @@ pub(super) fn no_file_of_it_names(place: &Path, work: &Path) -> Result<(), Strin
         front.starts_with(b"#!") && names(first_lines(&front))
     };
     let leads_to_it = |path: &PathBuf| {
-        let is_list = path.extension().is_some_and(|it| it == "pth");
-        is_list && names(&front_of(path, PATHS_BYTES).unwrap_or_default())
+        let name = path.file_name().and_then(|name| name.to_str());
+        let leads = |name: &str| name.ends_with(".pth") || name.starts_with(EDITABLE);
+        name.is_some_and(leads) && names(&front_of(path, PATHS_BYTES).unwrap_or_default())
     };
     let short = |path: &Path| {
         path.strip_prefix(place)
@@ -121,6 +124,9 @@ mod tests {
         fs::remove_file(place.join("bin/pip")).unwrap();
         fs::write(packages.join("b.pth"), format!("{}/pkg\n", work.display())).unwrap();
         assert!(said().unwrap_err().contains("b.pth"), "{:?}", said());
+        let finder = "__editable___x_1_0_finder.py";
+        fs::rename(packages.join("b.pth"), packages.join(finder)).unwrap();
+        assert!(said().unwrap_err().contains(finder), "{:?}", said());
         // As the kernel names it, who has entered it by a link.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&work, &link).unwrap();

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(again(&mut life, ONE), Entered::Again(first.clone()));
         assert_eq!(again(&mut life, TWO), Entered::Again(second.clone()));
         assert!(life.stays(&first) && life.stays(&format!("{first}.users")));
-        assert_eq!(life.leave(ONE), [first.clone()]);
+        assert_eq!(life.leave(ONE), std::slice::from_ref(&first));
         assert!(!life.stays(&first) && life.stays(&second));
         // The name of the note is that of the key, whatever folder it names.
         assert!(life.stays(&format!("{}.json", name_of(&key))));
