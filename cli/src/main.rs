@@ -6,17 +6,18 @@
 //! | --- | --- |
 //! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/environment`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training, runs under faults and environments; the answer to a command that does not exist; the commands, one a file |
 //! | `self_check` | the check of a node that is not trusted |
+//! | `recovery` | the desks of runs, where people order something about ranks |
 //! | `demos` | the recordings in the binary |
 //! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
-//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `cluster`) |
+//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `recovery`, `cluster`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
 //! | `inspect/view`, `inspect/problems`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
 //! | `inspect/mesh`, `inspect/pipeline`, `inspect/machines`, `inspect/stragglers` | the ranks of a workload on their mesh; the passes of a pipeline of them; its machines beside each other, and numbers of machines over time; the passes of a recording as a trace |
 //! | `inspect/dto` | what is seen as records of the API, of which the pages are made |
 //! | `inspect/stream`, `inspect/facts`, `inspect/lines` | live pages; what a catalog adds; the last lines of a log |
-//! | `inspect/gate`, `inspect/actions` | who may look; what may be done |
+//! | `inspect/gate`, `inspect/actions`, `inspect/recovery` | who may look; what may be done, to actors and about ranks |
 //! | `inspect/scrape`, `inspect/assets`, `inspect/export` | the numbers that are scraped; the files of the pages; a part of time as a file |
 //! | `inspect/standalone`, `inspect/output_log`, `inspect/event_log`, `inspect/journal` | the pages of one program; its output and its events, kept in files that are bounded |
 //! | `inspect/record`, `inspect/replay`, `inspect/recorded_catalog`, `inspect/page` | a recording as it is made; shown again in the place of a system, and of its catalog; the pages and their answers as one file, which `cli/ui/offline` gives in the browser |

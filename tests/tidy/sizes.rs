@@ -44,7 +44,7 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "actors/src/pretrain/run.rs",
-        "run",
+        "all_lives",
         "the life of a run, step by step",
     ),
     (

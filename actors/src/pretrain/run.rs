@@ -163,9 +163,8 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
         // A run goes on when nobody listens.
         drop(reports.send(Report::of_recovery(acted)));
     };
-    let ended = orders
-        .beside(tell, all_lives(system, plan, desk, &board))
-        .await;
+    let lives = Box::pin(all_lives(system, plan, desk, &board));
+    let ended = orders.beside(tell, lives).await;
     if let Err(error) = hand.stop().await {
         tracing::debug!(%error, "the desk was gone already");
     }

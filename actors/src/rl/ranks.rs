@@ -140,23 +140,7 @@ impl Ranks {
             let told = group.scatter::<RankParcel>(boxes).timeout(LONG).await;
             told.map_err(Failure::error)?;
         }
-        let (board, orders) = RecoveryBoard::new(cx.admin(), plan.recovery.clone(), false);
-        let open = OpenBoard::new(board.clone());
-        let desk = cx.spawn::<RecoveryDesk>(open.of_role(name)).await;
-        desk.map_err(Failure::error)?;
-        let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
-        let watched = group.clone();
-        cx.spawn_task(async move {
-            let never = std::future::pending::<Result<(), Failure>>();
-            let excused = |_| futures::future::ready(false).boxed();
-            // The role hears of the end of a rank, and says why it ended.
-            let looking = recovery.beside(&watched, excused, |_| (), never);
-            let ended = orders.beside(|acted| record_order(&board, &acted), looking);
-            if let Err(failure) = ended.await {
-                tracing::warn!(%failure, "ranks are not looked at any more");
-            }
-            drop(open);
-        });
+        look_on(&group, plan, name, cx).await?;
         let ranks = Self {
             group,
             _begun: Some(begun),
@@ -196,6 +180,33 @@ impl Ranks {
             Ok(all)
         })
     }
+}
+
+/// Looks at ranks as long as the actor lives that has made them, and has a desk where people order something about them.
+async fn look_on<A: Actor>(
+    group: &Group<ModelRank>,
+    plan: &RanksPlan,
+    role: &str,
+    cx: &Context<A>,
+) -> Result<(), Failure> {
+    let (board, orders) = RecoveryBoard::new(cx.admin(), plan.recovery.clone(), false);
+    let open = OpenBoard::new(board.clone());
+    let desk = cx.spawn::<RecoveryDesk>(open.of_role(role)).await;
+    desk.map_err(Failure::error)?;
+    let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
+    let watched = group.clone();
+    cx.spawn_task(async move {
+        let never = std::future::pending::<Result<(), Failure>>();
+        let excused = |_| futures::future::ready(false).boxed();
+        // The role hears of the end of a rank, and says why it ended.
+        let looking = recovery.beside(&watched, excused, |_| (), never);
+        let ended = orders.beside(|acted| record_order(&board, &acted), looking);
+        if let Err(failure) = ended.await {
+            tracing::warn!(%failure, "ranks are not looked at any more");
+        }
+        drop(open);
+    });
+    Ok(())
 }
 
 /// The policy's trainer where several ranks share the model.

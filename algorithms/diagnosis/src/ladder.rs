@@ -276,9 +276,8 @@ impl Ladder {
             (Action::StopForPerson, does)
         } else {
             let again = self.again(found);
-            let forbidden = self.forbids(OrderedAction::EvictNode);
-            let forbidden = forbidden.map(ToString::to_string);
-            let leaves = elsewhere && forbidden.is_none();
+            let stays = self.why_it_stays(elsewhere);
+            let leaves = stays.is_none();
             let counted = format!("restart {nth} of {most} within {window}");
             let does = if found.who.is_empty() {
                 format!("all begin again ({counted})")
@@ -294,11 +293,8 @@ impl Ladder {
                      ({counted})"
                 )
             } else {
-                let since = match forbidden {
-                    Some(forbidden) if elsewhere => format!("its node is not left: {forbidden}"),
-                    _ => "since there is no room elsewhere".to_owned(),
-                };
-                format!("it is made again in its place, {since} ({counted})")
+                let stays = stays.unwrap_or_default();
+                format!("it is made again in its place, {stays} ({counted})")
             };
             let evicted = if leaves { again } else { vec![] };
             let action = match evicted.is_empty() {
@@ -328,6 +324,15 @@ impl Ladder {
             innocent,
             why: format!("{}: {}; {does}", named(&found.who), found.cause),
         })
+    }
+
+    /// Why a node is not left, where there is another one or not.
+    fn why_it_stays(&self, elsewhere: bool) -> Option<String> {
+        match self.forbids(OrderedAction::EvictNode) {
+            _ if !elsewhere => Some("since there is no room elsewhere".to_owned()),
+            Some(forbidden) => Some(format!("its node is not left: {forbidden}")),
+            None => None,
+        }
     }
 
     /// Forgets restarts from before the window.

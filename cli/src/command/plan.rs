@@ -338,6 +338,10 @@ fn name_of(holder: &str, rank: usize, of: usize) -> String {
 
 /// What lies on each node of ranks, and what crosses nodes; `holder` is their name before their numbers.
 fn show_stages(holder: &str, told: &Told, sharing: Sharing) -> Result<()> {
+    let whose = match holder.ends_with("rank") {
+        true => format!("{holder}s"),
+        false => format!("ranks of {holder}"),
+    };
     let leases = told.plan.iter().flat_map(|plan| &plan.leases);
     let mut leases: Vec<_> = leases.filter(|lease| lease.holder == holder).collect();
     leases.sort_by_key(|lease| lease.rank);
@@ -347,7 +351,7 @@ fn show_stages(holder: &str, told: &Told, sharing: Sharing) -> Result<()> {
     };
     let sentences = stages::told(&mesh, &nodes).into_iter();
     for sentence in sentences.filter(|_| mesh.len() > 1) {
-        print::line(format!("{holder}s: {sentence}."))?;
+        print::line(format!("{whose}: {sentence}."))?;
     }
     Ok(())
 }

@@ -977,7 +977,7 @@ fn ranks_that_share_placed_models_are_checked_planned_and_gone_on_with_by_others
     );
     let processes = ["policy-0", "policy-1", "judges-0", "judges-1"];
     assert_eq!(told["unplaced"], serde_json::json!(processes));
-    let cluster = "[devices.H200]\nmemory_gib = 0.0005\n[[nodes]]\nname = 'node'\ncpus = 96\n\
+    let cluster = "[devices.H200]\nmemory_gib = 0.001\n[[nodes]]\nname = 'node'\ncpus = 96\n\
                    memory_gib = 2048\ngpus = { model = 'H200', count = 4, nvlink = 'node' }\n";
     place.write("cluster.toml", cluster);
     let cards = [
@@ -986,7 +986,14 @@ fn ranks_that_share_placed_models_are_checked_planned_and_gone_on_with_by_others
         "--set",
         "placement.scorer_gpus=1",
     ];
-    let plan = ["plan", "r.toml", "--cluster", "cluster.toml"];
+    let plan = [
+        "plan",
+        "r.toml",
+        "--cluster",
+        "cluster.toml",
+        "--set",
+        "model.hidden=128",
+    ];
     let why = place.error(&[&plan[..], &cards].concat());
     assert!(
         why.contains("policy-0 needs") && why.contains("its device on node"),

@@ -148,24 +148,9 @@ impl Starting<'_> {
                 (own.tries, own.upgrades)
             }
         };
-        // First what nobody knows any more ends: it may write where files are looked for.
-        let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
-        let stale_drivers = StaleDrivers::open(folder.part(DRIVERS_FOLDER), &drivers);
-        let stale_drivers = stale_drivers.map_err(DaemonError::Logs)?;
-        let staging = self.staging(goes_on).await?;
         let cgroups = Cgroups::begin(system.process().0);
         let unlimited = cgroups.obstacle().map(str::to_owned);
-        let agent = Agent::begin(
-            system,
-            &node.name,
-            catalog,
-            staging,
-            forward.clone(),
-            stale_drivers,
-            cgroups,
-        );
-        let agent = agent.await?;
-        agent.inherit(tries);
+        let agent = self.agent(goes_on, &forward, tries, cgroups).await?;
         *programs.agent.lock() = Some(agent.clone());
         catalog.serve().await?;
         let archive = Archive::begin(system, &node.name, catalog, Arc::new(logs)).await?;
@@ -236,6 +221,32 @@ impl Starting<'_> {
         let on_demand = self.config.on_demand;
         let staging = Staging::new(engine, &self.node.name, memory, givers, places, on_demand);
         staging.map_err(|e| failed(&e))
+    }
+
+    /// The agent, which goes on with these tries. Drivers that nobody knows any more are ended first: they may write where
+    /// files are looked for.
+    async fn agent(
+        &self,
+        goes_on: bool,
+        forward: &Forward,
+        tries: Vec<AttemptHandoff>,
+        cgroups: Cgroups,
+    ) -> Result<Agent, DaemonError> {
+        let drivers: Vec<u32> = tries.iter().map(AttemptHandoff::pid).collect();
+        let stale_drivers = StaleDrivers::open(self.folder.part(DRIVERS_FOLDER), &drivers);
+        let stale_drivers = stale_drivers.map_err(DaemonError::Logs)?;
+        let agent = Agent::begin(
+            self.system,
+            &self.node.name,
+            &self.catalog,
+            self.staging(goes_on).await?,
+            forward.clone(),
+            stale_drivers,
+            cgroups,
+        );
+        let agent = agent.await?;
+        agent.inherit(tries);
+        Ok(agent)
     }
 
     /// Begins to vote, where this node does. One that votes alone founds the cluster, unless it has.
