@@ -79,19 +79,19 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<()> {
             .into_iter()
             .try_for_each(|line| Ok(print::line(figures::plain(&line))?));
     };
-    let order = ordered(command, args.role.clone());
+    let order = ordered(command, args.role.as_deref());
     let sentence = waiter.block_on(target.order(&order))?;
     print::say(figures::plain(&sentence));
     Ok(())
 }
 
-fn ordered(command: &RecoverCommand, role: Option<String>) -> OrderRecovery {
+fn ordered(command: &RecoverCommand, role: Option<&str>) -> OrderRecovery {
     let of = |order, action: Option<&String>, why: &str| OrderRecovery {
         order,
         action: action.cloned(),
         rank: None,
         node: None,
-        role: role.clone(),
+        role: role.map(str::to_owned),
         why: why.to_owned(),
     };
     match command {

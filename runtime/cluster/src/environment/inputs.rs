@@ -104,8 +104,8 @@ impl Inputs<'_> {
             let words = simple.split(|c: char| c.is_whitespace() || "\"'`=<>{}$,:".contains(c));
             let words = words.filter(|word| !word.is_empty());
             for (n, word) in words.enumerate() {
-                // As a command of its own it reads a script that is named behind it.
-                if n == 0 && word == "." {
+                // A command that reads a script, which is named behind it; and tests.
+                if n == 0 && word == "." || word == "[" || word == "[[" {
                     continue;
                 }
                 match word.find(['*', '?', '[']) {
@@ -267,6 +267,8 @@ mod tests {
         assert_eq!(of_setup("./make.sh"), ["make.sh"]);
         assert_eq!(of_setup("set -e; \"$PWD/make.sh\" x"), ["make.sh"]);
         assert_eq!(of_setup(". ./make.sh && echo train"), ["make.sh"]);
+        assert_eq!(of_setup("[ -e /x ] || ./make.sh"), ["make.sh"]);
+        assert_eq!(of_setup("until [ -e /x ]; do [[ x ]]; done"), [""; 0]);
         let pkg = ["pkg/setup.py", "pkg/src/a.py"];
         assert_eq!(of_setup("pip install --target=$X './pkg'"), pkg);
         assert_eq!(of_setup("cp -r pkg $X"), pkg);
