@@ -1,4 +1,4 @@
-//! What people order about the ranks of a run's models, over all lives of these.
+//! Orders of people about the ranks of a run's models, over all lives of these.
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use odeon::{Failure, Ref, System};

@@ -1,8 +1,9 @@
-//! State that is left of the ranks of a run from their life before, and the end of one that has not begun.
+//! State that is left of the ranks of a run from their life before, how that ended, and the end of one that has not begun.
 
 use std::collections::BTreeMap;
 
 use odeon::{Failure, FailureKind, Ref, Timestamp};
+use odeon_algorithms::train::Sharing;
 
 use super::rank::PretrainRank;
 
@@ -19,6 +20,14 @@ pub(super) struct Before {
     pub(super) saved: Option<u64>,
     /// When it was over.
     pub(super) since: Option<Timestamp>,
+}
+
+/// The good ends of a life of the ranks.
+pub(super) enum End {
+    /// All steps are done, or it was asked to halt.
+    Done,
+    /// The ranks should be these from now on.
+    Resized(Sharing),
 }
 
 /// The end of ranks that have not begun.

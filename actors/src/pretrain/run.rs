@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::batches::AwaitedBatches;
-use super::before::{Before, Unbegun};
+use super::before::{Before, End, Unbegun};
 use super::checkpoint::{newest, storage};
 use super::gradients::{GradientRules, Gradients};
 use super::meshes::{data_mesh, of_ranks};
@@ -155,8 +155,10 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
     let moves = !plan.needs.is_empty();
     let (board, orders) = RecoveryBoard::new(system.admin().clone(), plan.recovery.clone(), moves);
     let open = OpenBoard::new(board.clone());
-    let hand = system.spawn::<RecoveryDesk>(open.of_role("")).await;
-    let hand = hand.map_err(Failure::error)?;
+    let hand = system
+        .spawn::<RecoveryDesk>(open.of_role(""))
+        .await
+        .map_err(Failure::error)?;
     let reports = desk.reports.clone();
     let tell = |acted: Acted| {
         record_order(&board, &acted);
@@ -165,9 +167,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
     };
     let lives = Box::pin(all_lives(system, plan, desk, &board));
     let ended = orders.beside(tell, lives).await;
-    if let Err(error) = hand.stop().await {
-        tracing::debug!(%error, "the desk was gone already");
-    }
+    drop(hand.stop().await);
     ended
 }
 
@@ -322,14 +322,6 @@ async fn all_lives(
         held_out.stop().await;
     }
     ended
-}
-
-/// The good ends of a life of the ranks.
-enum End {
-    /// All steps are done, or it was asked to halt.
-    Done,
-    /// The ranks should be these from now on.
-    Resized(Sharing),
 }
 
 /// Parts of a run that outlive its ranks.

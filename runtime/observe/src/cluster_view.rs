@@ -4,6 +4,7 @@ mod flows;
 mod look;
 mod numbers;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -22,11 +23,12 @@ use crate::SYSTEM_JOB;
 use crate::actor::{Actor, Actors, End};
 use crate::bounds::{AWAITED_FOR, ENDED_PROCESSES_MAX, MAILBOX_FULL};
 use crate::date::Date;
-use crate::detectors::{Detectors, Finding, OF_MOMENTS};
+use crate::detectors::rules::OF_MOMENTS;
+use crate::detectors::{Detectors, Finding};
 use crate::event::{Event, EventKind, Events, Severity, Subject};
 use crate::node::{Node, Process};
 use crate::past::Past;
-use crate::problems::Problems;
+use crate::problems::{PastProblem, Problems, past_of};
 use crate::spans::{Spans, Whose};
 use crate::waits::{Wait, Waits};
 
@@ -44,7 +46,7 @@ pub struct ClusterView {
     spans: Spans,
     events: Events,
     detectors: Detectors,
-    problems: Problems,
+    problems: Problems<Self>,
     totals: Totals,
     recorded: RecordedNumbers,
     flow_ranks: JobFlows,
@@ -140,6 +142,14 @@ impl ClusterView {
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         self.problems.findings()
+    }
+
+    /// Problems that are over, the newest first: those of the events that are kept.
+    pub fn past_problems(&self) -> impl Iterator<Item = PastProblem> {
+        let mut passing: Vec<PastProblem> = self.problems.passing().collect();
+        passing.sort_by_key(|it| Reverse(it.ended));
+        let over = self.events.iter().rev().filter_map(past_of);
+        passing.into_iter().chain(over)
     }
 
     /// n of "one trace in n is kept", over all processes.
@@ -245,10 +255,6 @@ impl ClusterView {
         let wanted = waiting.actors.first();
         let job = wanted.and_then(|actor| self.job_of(actor.home));
         job.unwrap_or(&waiting.job)
-    }
-
-    pub(crate) const fn problems(&self) -> &Problems {
-        &self.problems
     }
 
     /// The supervisors of an actor, the topmost first, then itself.

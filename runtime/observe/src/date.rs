@@ -65,6 +65,18 @@ impl Shift {
     }
 }
 
+/// A time as people say it: `41 s`, `3 min`.
+#[must_use]
+pub(crate) fn spoken(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s < 0.001 => format!("{:.0} us", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3_600.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

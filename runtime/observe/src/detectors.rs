@@ -19,22 +19,26 @@ mod pipeline_straggler;
 mod recovery;
 mod refused_node;
 mod restart_loop;
-mod rules;
+pub(crate) mod rules;
 mod run_curve;
 mod slow_copy;
 mod straggler;
 mod stuck_handler;
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use odeon_diagnosis::{Alert, Detector, Observation, Severity};
 
 use crate::cluster_view::ClusterView;
-use crate::date::Date;
+use crate::date::{Date, spoken};
 use crate::event::Subject;
 
 pub use recovery::{LeftNode, left_nodes};
+use rules::{
+    ACTION_FORBIDDEN, ACTOR_FAILED, AWAITED_RANK, NODE_AVOIDED, NODE_DOWN, NODE_REFUSED,
+    ODD_MACHINE, PIPELINE_STRAGGLER, RANK_NOT_FINITE, RANK_RECOVERY, RANK_SLOW, RANK_STILL,
+    STRAGGLER,
+};
 pub use rules::{ProblemRule, problem_rule};
 
 /// Something that is wrong in a cluster at the moment.
@@ -45,43 +49,6 @@ impl Observation for ClusterView {
     type Moment = Date;
     type Cause = Alert;
 }
-
-/// Actors have failed for good. Each has told an event of its own.
-pub(crate) const ACTOR_FAILED: &str = "actor_failed";
-/// A node is gone. It has told an event of its own.
-pub(crate) const NODE_DOWN: &str = "node_down";
-/// A rank, or a copy of a blob, takes much longer than the others.
-const STRAGGLER: &str = "straggler";
-/// A part of a pipeline makes its steps longer than they would be.
-const PIPELINE_STRAGGLER: &str = "pipeline_straggler";
-
-/// A rank of a gang stands still while others do not.
-const RANK_STILL: &str = "rank_still";
-/// A rank of a gang is slow.
-const RANK_SLOW: &str = "rank_slow";
-/// A rank of a gang was the first to print a loss that is no number.
-const RANK_NOT_FINITE: &str = "rank_not_finite";
-
-/// A rank is waited for by all others of its job.
-const AWAITED_RANK: &str = "awaited_rank";
-
-/// Something is done about a rank that held up or broke its job.
-const RANK_RECOVERY: &str = "rank_recovery";
-/// A job does not place its ranks on a node.
-const NODE_AVOIDED: &str = "node_avoided";
-
-/// A person forbids something to be done about the ranks of a job.
-const ACTION_FORBIDDEN: &str = "action_forbidden";
-
-/// Nothing is placed on a node. It has told an event of its own.
-pub(crate) const NODE_REFUSED: &str = "node_refused";
-
-/// A machine differs from those that do the same.
-const ODD_MACHINE: &str = "odd_machine";
-
-/// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
-/// behind another.
-pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
 
 /// The detectors of a cluster.
 #[derive(Debug)]
@@ -147,17 +114,5 @@ fn finding(
             evidence: vec![],
         },
         since,
-    }
-}
-
-/// A time as people say it: `41 s`, `3 min`.
-#[must_use]
-pub fn spoken(time: Duration) -> String {
-    match time.as_secs_f64() {
-        s if s < 0.001 => format!("{:.0} us", s * 1e6),
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.0} h", s / 3_600.0),
     }
 }

@@ -5,15 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use odeon_diagnosis::Alert;
+use odeon_diagnosis::{Alert, Finding, Observation};
 
 use crate::bounds::EPISODE;
-use crate::cluster_view::ClusterView;
-use crate::date::Date;
-use crate::detectors::{
-    ACTOR_FAILED, Finding, NODE_DOWN, NODE_REFUSED, OF_MOMENTS, problem_rule, spoken,
-};
+use crate::date::{Date, spoken};
+use crate::detectors::rules::{ACTOR_FAILED, NODE_DOWN, NODE_REFUSED, OF_MOMENTS, problem_rule};
 use crate::event::{Event, EventKind, Severity, Subject};
+
+/// A look at a system, of which detectors tell alerts about its parts.
+pub(crate) trait System:
+    Observation<Subject = Subject, Moment = Date, Cause = Alert>
+{
+}
+
+impl<O: Observation<Subject = Subject, Moment = Date, Cause = Alert>> System for O {}
 
 /// A problem that is over.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,23 +39,32 @@ pub struct PastProblem {
 /// is one of moments.
 type Episode = (&'static str, Vec<Subject>, Option<Date>);
 
-fn episode_of(finding: &Finding) -> Episode {
+fn episode_of<S: System>(finding: &Finding<S>) -> Episode {
     let rule = finding.cause.rule;
     let moment = OF_MOMENTS.contains(&rule).then_some(finding.since);
     (rule, finding.who.clone(), moment)
 }
 
 /// The problems of a system.
-#[derive(Debug, Default)]
-pub(crate) struct Problems {
-    findings: Vec<Finding>,
+#[derive(Debug)]
+pub(crate) struct Problems<S: System> {
+    findings: Vec<Finding<S>>,
     /// When each was last found, and how; those that have passed a moment ago too.
-    episodes: BTreeMap<Episode, (Date, Finding)>,
+    episodes: BTreeMap<Episode, (Date, Finding<S>)>,
 }
 
-impl Problems {
+impl<S: System> Default for Problems<S> {
+    fn default() -> Self {
+        Self {
+            findings: vec![],
+            episodes: BTreeMap::new(),
+        }
+    }
+}
+
+impl<S: System> Problems<S> {
     /// Those of the moment, the worst first.
-    pub(crate) fn findings(&self) -> &[Finding] {
+    pub(crate) fn findings(&self) -> &[Finding<S>] {
         &self.findings
     }
 
@@ -84,9 +98,9 @@ impl Problems {
     /// begins that `has_lasted` knows.
     pub(crate) fn note(
         &mut self,
-        mut found: Vec<Finding>,
+        mut found: Vec<Finding<S>>,
         now: Date,
-        has_lasted: impl Fn(&Finding) -> bool,
+        has_lasted: impl Fn(&Finding<S>) -> bool,
     ) -> Vec<Event> {
         let mut events = vec![];
         for finding in &mut found {
@@ -132,7 +146,7 @@ impl Problems {
     }
 
     /// Those that were found a moment ago and are not now, which may come back.
-    fn passing(&self) -> impl Iterator<Item = PastProblem> {
+    pub(crate) fn passing(&self) -> impl Iterator<Item = PastProblem> {
         let is_found =
             |episode: &Episode| self.findings.iter().any(|it| episode_of(it) == *episode);
         let passing = self.episodes.iter().filter(move |(it, _)| !is_found(it));
@@ -146,7 +160,7 @@ impl Problems {
     }
 }
 
-fn event_of(finding: &Finding, at: Date) -> Event {
+fn event_of<S: System>(finding: &Finding<S>, at: Date) -> Event {
     Event {
         seq: 0,
         at,
@@ -161,7 +175,7 @@ fn event_of(finding: &Finding, at: Date) -> Event {
     }
 }
 
-fn event_of_end(finding: &Finding, ended: Date) -> Event {
+fn event_of_end<S: System>(finding: &Finding<S>, ended: Date) -> Event {
     let lasted = spoken(ended.since(finding.since));
     Event {
         severity: Severity::Info,
@@ -175,7 +189,7 @@ fn event_of_end(finding: &Finding, ended: Date) -> Event {
 const OVER: &str = ": ";
 
 /// The problem of which an event tells that it is over.
-fn past_of(event: &Event) -> Option<PastProblem> {
+pub(crate) fn past_of(event: &Event) -> Option<PastProblem> {
     let since = event.since?;
     let (_, sentence) = event.sentence.split_once(OVER)?;
     let subject = event.subject.clone();
@@ -188,25 +202,16 @@ fn past_of(event: &Event) -> Option<PastProblem> {
     })
 }
 
-impl ClusterView {
-    /// Problems that are over, the newest first: those of the events that are kept.
-    pub fn past_problems(&self) -> impl Iterator<Item = PastProblem> {
-        let mut passing: Vec<PastProblem> = self.problems().passing().collect();
-        passing.sort_by_key(|it| std::cmp::Reverse(it.ended));
-        let over = self.events().iter().rev().filter_map(past_of);
-        passing.into_iter().chain(over)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster_view::ClusterView;
 
     fn at(second: u64) -> Date {
         Date(second * 1_000_000_000)
     }
 
-    fn slow(node: &str, since: u64) -> Finding {
+    fn slow(node: &str, since: u64) -> Finding<ClusterView> {
         Finding {
             who: vec![
                 Subject::Node(node.to_owned()),
@@ -232,7 +237,7 @@ mod tests {
     #[test]
     fn a_problem_is_over_once_it_is_not_found_for_a_while_and_stays_in_the_history() {
         let mut problems = Problems::default();
-        let never = |_: &Finding| false;
+        let never = |_: &Finding<ClusterView>| false;
         let begun = problems.note(vec![slow("a", 10)], at(10), never);
         assert_eq!(begun.len(), 1);
         assert_eq!(begun[0].since, None);
@@ -263,7 +268,7 @@ mod tests {
     #[test]
     fn the_next_observer_goes_on_with_what_was_not_over_and_tells_its_end() {
         let (mut problems, mut seen) = (Problems::default(), ClusterView::default());
-        let never = |_: &Finding| false;
+        let never = |_: &Finding<ClusterView>| false;
         let begun = problems.note(vec![slow("a", 10), slow("b", 10)], at(10), never);
         let events = told(&mut seen, begun);
         let over = problems.note(vec![slow("b", 10)], at(80), never);
@@ -273,7 +278,7 @@ mod tests {
 
         let mut next = Problems::default();
         next.recall(events_then.iter(), at(100));
-        let lasts = |found: &Finding| found.who[0] == Subject::Node("b".to_owned());
+        let lasts = |found: &Finding<ClusterView>| found.who[0] == Subject::Node("b".to_owned());
         assert_eq!(next.note(vec![slow("b", 105)], at(105), lasts), []);
         assert_eq!(next.findings()[0].since, at(10), "since when it was told");
         let over = next.note(vec![], at(170), never);

@@ -1,12 +1,44 @@
 //! The rules by which problems are found: in which order people should look at them, what is done about them, and what
 //! people can do.
 
-use super::{
-    ACTION_FORBIDDEN, ACTOR_FAILED, AWAITED_RANK, NODE_AVOIDED, NODE_DOWN, NODE_REFUSED,
-    ODD_MACHINE, PIPELINE_STRAGGLER, RANK_NOT_FINITE, RANK_RECOVERY, RANK_SLOW, RANK_STILL,
-    STRAGGLER,
-};
 use crate::event::Subject;
+
+/// Actors have failed for good. Each has told an event of its own.
+pub(crate) const ACTOR_FAILED: &str = "actor_failed";
+/// A node is gone. It has told an event of its own.
+pub(crate) const NODE_DOWN: &str = "node_down";
+/// A rank, or a copy of a blob, takes much longer than the others.
+pub(crate) const STRAGGLER: &str = "straggler";
+/// A part of a pipeline makes its steps longer than they would be.
+pub(crate) const PIPELINE_STRAGGLER: &str = "pipeline_straggler";
+
+/// A rank of a gang stands still while others do not.
+pub(crate) const RANK_STILL: &str = "rank_still";
+/// A rank of a gang is slow.
+pub(crate) const RANK_SLOW: &str = "rank_slow";
+/// A rank of a gang was the first to print a loss that is no number.
+pub(crate) const RANK_NOT_FINITE: &str = "rank_not_finite";
+
+/// A rank is waited for by all others of its job.
+pub(crate) const AWAITED_RANK: &str = "awaited_rank";
+
+/// Something is done about a rank that held up or broke its job.
+pub(crate) const RANK_RECOVERY: &str = "rank_recovery";
+/// A job does not place its ranks on a node.
+pub(crate) const NODE_AVOIDED: &str = "node_avoided";
+
+/// A person forbids something to be done about the ranks of a job.
+pub(crate) const ACTION_FORBIDDEN: &str = "action_forbidden";
+
+/// Nothing is placed on a node. It has told an event of its own.
+pub(crate) const NODE_REFUSED: &str = "node_refused";
+
+/// A machine differs from those that do the same.
+pub(crate) const ODD_MACHINE: &str = "odd_machine";
+
+/// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
+/// behind another.
+pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
 
 /// A rule that finds problems.
 #[derive(Clone, Copy, Debug)]
