@@ -195,7 +195,7 @@ mod tests {
             "avoided: b",
             "7 of 10 restarts are left; nodes left 1, for nothing 0",
             "the ranks begin, or wait for room: nothing can be forced now",
-            "5s ago, evict_node: rank 1 on node b: so",
+            "5 s ago, evict_node: rank 1 on node b: so",
         ];
         assert_eq!(lines(&recovery, 6_000), told);
     }

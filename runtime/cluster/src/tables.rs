@@ -273,7 +273,7 @@ impl Tables {
             }
             Fact::NodeRefused { node, why, by } => {
                 only(writer, &Writer::Leader)?;
-                self.refuse_node(node, why, by)?;
+                self.refuse_node(node, &why, by)?;
             }
             Fact::NodeChecked {
                 node,

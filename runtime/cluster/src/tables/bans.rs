@@ -18,7 +18,7 @@ pub struct NodeBan {
     /// Faults that a check of it has found, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
-    /// The change of the tables in which it was said last: another one when somebody refuses the node anew.
+    /// The changes of nodes before it was said last: another number when somebody refuses the node anew.
     #[serde(default)]
     pub number: u64,
 }
@@ -63,15 +63,15 @@ impl Tables {
     pub(super) fn refuse_node(
         &mut self,
         node: String,
-        why: String,
+        why: &str,
         by: String,
     ) -> Result<(), Refusal> {
-        let why = one_line(&why);
+        let why = one_line(why);
         if why.is_empty() {
             let why = format!("node `{node}` is not refused without a reason: give one");
             return Err(Refusal::new(RefusalKind::Invalid, why));
         }
-        let (since, number) = (self.now, self.version);
+        let (since, number) = (self.now, self.nodes_version);
         let row = self.node(&node)?;
         if let Some(ban) = row
             .refused
