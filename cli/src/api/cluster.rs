@@ -13,8 +13,9 @@ use odeon_client::types::{
 };
 use odeon_cluster::access::{KeyRole, check_name};
 use odeon_cluster::admit::TokenError;
+use odeon_cluster::catalog::WriteError;
 use odeon_cluster::doctor;
-use odeon_cluster::fact::{Fact, NamespaceQuota};
+use odeon_cluster::fact::{Fact, NamespaceQuota, RefusalKind};
 use odeon_cluster::tables::Tables;
 use odeon_cluster::unix::Unix;
 
@@ -182,13 +183,17 @@ pub(super) async fn refuse(
         passed: false,
         of: None,
     };
-    let written = api.daemon.catalog().write_for(fact).await;
+    let not_refused = match api.daemon.catalog().write_for(fact).await {
+        Ok(_) => None,
+        Err(WriteError::Refused(refusal)) if refusal.kind == RefusalKind::Conflict => Some(refusal),
+        Err(error) => return Err(error.into()),
+    };
     // A node that is not refused may be avoided by a run still.
     let runs = recovery::let_back(&api, &node, &by, &why).await?;
-    if runs == 0 {
-        written?;
+    match not_refused {
+        Some(refusal) if runs == 0 => Err(WriteError::Refused(refusal).into()),
+        _ => Ok(StatusCode::NO_CONTENT),
     }
-    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Checks a node's machine and its arithmetic now. One that is refused and passes may get work again.

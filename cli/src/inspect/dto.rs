@@ -219,9 +219,7 @@ impl Shown<'_> {
             since: found.since.as_ms(),
             subjects: told.map(|it| self.subject(it)).collect(),
             done: rule.map_or_else(String::new, |rule| rule.done.to_owned()),
-            advice: rule.map_or_else(String::new, |rule| {
-                rule.advice(&found.who, |it| self.job_of(it))
-            }),
+            advice: rule.map_or_else(String::new, |rule| self.advice(rule, found)),
         }
     }
 

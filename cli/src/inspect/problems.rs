@@ -4,11 +4,12 @@ use odeon::ProcessId;
 use odeon::inspect::Metric;
 use odeon_client::inspect as told;
 use odeon_observe::PastProblem;
-use odeon_observe::detectors::Finding;
+use odeon_observe::detectors::{Finding, ProblemRule};
 use odeon_observe::event::Subject;
 use odeon_observe::machines::MachinePart;
 
 use super::dto::{Shown, rounded};
+use super::jobs::job_number;
 use super::workload::{POINTS_MAX, label};
 
 /// Problems that are over, of which the newest are told.
@@ -108,8 +109,14 @@ impl Shown<'_> {
         series.collect()
     }
 
-    /// The job that something belongs to.
-    pub(super) fn job_of(&self, subject: &Subject) -> Option<String> {
+    /// The next step of a person, with the number of the job in its commands.
+    pub(super) fn advice(&self, rule: &ProblemRule, found: &Finding) -> String {
+        let number = |tag: String| job_number(&tag).to_owned();
+        rule.advice(&found.who, |it| self.job_of(it).map(number))
+    }
+
+    /// The name under which the processes run of the job that something belongs to.
+    fn job_of(&self, subject: &Subject) -> Option<String> {
         let job = match subject {
             Subject::Job(job) => Some(job.clone()),
             Subject::Process(id) => self.seen.process(*id).map(|it| it.job.clone()),
