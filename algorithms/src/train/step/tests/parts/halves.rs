@@ -22,6 +22,33 @@ pub(super) fn on_one_device(config: &ModelConfig, settings: &TrainConfig, work: 
     one
 }
 
+/// The losses and norms of single steps of the same, each from the parameters given for it.
+pub(super) fn on_one_device_from(
+    config: &ModelConfig,
+    settings: &TrainConfig,
+    work: &Texts,
+    begun: &[Vec<f32>],
+) -> Trained {
+    let mut work = work.clone();
+    let mut all = Trained::default();
+    for (step, parameters) in begun.iter().enumerate() {
+        work.step = step as u64;
+        let shape = StepShape {
+            sums_loss: true,
+            ..StepShape::of(&work, false, true)
+        };
+        let mut model = model(config);
+        model.load_flat(&rounded(parameters)).unwrap();
+        let mut trainer = Trainer::new(model, settings.clone());
+        let none = StepPeers::<Rank>::none();
+        let done = trainer.run(&plan(&shape), &mut work, none, &mut |_| Ok(()));
+        let done = done.unwrap();
+        all.losses.push(done.loss);
+        all.norms.push(done.update.unwrap().grad_norm);
+    }
+    all
+}
+
 fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| number.to_bits()).collect()
 }
