@@ -197,8 +197,8 @@ impl<'a> Waits<'a> {
         found.filter(|(cause, _)| cause.waiting * 2 >= cause.ranks)
     }
 
-    /// Ranks whose processes have been stopped for long while those of most are not, whoever waits for them: outside of
-    /// collectives nobody does, but whoever wants the next step.
+    /// Ranks whose processes have been stopped for long while those of half or more are not, whoever waits for them: outside
+    /// of collectives nobody does, but whoever wants the next step.
     fn stopped(&self) -> Option<(FlowCause, Vec<FlowMember>)> {
         let known: Vec<&RankLook> = self.looks.iter().flatten().copied().collect();
         let stopped: Vec<&RankLook> = known
@@ -218,7 +218,7 @@ impl<'a> Waits<'a> {
             lasts,
             evidence: vec![("ranks stopped".to_owned(), stopped.len() as f64)],
         };
-        let few = stopped.len() * 2 < known.len();
+        let few = stopped.len() * 2 <= known.len();
         few.then(|| (cause, stopped.iter().map(|it| it.member).collect()))
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use odeon_collective::CallState;
 use proptest::prelude::*;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -200,4 +201,43 @@ proptest! {
             prop_assert!(named, "{fault:?} of {culprit} in {shape:?}: {who:?} {cause}");
         }
     }
+}
+
+/// A rank that is stopped where no call is under way is waited for by nobody but whoever wants the next step.
+///
+/// SEMANTICS 166.
+#[test]
+fn one_of_two_ranks_that_is_stopped_between_calls_is_named() {
+    let pair = Shape {
+        tp: 1,
+        pp: 1,
+        dp: 2,
+    };
+    let job = SimulatedJob::run(pair, false, (Injected::Nothing, 0, 0.0), 0.1, 24.0, 3);
+    let mut ranks = job.ranks();
+    let mut watch = FlowWatch::default();
+    let mut found = vec![];
+    for second in 1..=30_u32 {
+        let at = Duration::from_secs(second.into());
+        for (rank, window) in ranks.iter_mut().enumerate() {
+            let mut look = job.look(rank, second.min(10));
+            if let Some(idle) = second.checked_sub(10).filter(|idle| *idle > 0) {
+                for group in &mut look.groups {
+                    group.state = CallState::Completed;
+                    group.completed = 0;
+                }
+                if rank == 1 {
+                    (look.beats, look.silent) = (0, Duration::from_secs(idle.into()));
+                }
+            }
+            window.push(at, look);
+        }
+        if second.is_multiple_of(2) {
+            let all = watch.observe(&FlowJob { ranks: &ranks }, at).into_iter();
+            found = all.map(|it| (it.who, it.cause.fault)).collect();
+        }
+        assert!(found.is_empty() || second > 20, "{found:?}");
+    }
+    let second = FlowMember { home: 1, serial: 1 };
+    assert_eq!(found, [(vec![second], FlowFault::Stopped)]);
 }
