@@ -128,6 +128,8 @@ pub struct Alert {
     pub severity: Severity,
     /// The cause in words, with the limit.
     pub sentence: String,
+    /// The part of those to blame that it is about, where there may be several at once: an action, a rank; else empty.
+    pub part: String,
     /// The numbers of the sentence that machines may want.
     pub evidence: Vec<Evidence>,
 }

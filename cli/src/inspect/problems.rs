@@ -111,8 +111,9 @@ impl Shown<'_> {
 
     /// The next step of a person, with the number of the job in its commands.
     pub(super) fn advice(&self, rule: &ProblemRule, found: &Finding) -> String {
-        let number = |tag: String| job_number(&tag).to_owned();
-        rule.advice(&found.who, |it| self.job_of(it).map(number))
+        // A run by itself has no number by which commands know it.
+        let number = |tag: String| tag.contains('/').then(|| job_number(&tag).to_owned());
+        rule.advice(&found.who, |it| self.job_of(it).and_then(number))
     }
 
     /// The name under which the processes run of the job that something belongs to.

@@ -57,6 +57,9 @@ pub const PENDING: Duration = Duration::from_secs(5);
 pub const CLOCK_ERROR: Duration = Duration::from_millis(10);
 /// A problem that comes back within this is the same one, and no new event.
 pub const EPISODE: Duration = Duration::from_secs(60);
+/// A problem of an earlier observer is over when the next one has not found it for so long: some are found only after
+/// minutes of looking.
+pub const RECALLED: Duration = Duration::from_mins(6);
 /// From this part of its memory on a device is nearly full.
 pub const DEVICE_FULL: f64 = 0.95;
 /// A rank that takes so many times as long as the median of all holds the others up...
@@ -81,6 +84,8 @@ pub const ODD_MACHINE_FOR: Duration = Duration::from_secs(240);
 pub const ODD_MACHINES_MIN: usize = 3;
 /// Machines are compared by one metric after the other, a metric at each tick, from the first on so often.
 pub const ODD_MACHINE_EVERY: Duration = Duration::from_secs(5);
+/// Launches of machines are looked at for drift so often.
+pub const LAUNCH_DRIFT_EVERY: Duration = Duration::from_secs(60);
 /// A machine of which a metric was not measured for so long is not compared by it: ranks may take a minute for a step.
 pub const ODD_MACHINE_UNMEASURED: Duration = Duration::from_secs(60);
 /// A copy that takes so many times as long as the median of the same blob is slow...

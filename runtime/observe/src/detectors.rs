@@ -8,6 +8,7 @@ mod device_memory;
 mod events_dropped;
 mod failed;
 mod gang_rank;
+mod launch_drift;
 mod left_out;
 mod link;
 mod low_disk;
@@ -26,6 +27,7 @@ mod straggler;
 mod stuck_handler;
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use odeon_diagnosis::{Alert, Detector, Observation, Severity};
 
@@ -73,6 +75,7 @@ impl Default for Detectors {
             Box::new(straggler::Stragglers),
             Box::<pipeline_straggler::PipelineStragglers>::default(),
             Box::<odd_machine::OddMachines>::default(),
+            Box::<launch_drift::LaunchDrifts>::default(),
             Box::new(slow_copy::SlowCopies),
             Box::new(device_memory::FullDevices),
             Box::new(left_out::DataLeftOut),
@@ -98,6 +101,9 @@ impl Detector<ClusterView> for Detectors {
     }
 }
 
+/// One second.
+const SECOND: Duration = Duration::from_secs(1);
+
 fn finding(
     rule: &'static str,
     severity: Severity,
@@ -111,6 +117,7 @@ fn finding(
             rule,
             severity,
             sentence,
+            part: String::new(),
             evidence: vec![],
         },
         since,

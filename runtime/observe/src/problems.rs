@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use odeon_diagnosis::{Alert, Finding, Observation};
 
-use crate::bounds::EPISODE;
+use crate::bounds::{EPISODE, RECALLED};
 use crate::date::{Date, spoken};
 use crate::detectors::rules::{ACTOR_FAILED, NODE_DOWN, NODE_REFUSED, OF_MOMENTS, problem_rule};
 use crate::event::{Event, EventKind, Severity, Subject};
@@ -35,22 +35,47 @@ pub struct PastProblem {
     pub ended: Date,
 }
 
-/// The rule and the subjects of a finding, by which it is the same one when it comes back; and its moment, where the rule
-/// is one of moments.
-type Episode = (&'static str, Vec<Subject>, Option<Date>);
+/// The facts of a finding by which it is the same one when it comes back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Episode {
+    rule: &'static str,
+    who: Vec<Subject>,
+    /// The part of them that it is about, where there may be several.
+    part: String,
+    /// Its moment, where the rule is one of moments.
+    moment: Option<Date>,
+}
 
 fn episode_of<S: System>(finding: &Finding<S>) -> Episode {
     let rule = finding.cause.rule;
-    let moment = OF_MOMENTS.contains(&rule).then_some(finding.since);
-    (rule, finding.who.clone(), moment)
+    Episode {
+        rule,
+        // Of actors that have failed for good there are ever more: it is one problem of the first.
+        who: match rule {
+            ACTOR_FAILED => finding.who.iter().take(1).cloned().collect(),
+            _ => finding.who.clone(),
+        },
+        part: finding.cause.part.clone(),
+        moment: OF_MOMENTS.contains(&rule).then_some(finding.since),
+    }
+}
+
+/// A problem, as it was found last.
+#[derive(Debug)]
+struct Lasting<S: System> {
+    finding: Finding<S>,
+    /// When that was.
+    last: Date,
+    /// When it is over, unless it is found again.
+    over: Date,
 }
 
 /// The problems of a system.
 #[derive(Debug)]
 pub(crate) struct Problems<S: System> {
     findings: Vec<Finding<S>>,
-    /// When each was last found, and how; those that have passed a moment ago too.
-    episodes: BTreeMap<Episode, (Date, Finding<S>)>,
+    /// Also those that have passed a moment ago.
+    episodes: BTreeMap<Episode, Lasting<S>>,
 }
 
 impl<S: System> Default for Problems<S> {
@@ -82,15 +107,22 @@ impl<S: System> Problems<S> {
                     rule: rule.name,
                     severity: event.severity,
                     sentence: event.sentence.clone(),
+                    part: String::new(),
                     evidence: vec![],
                 },
                 since: event.at,
             };
             let episode = episode_of(&finding);
-            match event.since {
-                None => drop(self.episodes.insert(episode, (now, finding))),
-                Some(_) => drop(self.episodes.remove(&episode)),
+            if event.since.is_some() {
+                self.episodes.remove(&episode);
+                continue;
             }
+            let lasting = Lasting {
+                finding,
+                last: now,
+                over: now.after(RECALLED),
+            };
+            self.episodes.insert(episode, lasting);
         }
     }
 
@@ -107,7 +139,7 @@ impl<S: System> Problems<S> {
             let rule = finding.cause.rule;
             let episode = episode_of(finding);
             self.unite(&episode);
-            let before = self.episodes.get(&episode).map(|(_, before)| before.since);
+            let before = self.episodes.get(&episode).map(|it| it.finding.since);
             if let Some(before) = before {
                 // One that is measured only now began when it was first found.
                 finding.since = before.min(finding.since);
@@ -120,13 +152,17 @@ impl<S: System> Problems<S> {
             events.push(event_of(finding, now));
         }
         for finding in &found {
-            self.episodes
-                .insert(episode_of(finding), (now, finding.clone()));
+            let lasting = Lasting {
+                finding: finding.clone(),
+                last: now,
+                over: now.after(EPISODE),
+            };
+            self.episodes.insert(episode_of(finding), lasting);
         }
-        self.episodes.retain(|_, (last, finding)| {
-            let lasts = now.since(*last) < EPISODE;
+        self.episodes.retain(|_, it| {
+            let lasts = now < it.over;
             if !lasts {
-                events.push(event_of_end(finding, *last));
+                events.push(event_of_end(&it.finding, it.last));
             }
             lasts
         });
@@ -136,9 +172,12 @@ impl<S: System> Problems<S> {
 
     /// One that was recalled knows its first subject alone; it goes on as the one that is found.
     fn unite(&mut self, episode: &Episode) {
-        let (rule, who, moment) = episode;
-        if who.len() > 1 && moment.is_none() && !self.episodes.contains_key(episode) {
-            let recalled = (*rule, who[..1].to_vec(), None);
+        if episode.moment.is_none() && !self.episodes.contains_key(episode) {
+            let recalled = Episode {
+                who: episode.who.iter().take(1).cloned().collect(),
+                part: String::new(),
+                ..episode.clone()
+            };
             if let Some(known) = self.episodes.remove(&recalled) {
                 self.episodes.insert(episode.clone(), known);
             }
@@ -150,7 +189,7 @@ impl<S: System> Problems<S> {
         let is_found =
             |episode: &Episode| self.findings.iter().any(|it| episode_of(it) == *episode);
         let passing = self.episodes.iter().filter(move |(it, _)| !is_found(it));
-        passing.map(|(_, (last, finding))| PastProblem {
+        passing.map(|(_, Lasting { finding, last, .. })| PastProblem {
             rule: finding.cause.rule.to_owned(),
             subject: finding.who.first().map(|it| (it.clone(), None)),
             sentence: finding.cause.sentence.clone(),
@@ -204,6 +243,8 @@ pub(crate) fn past_of(event: &Event) -> Option<PastProblem> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::cluster_view::ClusterView;
 
@@ -221,6 +262,7 @@ mod tests {
                 rule: "slow_link",
                 severity: Severity::Warning,
                 sentence: format!("node {node} is far: 120 ms"),
+                part: String::new(),
                 evidence: vec![],
             },
             since: at(since),
@@ -284,9 +326,46 @@ mod tests {
         let over = next.note(vec![], at(170), never);
         assert_eq!(over.len(), 1, "{over:?}");
         assert_eq!(over[0].sentence, "over after 95 s: node b is far: 120 ms");
-        // What nobody finds again is over as well.
+        // What nobody finds again is over as well, when those that look for minutes would have found it.
         let mut other = Problems::default();
         other.recall(events_then.iter(), at(100));
-        assert_eq!(other.note(vec![], at(161), never).len(), 1);
+        assert_eq!(
+            other.note(
+                vec![],
+                at(100).after(RECALLED).before(Duration::from_secs(1)),
+                never
+            ),
+            []
+        );
+        assert_eq!(other.note(vec![], at(100).after(RECALLED), never).len(), 1);
+    }
+
+    /// SEMANTICS 203.
+    #[test]
+    fn problems_of_parts_of_one_subject_begin_and_end_each_by_itself() {
+        let mut problems = Problems::default();
+        let never = |_: &Finding<ClusterView>| false;
+        let of_part = |part: &str| {
+            let mut found = slow("a", 10);
+            found.cause.part = part.to_owned();
+            found.cause.sentence = format!("{part} is forbidden");
+            found
+        };
+        let both = vec![of_part("end_process"), of_part("evict_node")];
+        assert_eq!(problems.note(both, at(10), never).len(), 2);
+        assert_eq!(
+            problems.note(vec![of_part("evict_node")], at(60), never),
+            []
+        );
+        let mut ended = vec![];
+        for second in [71, 121] {
+            let over = problems.note(vec![], at(second), never);
+            ended.extend(over.into_iter().map(|it| it.sentence));
+        }
+        let says = ["end_process", "evict_node"].map(|part| format!("{part} is forbidden"));
+        assert!(
+            ended.len() == 2 && ended[0].ends_with(&says[0]) && ended[1].ends_with(&says[1]),
+            "{ended:?}"
+        );
     }
 }

@@ -183,6 +183,30 @@ fn a_call_that_all_launched_names_those_whose_devices_have_not_begun() {
 
 /// SEMANTICS 152.
 #[test]
+fn a_rank_that_left_no_dump_is_named_where_all_others_wait_in_a_call_and_are_more() {
+    let waits = [(5, "nccl:all_reduce", 8, "started")];
+    let dumps = of((0..3).map(|rank| dump(rank, "[0, 1, 2, 3]", &waits)));
+    let named = found(&dumps);
+    assert_eq!((named.len(), &named[0].who), (1, &vec![3]));
+    assert_eq!(
+        named[0].cause.to_string(),
+        "all others have launched nccl:all_reduce 5 of 8 in group 7 (pipeline, ranks 0 to 3), and it does not end; the \
+         devices of ranks 0 to 2 are at it; rank 3 has left no dump: it is who writes nothing that hangs"
+    );
+    // Half of the dumps may have been left behind; a device that has not begun is better known; and where the call has
+    // ended the rank was in it.
+    let half = of((0..2).map(|rank| dump(rank, "[0, 1, 2, 3]", &waits)));
+    assert_eq!(found(&half)[0].who, Vec::<usize>::new());
+    for (state, who) in [("scheduled", vec![0]), ("completed", vec![])] {
+        let other = [(5, "nccl:all_reduce", 8, state)];
+        let calls = [&other, &waits, &waits];
+        let dumps = of((0..3).map(|rank| dump(rank, "[0, 1, 2, 3]", calls[rank])));
+        assert_eq!(found(&dumps)[0].who, who, "{state}");
+    }
+}
+
+/// SEMANTICS 152.
+#[test]
 fn groups_of_one_name_and_other_ranks_are_two_and_ranks_without_a_dump_are_not_blamed() {
     let ahead = [
         (5, "nccl:all_reduce", 8, "scheduled"),

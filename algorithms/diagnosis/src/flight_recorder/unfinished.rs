@@ -105,7 +105,7 @@ pub enum FlightCause {
         /// The operation and shapes of each rank that differs.
         others: Vec<(usize, String)>,
     },
-    /// All ranks have launched a collective, and some have not ended it.
+    /// All ranks of which there is a dump have launched a collective, and some have not ended it.
     NotEnded {
         /// The collective.
         call: FlightCall,
@@ -113,6 +113,10 @@ pub enum FlightCause {
         scheduled: Vec<usize>,
         /// Ranks whose devices are at it.
         started: Vec<usize>,
+        /// Ranks of the group without a dump, where they are fewer than those with one. Where no device is known to hold
+        /// the others up they are to blame: a rank that hangs outside of its collectives writes nothing (MegaScale,
+        /// arXiv 2402.15627).
+        without_dump: Vec<usize>,
     },
 }
 
@@ -164,13 +168,26 @@ impl fmt::Display for FlightCause {
                 call,
                 scheduled,
                 started,
+                without_dump,
             } => {
-                write!(f, "all ranks have launched {call}, and it does not end")?;
+                let all = if without_dump.is_empty() {
+                    "all ranks"
+                } else {
+                    "all others"
+                };
+                write!(f, "{all} have launched {call}, and it does not end")?;
                 if !started.is_empty() {
                     write!(f, "; the devices of {} are at it", of_ranks(started))?;
                 }
                 if !scheduled.is_empty() {
                     write!(f, "; those of {} have not begun it", of_ranks(scheduled))?;
+                }
+                if !without_dump.is_empty() {
+                    write!(
+                        f,
+                        "; {} left no dump: it is who writes nothing that hangs",
+                        has(without_dump)
+                    )?;
                 }
                 Ok(())
             }
@@ -352,9 +369,19 @@ impl<'a> GroupCalls<'a> {
             in_state(FlightState::Started),
         );
         let launched = self.at(first).max_by_key(|(_, it)| it.launched_ns)?.1;
+        let absent = self.group.ranks.iter().copied();
+        let absent: Vec<usize> = absent.filter(|it| !self.calls.contains_key(it)).collect();
+        // Who has launched it is not to blame, and where it has ended all have.
+        let ended = self
+            .at(first)
+            .any(|it| it.1.state == FlightState::Completed);
+        let without_dump = match !ended && absent.len() < self.calls.len() {
+            true => absent,
+            false => vec![],
+        };
         // Where some devices are at it, those that have not begun hold it up.
-        let who = match started.is_empty() {
-            true => vec![],
+        let who = match started.is_empty() || scheduled.is_empty() {
+            true => without_dump.clone(),
             false => scheduled.clone(),
         };
         Some(Finding {
@@ -363,6 +390,7 @@ impl<'a> GroupCalls<'a> {
                 call: self.call(first, launched),
                 scheduled,
                 started,
+                without_dump,
             },
             since: launched.launched_ns,
         })

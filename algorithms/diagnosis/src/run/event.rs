@@ -83,6 +83,7 @@ pub(super) fn finding(
             rule,
             severity: Severity::Warning,
             sentence,
+            part: String::new(),
             evidence: evidence.into_iter().map(named).collect(),
         },
         since,

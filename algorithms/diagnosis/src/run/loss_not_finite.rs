@@ -59,6 +59,7 @@ impl Detector<RunEvent> for LossNotFinite {
                 rule: "loss_not_finite",
                 severity: Severity::Error,
                 sentence,
+                part: String::new(),
                 evidence: vec![named(("ranks", count as f64)), named(("of", of as f64))],
             },
             since: at,

@@ -102,6 +102,7 @@ fn judged(step: &RepeatedStep, at: u64) -> Finding<RunEvent> {
             rule,
             severity,
             sentence: format!("{sentence}; {taken}"),
+            part: String::new(),
             evidence: evidence
                 .into_iter()
                 .chain(most)

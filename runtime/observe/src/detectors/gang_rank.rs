@@ -91,7 +91,9 @@ fn in_trouble(seen: &ClusterView, now: Date) -> Vec<Finding> {
             _ => format!("{rank}, {what}"),
         };
         let who = vec![Subject::Process(actor.home)];
-        finding(rule, Severity::Warning, since, sentence, who)
+        let mut found = finding(rule, Severity::Warning, since, sentence, who);
+        found.cause.part = rank.to_string();
+        found
     });
     found.collect()
 }

@@ -88,13 +88,15 @@ fn left_out(seen: &ClusterView) -> Vec<Finding> {
             counted.join(", ")
         );
         let who = vec![Subject::Process(actor.home)];
-        Some(finding(
+        let mut told = finding(
             "data_left_out",
             Severity::Warning,
             found.since?,
             sentence,
             who,
-        ))
+        );
+        told.cause.part = source.to_string();
+        Some(told)
     });
     found.collect()
 }

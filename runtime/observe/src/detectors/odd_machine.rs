@@ -7,7 +7,7 @@ use odeon::inspect::{Metric, MetricOf};
 use odeon_diagnosis::machines::{Differs, MachineSamples, OddMachine};
 use odeon_diagnosis::{Detector, Severity};
 
-use super::{Finding, ODD_MACHINE, finding, spoken};
+use super::{Finding, ODD_MACHINE, SECOND, finding, spoken};
 use crate::bounds::{
     FINE_POINTS, ODD_MACHINE_EVERY, ODD_MACHINE_FOR, ODD_MACHINE_UNMEASURED, ODD_MACHINES_MIN,
 };
@@ -47,9 +47,6 @@ struct Odd {
     since: Date,
     cause: Differs,
 }
-
-/// One second.
-const SECOND: Duration = Duration::from_secs(1);
 
 impl Default for OddMachines {
     fn default() -> Self {

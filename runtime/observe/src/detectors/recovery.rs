@@ -11,11 +11,13 @@ use crate::cluster_view::{ClusterView, Recorded};
 use crate::date::Date;
 use crate::event::Subject;
 
+// All of them have the label `role` where a run has ranks of several roles.
+
 /// For how many seconds a rank was faulty when something was done about it, with the labels `rank` and `node` and the text
 /// `what`; zero when all ranks go on.
 const RANK_SERIES: &str = "recovery.rank_s";
-/// One of a node that ranks of the job are not placed on, with the label `node`, the text `what`, and the label [`EARLIER`]
-/// where it was left before this try of the job; zero when it is used again.
+/// The reason for which ranks of the job are not placed on a node, with the label `node` and the text `what`:
+/// [`FOR_A_FAULT`], 2 since it was left before this try of the job, 3 for a person; zero when it is used again.
 const NODE_SERIES: &str = "recovery.node_avoided";
 /// One of an action that is not taken by itself about ranks of the job, as a person says, with the label `action` and the
 /// text `what`; zero when it may be taken again.
@@ -30,8 +32,11 @@ const HISTORY: Duration = Duration::from_mins(10);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recoveries {
     /// When the last action about each rank was heard of, with when it was taken. Looks come late where machines are busy.
-    heard: BTreeMap<(ActorId, String), (Date, Date)>,
+    heard: BTreeMap<RankKey, (Date, Date)>,
 }
+
+/// A supervisor of ranks, the role of these, and a rank.
+type RankKey = (ActorId, String, String);
 
 impl Detector<ClusterView> for Recoveries {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
@@ -67,12 +72,13 @@ impl Recoveries {
         it: &Recorded,
         lives: bool,
         now: Date,
-        known: &mut BTreeMap<(ActorId, String), (Date, Date)>,
+        known: &mut BTreeMap<RankKey, (Date, Date)>,
     ) -> Option<Finding> {
         let goes_on = lives && it.points.back()?.2 > 0.0;
         // The newest point of when something was done: those behind it say that it is over.
         let (at, _, lasts) = *it.points.iter().rev().find(|(.., lasts)| *lasts > 0.0)?;
-        let key = (it.actor, label(it, "rank").unwrap_or_default());
+        let [role, rank] = ["role", "rank"].map(|name| label(it, name).unwrap_or_default());
+        let key = (it.actor, role, rank);
         let before = self.heard.get(&key).filter(|(taken, _)| *taken == at);
         let heard = before.map_or(now, |(_, heard)| *heard);
         known.insert(key, (at, heard));
@@ -82,13 +88,13 @@ impl Recoveries {
         let lasts = Duration::from_secs_f64(lasts);
         let since = Date(at.0.saturating_sub(lasts.as_nanos() as u64));
         let who = vec![Subject::Process(it.actor.home)];
-        let what = it.what.clone()?;
+        let what = of_role(it, &it.what.clone()?);
         Some(finding(RANK_RECOVERY, Severity::Warning, since, what, who))
     }
 }
 
-/// The label of nodes that a try of a job avoids since an earlier one. See [`NODE_SERIES`].
-const EARLIER: &str = "earlier";
+/// A rank had a fault there.
+const FOR_A_FAULT: f64 = 1.0;
 
 /// A node that a job's ranks have left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,14 +109,15 @@ pub struct LeftNode {
     pub why: String,
 }
 
-/// The nodes that jobs have left and avoid now, but for those that they had left before they began.
+/// The nodes that jobs have left for a fault and avoid now, but for those that they had left before they began, and those
+/// that a person had them leave.
 #[must_use]
 pub fn left_nodes(seen: &ClusterView) -> Vec<LeftNode> {
     let all = seen.recorded().filter(|it| it.name == NODE_SERIES);
     let left = all.filter_map(|it| {
         let on = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
         let (since, ..) = *on.last()?;
-        if label(it, EARLIER).is_some() {
+        if it.points.back()?.2 > FOR_A_FAULT {
             return None;
         }
         let process = seen.process(it.actor.home);
@@ -133,26 +140,33 @@ fn of_node(it: &Recorded) -> Option<Finding> {
     let sentence = format!("node {node} is avoided by a job: {what}");
     let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
     let since = since.last().map_or(at, |(at, ..)| *at);
-    let who = vec![Subject::Process(it.actor.home), Subject::Node(node)];
+    let who = vec![Subject::Node(node), Subject::Process(it.actor.home)];
     let severity = Severity::Warning;
     Some(finding(NODE_AVOIDED, severity, since, sentence, who))
 }
 
 fn of_forbidden(it: &Recorded) -> Option<Finding> {
-    let (at, _, on) = *it.points.back()?;
+    let (_, _, on) = *it.points.back()?;
     if on <= 0.0 {
         return None;
     }
+    let since = it.points.iter().rev().take_while(|(.., on)| *on > 0.0);
+    let at = since.last()?.0;
     let (action, what) = (label(it, "action")?, it.what.clone()?);
     let sentence = format!("{action} is not done by itself about the ranks of a job: {what}");
+    let (sentence, action) = (of_role(it, &sentence), of_role(it, &action));
     let who = vec![Subject::Process(it.actor.home)];
-    Some(finding(
-        ACTION_FORBIDDEN,
-        Severity::Warning,
-        at,
-        sentence,
-        who,
-    ))
+    let mut found = finding(ACTION_FORBIDDEN, Severity::Warning, at, sentence, who);
+    found.cause.part = action;
+    Some(found)
+}
+
+/// A sentence about ranks, of the role that they are of.
+fn of_role(it: &Recorded, sentence: &str) -> String {
+    match label(it, "role") {
+        Some(role) => format!("{role}: {sentence}"),
+        None => sentence.to_owned(),
+    }
 }
 
 fn label(it: &Recorded, name: &str) -> Option<String> {
@@ -205,6 +219,22 @@ mod tests {
         seen.record(NODE_SERIES.to_owned(), driver, labels, at(120), 0.0);
         assert_eq!(told(&seen, 121), []);
         assert_eq!(left_nodes(&seen), []);
+    }
+
+    /// SEMANTICS 188, 200.
+    #[test]
+    fn nodes_that_a_person_or_an_earlier_try_has_left_are_avoided_for_no_fault() {
+        let driver = ActorId::root(ProcessId(7));
+        let at = Date(100_000_000_000);
+        let mut seen = ClusterView::default();
+        for (node, reason) in [("b", FOR_A_FAULT), ("c", 2.0), ("d", 3.0)] {
+            let labels = vec![("node".into(), node.into()), ("what".into(), "why".into())];
+            seen.record(NODE_SERIES.to_owned(), driver, labels, at, reason);
+        }
+        let found = Recoveries::default().observe(&seen, at).into_iter();
+        assert_eq!(found.filter(|it| it.cause.rule == NODE_AVOIDED).count(), 3);
+        let left = left_nodes(&seen).into_iter().map(|it| it.node);
+        assert_eq!(left.collect::<Vec<_>>(), ["b"]);
     }
 
     /// SEMANTICS 201.

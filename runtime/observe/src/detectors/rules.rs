@@ -36,6 +36,9 @@ pub(crate) const NODE_REFUSED: &str = "node_refused";
 /// A machine differs from those that do the same.
 pub(crate) const ODD_MACHINE: &str = "odd_machine";
 
+/// Machines of a job wait longer and longer for the last of them.
+pub(crate) const LAUNCH_DRIFT: &str = "launch_drift";
+
 /// Rules whose findings tell of something that was done at a moment: each is an event of its own, however soon it comes
 /// behind another.
 pub(crate) const OF_MOMENTS: [&str; 1] = [RANK_RECOVERY];
@@ -76,6 +79,7 @@ impl ProblemRule {
 const NOTHING: &str = "nothing: people are told";
 const LADDER: &str = "where the job's recovery says so, its process is ended and the ranks go on from the newest checkpoint, \
      then elsewhere, and at last the job stops";
+const GANG: &str = "with `--hang-after` one that stands still has all ranks of its program begin again; else people are told";
 const LOOK_AT_BATCH: &str = "look at the batches of that step and at the learning rate; go back to a checkpoint before it \
      with a smaller one";
 
@@ -84,7 +88,7 @@ const fn rule(name: &'static str, done: &'static str, advice: &'static str) -> P
 }
 
 /// The rules in the order in which people should look at what they find, of one severity.
-pub(super) const RULES: [ProblemRule; 35] = [
+pub(super) const RULES: [ProblemRule; 36] = [
     rule(
         "deadlock",
         "nothing: asks with a timeout end when that is over",
@@ -92,7 +96,7 @@ pub(super) const RULES: [ProblemRule; 35] = [
     ),
     rule(
         ACTOR_FAILED,
-        "its supervisor was told; it is not started again",
+        "its supervisor was told, which may make another",
         "`odeon events --kind failure` has the causes; `odeon retry {job}` runs a job again that is over",
     ),
     rule(
@@ -118,17 +122,18 @@ pub(super) const RULES: [ProblemRule; 35] = [
     rule(
         RANK_RECOVERY,
         "as it says",
-        "`odeon recover {job}` has the actions and their reasons, and takes orders: forbid, allow, force, undo",
+        "`odeon why {job}` has what was done and why; `odeon recover {job}` takes orders, where Odeon makes its ranks: forbid, \
+         allow, force, undo",
     ),
     rule(
         RANK_STILL,
-        LADDER,
+        GANG,
         "`odeon stack {job} --ranks` shows where each rank stands",
     ),
-    rule(RANK_NOT_FINITE, LADDER, LOOK_AT_BATCH),
+    rule(RANK_NOT_FINITE, NOTHING, LOOK_AT_BATCH),
     rule(
         RANK_SLOW,
-        LADDER,
+        NOTHING,
         "look at the processors and devices of its node beside those of the others; `odeon doctor` there says what is set up \
          badly",
     ),
@@ -145,7 +150,7 @@ pub(super) const RULES: [ProblemRule; 35] = [
     rule(
         NODE_AVOIDED,
         "ranks of the job are placed on other nodes",
-        "look at the machine; `odeon doctor` there, and `odeon node refuse {node}` keeps other jobs from it",
+        "look at the machine: `odeon doctor` there; `odeon recover {job} undo --node {node}` has ranks use it again",
     ),
     rule(
         ACTION_FORBIDDEN,
@@ -222,6 +227,12 @@ pub(super) const RULES: [ProblemRule; 35] = [
         ODD_MACHINE,
         NOTHING,
         "`odeon doctor` on {node}; `odeon node refuse {node}` has nothing more placed there",
+    ),
+    rule(
+        LAUNCH_DRIFT,
+        NOTHING,
+        "something irregular goes on on all machines, as collections of garbage: have them collect at the same step, or look \
+         at what else their hosts do",
     ),
     rule(
         "device_memory",
