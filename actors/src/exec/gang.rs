@@ -19,7 +19,7 @@ use self::life::Life;
 use self::progress::Patience;
 use self::room::Goal;
 use super::{Exec, ExecSpec};
-use crate::ranks::recovery::record;
+use crate::ranks::recovery::record_rank;
 
 /// Settings that a gang is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -207,9 +207,9 @@ impl Gang {
         };
         let (place, does) = (self.life.placed(rank), format!("{why}; {does}"));
         let lasts = self.spec.hang_after.unwrap_or_default();
-        record(&place, lasts, &does);
+        record_rank("", &place, lasts, &does);
         self.fail(rank, Failure::error(why), cx).await;
-        record(&place, Duration::ZERO, &does);
+        record_rank("", &place, Duration::ZERO, &does);
     }
 
     #[handler(message = Down)]

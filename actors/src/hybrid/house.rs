@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use futures::future::{BoxFuture, FutureExt, join_all, ready};
+use futures::future::{BoxFuture, FutureExt, pending, ready, select_all};
 use odeon::group::{CallError, Formation, Pool, SpawnWorkers, WorkerGroup};
 use odeon::{Actor, Failure, Group, HandledBy, Mesh, Needs, Registered, Restart, System, mesh};
 
@@ -32,7 +32,7 @@ pub(super) struct House<'a> {
     pools: Vec<Pool>,
     seats: Seats,
     members: Vec<Member>,
-    looks: Vec<BoxFuture<'static, ()>>,
+    looks: Vec<BoxFuture<'static, Failure>>,
     recoveries: &'a Recoveries,
 }
 
@@ -49,8 +49,9 @@ pub(super) struct Housed {
     pub(super) seats: Seats,
     /// Their ranks.
     pub(super) members: Vec<Member>,
-    /// Looks at ranks that share a model, for as long as they are there: one that holds up others is ended.
-    pub(super) looks: BoxFuture<'static, Infallible>,
+    /// Looks at ranks that share a model, for as long as they are there: one that holds up others is ended. Resolves where
+    /// a person has to look at them.
+    pub(super) looks: BoxFuture<'static, Failure>,
 }
 
 impl<'a> House<'a> {
@@ -79,16 +80,15 @@ impl<'a> House<'a> {
     /// A rank does not start, or the ranks of a model cannot share it.
     pub(super) async fn open(mut self) -> Result<Housed, Failure> {
         let models = self.models().await?;
-        let looks = join_all(self.looks);
+        let looks = match self.looks.is_empty() {
+            true => pending().boxed(),
+            false => select_all(self.looks).map(|(stopped, ..)| stopped).boxed(),
+        };
         Ok(Housed {
             models,
             seats: self.seats,
             members: self.members,
-            looks: async {
-                looks.await;
-                std::future::pending().await
-            }
-            .boxed(),
+            looks,
         })
     }
 
@@ -196,12 +196,12 @@ impl<'a> House<'a> {
         let mut recovery = Recovery::new(board, plan.recovery.patience);
         let watched = group.clone();
         let looks = async move {
-            let never = std::future::pending::<Result<(), Failure>>();
+            let never = pending::<Result<Infallible, Failure>>();
             let excused = |_| ready(false).boxed();
             // Who calls them hears of the end of a rank, and says why it ended.
-            let ended = recovery.beside(&watched, excused, |_| (), never).await;
-            if let Err(failure) = ended {
-                tracing::warn!(%failure, "ranks are not looked at any more");
+            match recovery.beside(&watched, excused, |_| (), never).await {
+                Ok(never) => match never {},
+                Err(stopped) => stopped,
             }
         };
         self.looks.push(looks.boxed());

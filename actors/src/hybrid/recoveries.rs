@@ -46,7 +46,7 @@ impl Recoveries {
             .filter(|(model, _)| models.contains(model))
         {
             let admin = system.admin().clone();
-            let (board, orders) = RecoveryBoard::new(admin, policy.clone(), false);
+            let (board, orders) = RecoveryBoard::new((admin, role), policy.clone(), false);
             let open = OpenBoard::new(board.clone());
             let desk = system.spawn::<RecoveryDesk>(open.of_role(role)).await;
             all.open.push((open, desk.map_err(Failure::error)?));
@@ -60,6 +60,14 @@ impl Recoveries {
     pub(super) fn board(&self, model: Model) -> Option<&RecoveryBoard> {
         let found = self.boards.iter().find(|(known, _)| *known == model);
         found.map(|(_, board)| board)
+    }
+
+    /// Takes that a process was ended for a person since it was last asked.
+    pub(super) fn take_ended_for_person(&self) -> bool {
+        let boards = self.boards.iter();
+        let ended =
+            boards.map(|(_, board)| board.with(|it| std::mem::take(&mut it.ended_for_person)));
+        ended.fold(false, |any, ended| any | ended)
     }
 
     /// Tells what is ordered, for as long as it is polled.

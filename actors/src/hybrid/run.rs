@@ -111,7 +111,7 @@ const WARMUP_STEPS_PER_CALL: u64 = 10;
 pub async fn run(system: &System, plan: &HybridPlan, desk: Desk) -> Result<Progress, Failure> {
     let models = match plan.sharing.ranks() {
         1 => vec![],
-        _ => plan.models(),
+        _ => plan.shared_models(),
     };
     let mut recoveries = Recoveries::open(system, &models, &plan.recovery).await?;
     let told = recoveries.told();
@@ -142,7 +142,7 @@ async fn all_lives(
         let ended = tokio::select! {
             biased;
             ended = run.go_on(life) => ended,
-            never = looks => match never {},
+            stopped = looks => Err(stopped),
         };
         run.stop().await;
         watch = run.watch;
@@ -150,7 +150,13 @@ async fn all_lives(
             Ok(progress) => return Ok(progress),
             Err(failure) => failure,
         };
-        losses = if run.saved == saved { losses + 1 } else { 1 };
+        // What a person has ended is no loss.
+        let lost = u32::from(!recoveries.take_ended_for_person());
+        losses = if run.saved == saved {
+            losses + lost
+        } else {
+            lost
+        };
         saved = run.saved;
         if losses > LOSSES_MAX || failure.kind == FailureKind::Fatal {
             return Err(failure);
@@ -182,6 +188,14 @@ impl HybridPlan {
         ];
         let there = models.into_iter().filter(|(_, is_there)| *is_there);
         there.map(|(model, _)| model).collect()
+    }
+
+    /// Those of them that ranks share, where any does.
+    fn shared_models(&self) -> Vec<Model> {
+        let mut models = self.models();
+        // A rule that checks replies is no model.
+        models.retain(|it| *it != Model::Reward || self.judge.learned.is_some());
+        models
     }
 
     /// The pools of the run's models, in the order in which they are made.
@@ -245,7 +259,7 @@ impl<'a> Run<'a> {
         plan: &'a HybridPlan,
         desk: &'a Desk,
         watch: (Watch, GoingOn),
-    ) -> Result<(Self, BoxFuture<'static, Infallible>), Failure> {
+    ) -> Result<(Self, BoxFuture<'static, Failure>), Failure> {
         let housed = House::new(system, plan, recoveries).open().await?;
         desk.members.send_replace(housed.members);
         let run = Self {

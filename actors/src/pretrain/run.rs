@@ -153,7 +153,11 @@ const TEND_EVERY: u64 = 5;
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64, Failure> {
     let moves = !plan.needs.is_empty();
-    let (board, orders) = RecoveryBoard::new(system.admin().clone(), plan.recovery.clone(), moves);
+    let (board, orders) =
+        RecoveryBoard::new((system.admin().clone(), ""), plan.recovery.clone(), moves);
+    // Before anybody can order anything.
+    let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
+    recovery.go_on_after(&plan.avoided, &plan.forbidden);
     let open = OpenBoard::new(board.clone());
     let hand = system
         .spawn::<RecoveryDesk>(open.of_role(""))
@@ -165,7 +169,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
         // A run goes on when nobody listens.
         drop(reports.send(Report::of_recovery(acted)));
     };
-    let lives = Box::pin(all_lives(system, plan, desk, &board));
+    let lives = Box::pin(all_lives(system, plan, desk, (&board, recovery)));
     let ended = orders.beside(tell, lives).await;
     drop(hand.stop().await);
     ended
@@ -176,7 +180,7 @@ async fn all_lives(
     system: &System,
     plan: &PretrainPlan,
     mut desk: Desk,
-    board: &RecoveryBoard,
+    (board, mut recovery): (&RecoveryBoard, Recovery),
 ) -> Result<u64, Failure> {
     let wanted = *desk.ranks.borrow_and_update();
     let mut sharing = wanted.map_or(plan.sharing, |ranks| of_ranks(plan.sharing, ranks));
@@ -227,8 +231,6 @@ async fn all_lives(
     let mut watch = plan.watch.clone();
     let mut going_on = GoingOn::default();
     let mut gradients = Gradients::new(plan.gradients.clone());
-    let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
-    recovery.go_on_after(&plan.avoided, &plan.forbidden);
     let ended = loop {
         lives += 1;
         let unseen = watch.clone();

@@ -81,6 +81,9 @@ pub(crate) enum NotForced {
     /// There is no such rank.
     #[error("there is no rank {rank}: the run has ranks 0 to {last}")]
     NoRank { rank: u32, last: u32 },
+    /// Nobody has seen where it is.
+    #[error("the node of rank {0} has not shown it yet: order it again in a moment")]
+    NotSeen(u32),
     /// The ladder does not take it.
     #[error(transparent)]
     Order(#[from] OrderError),
@@ -97,8 +100,56 @@ pub(crate) struct BoardState {
     /// Set while the ranks are looked at: there is somebody who does what is forced.
     pub(crate) at_work: bool,
     forced: Vec<Forced>,
+    /// The faulty ranks of the actions under way.
+    under_way: BTreeSet<PlacedRank>,
+    /// Set where ranks begin again for which none is to blame.
+    lost: bool,
+    /// The last action with its reason, in words.
+    last: String,
+    /// The reason for which each node is avoided, in words.
+    pub(crate) avoided_for: BTreeMap<String, (AvoidedFor, String)>,
+    /// Set where a process was ended for a person, until whoever counts losses has taken it.
+    pub(crate) ended_for_person: bool,
     /// What was done last, with when.
     pub(crate) done: VecDeque<(Duration, Acted)>,
+}
+
+/// The kind of reason for which a node is avoided, with the value that observers hear: see `recovery.node_avoided`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AvoidedFor {
+    /// A fault of a rank there.
+    Fault = 1,
+    /// An earlier try of the job left it.
+    Earlier = 2,
+    /// A person wants it so.
+    Person = 3,
+}
+
+/// Actions that were under way: the faulty ranks, whether ranks began again for which none was to blame, and what was done
+/// last.
+pub(crate) type WasUnderWay = (BTreeSet<PlacedRank>, bool, String);
+
+impl BoardState {
+    /// Notes that an action begins about these ranks, or about all.
+    pub(crate) fn begin(&mut self, who: &[PlacedRank], why: &str) {
+        self.lost |= who.is_empty();
+        self.under_way.extend(who.iter().cloned());
+        why.clone_into(&mut self.last);
+    }
+
+    /// Takes the actions under way, which are over with this.
+    pub(crate) fn end(&mut self, with: &str) -> WasUnderWay {
+        if self.lost || !self.under_way.is_empty() {
+            self.last += with;
+        }
+        let ranks = std::mem::take(&mut self.under_way);
+        (ranks, std::mem::take(&mut self.lost), self.last.clone())
+    }
+
+    /// Returns true where something is done about this rank.
+    pub(crate) fn is_under_way(&self, rank: &PlacedRank) -> bool {
+        self.under_way.contains(rank)
+    }
 }
 
 /// Actions that are kept for people who ask.
@@ -109,6 +160,8 @@ const NODES_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Shared {
     admin: Admin,
+    /// The role whose ranks it is of; empty for those of pretraining.
+    role: String,
     /// Set where ranks reserve something, and so may be on other nodes.
     moves: bool,
     state: Mutex<BoardState>,
@@ -116,7 +169,8 @@ struct Shared {
     all_nodes: tokio::sync::Mutex<Option<(Duration, Vec<String>)>>,
     /// Something was forced.
     news: Notify,
-    orders: UnboundedSender<Acted>,
+    /// Whoever hears of orders now.
+    orders: Mutex<UnboundedSender<Acted>>,
 }
 
 /// The board of a run, shared by all who have a part in its recovery.
@@ -149,8 +203,13 @@ impl Orders {
 }
 
 impl RecoveryBoard {
-    /// One on which nothing was done. Ranks that reserve something move to other nodes where there is a reason.
-    pub(crate) fn new(admin: Admin, policy: LadderPolicy, moves: bool) -> (Self, Orders) {
+    /// One on which nothing was done, of the ranks of a role. Ranks that reserve something move to other nodes where there
+    /// is a reason.
+    pub(crate) fn new(
+        (admin, role): (Admin, &str),
+        policy: LadderPolicy,
+        moves: bool,
+    ) -> (Self, Orders) {
         let (orders, heard) = unbounded_channel();
         let state = BoardState {
             ladder: Ladder::new(policy),
@@ -158,21 +217,39 @@ impl RecoveryBoard {
             ranks: 0,
             at_work: false,
             forced: vec![],
+            under_way: BTreeSet::new(),
+            lost: false,
+            last: String::new(),
+            avoided_for: BTreeMap::new(),
+            ended_for_person: false,
             done: VecDeque::new(),
         };
         let shared = Shared {
             admin,
+            role: role.to_owned(),
             moves,
             state: Mutex::new(state),
             all_nodes: tokio::sync::Mutex::new(None),
             news: Notify::new(),
-            orders,
+            orders: Mutex::new(orders),
         };
         (Self(Arc::new(shared)), Orders(heard))
     }
 
+    /// Has orders told from now on to whoever has this, and to nobody else.
+    pub(crate) fn hear(&self) -> Orders {
+        let (orders, heard) = unbounded_channel();
+        *self.0.orders.lock() = orders;
+        Orders(heard)
+    }
+
     pub(crate) fn admin(&self) -> &Admin {
         &self.0.admin
+    }
+
+    /// The role whose ranks it is of; empty for those of pretraining.
+    pub(crate) fn role(&self) -> &str {
+        &self.0.role
     }
 
     /// Returns true where ranks may be on other nodes.
@@ -270,7 +347,10 @@ impl RecoveryBoard {
                 return Err(NotForced::NoRank { rank, last });
             }
             let placed = node.map(|node| PlacedRank { rank, node });
-            placed.ok_or(NotForced::Order(OrderError::UnderWay))
+            match state.at_work {
+                true => placed.ok_or(NotForced::NotSeen(rank)),
+                false => placed.ok_or(NotForced::Order(OrderError::UnderWay)),
+            }
         })?;
         let who = [placed];
         let elsewhere = self.is_elsewhere(&who).await;
@@ -308,7 +388,7 @@ impl RecoveryBoard {
         let acted = Acted::of_order(ordered.clone(), by);
         self.note(&acted);
         // A run that is over tells nothing more.
-        let _ = self.0.orders.send(acted);
+        let _ = self.0.orders.lock().send(acted);
         ordered
     }
 }

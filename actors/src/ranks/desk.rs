@@ -2,15 +2,16 @@
 //! goes on.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Context, Failure, Shape, actor, message};
+use odeon::{ActorId, Context, Failure, Shape, actor, message};
 use odeon_diagnosis::ladder::{Forbidden, OrderError, OrderedAction, OrderedBy};
 use parking_lot::Mutex;
 
-use super::board::{NotForced, RecoveryBoard, now};
+use super::board::{NotForced, Orders, RecoveryBoard, now};
 
 /// The name of a desk among the actors of its job, by the role whose ranks it is of; those of pretraining have none.
 #[must_use]
@@ -107,6 +108,7 @@ impl From<NotForced> for OrderRefused {
         match error {
             NotForced::Order(error) => error.into(),
             error @ NotForced::NoRank { .. } => Self::Invalid(error.to_string()),
+            error @ NotForced::NotSeen(_) => Self::Conflict(error.to_string()),
         }
     }
 }
@@ -157,6 +159,24 @@ pub struct RecoveryDone {
 /// arguments travel.
 static BOARDS: LazyLock<Mutex<HashMap<u64, RecoveryBoard>>> = LazyLock::new(Mutex::default);
 static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Boards in this process of actors that supervise ranks: one that begins another life goes on with what people ordered and
+/// what was done.
+static OF_ACTORS: LazyLock<Mutex<HashMap<ActorId, RecoveryBoard>>> = LazyLock::new(Mutex::default);
+
+/// The board of an actor that supervises ranks: that of its earlier lives in this process, or a new one.
+pub(crate) fn board_of(
+    owner: ActorId,
+    new: impl FnOnce() -> (RecoveryBoard, Orders),
+) -> (RecoveryBoard, Orders) {
+    match OF_ACTORS.lock().entry(owner) {
+        Entry::Occupied(known) => (known.get().clone(), known.get().hear()),
+        Entry::Vacant(none) => {
+            let (board, orders) = new();
+            (none.insert(board).clone(), orders)
+        }
+    }
+}
 
 /// Arguments of a [`RecoveryDesk`].
 #[derive(Clone, Debug, Serialize, Deserialize, Shape)]

@@ -20,7 +20,7 @@ use odeon_diagnosis::ladder::{
 use odeon_diagnosis::run::RunEvent;
 use odeon_diagnosis::{Action, Detector, Finding};
 
-use super::board::{Acted, BoardState, Forced, RecoveryBoard, now};
+use super::board::{Acted, AvoidedFor, BoardState, Forced, RecoveryBoard, now};
 
 /// A fault that ranks show in their work, as whoever asks them hears it.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,16 +105,10 @@ impl Looks {
 pub(crate) struct Recovery {
     board: RecoveryBoard,
     patience: Duration,
-    /// The faulty ranks of the actions under way.
-    under_way: BTreeSet<PlacedRank>,
-    /// Set where ranks begin again for which none is to blame.
-    lost: bool,
     /// Set where a process was ended here, so that the loss that follows is no crash.
     ended_here: bool,
     /// Set where it was told that ranks wait for room since a person wants it so.
     told_waiting: bool,
-    /// The last action with its reason, in words.
-    done: String,
 }
 
 /// The longest pause between two looks, and from one judgement to the next in looks.
@@ -129,11 +123,8 @@ impl Recovery {
         Self {
             board,
             patience,
-            under_way: BTreeSet::new(),
-            lost: false,
             ended_here: false,
             told_waiting: false,
-            done: String::new(),
         }
     }
 
@@ -148,14 +139,15 @@ impl Recovery {
         let avoided = self.avoided();
         for node in nodes {
             match avoided.contains(node) {
-                true => avoided_gauge(node, true, "since an earlier try")
-                    .with("earlier", 1)
-                    .record(),
-                false => record_avoided(node, false, "the recipe trusts it"),
+                true => {
+                    let earlier = (AvoidedFor::Earlier, "since an earlier try");
+                    record_avoided(&self.board, node, Some(earlier), "");
+                }
+                false => record_avoided(&self.board, node, None, "the recipe trusts it"),
             }
         }
         for order in forbidden {
-            record_forbidden(order.action, true, &order.to_string());
+            record_forbidden(&self.board, order.action, true, &order.to_string());
         }
     }
 
@@ -177,7 +169,7 @@ impl Recovery {
         };
         let why = format!("{nodes} used again, since there is no room elsewhere: {why}");
         for node in &returned {
-            record_avoided(node, false, &why);
+            record_avoided(&self.board, node, None, &why);
         }
         Some(self.noted(Acted {
             action: Action::ReturnNode.word(),
@@ -196,12 +188,12 @@ impl Recovery {
 
     /// No rank begins again: nothing is under way, and no node is avoided any more.
     pub(crate) fn over(&mut self) {
-        self.record_end();
+        self.record_end("");
         for node in self.avoided() {
-            record_avoided(&node, false, "the run is over");
+            record_avoided(&self.board, &node, None, "the run is over");
         }
         for order in self.board.with(|state| state.ladder.forbidden().to_vec()) {
-            record_forbidden(order.action, false, "the run is over");
+            record_forbidden(&self.board, order.action, false, "the run is over");
         }
     }
 
@@ -233,42 +225,43 @@ impl Recovery {
         mut tell: impl FnMut(Acted),
         going: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        self.began();
+        self.began(&mut tell);
         let mut looks = Looks::new(self.board.admin(), group, self.patience);
         // Before anything else: each process is asked for the name of its log while it surely answers.
         self.look(&mut looks, group).await;
-        let board = self.board.clone();
-        let ranks = group.members().len() as u32;
-        board.with(|state| (state.at_work, state.ranks) = (true, ranks));
+        let _at_work = AtWork::begin(&self.board, group.members().len() as u32);
         let mut going = std::pin::pin!(going);
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
             ended = &mut going => ended,
             stopped = self.look_on(looks, group, &excused, &mut tell) => Err(stopped),
-        };
-        board.with(|state| state.at_work = false);
-        ended
-    }
-
-    /// Has it noted that nothing is under way any more.
-    fn record_end(&mut self) {
-        for it in std::mem::take(&mut self.under_way) {
-            record(&it, Duration::ZERO, &self.done);
-        }
-        if std::mem::take(&mut self.lost) {
-            record_lost(Duration::ZERO, &self.done);
         }
     }
 
-    /// All ranks are there again.
-    fn began(&mut self) {
-        if self.lost || !self.under_way.is_empty() {
-            self.done += "; all ranks go on";
-            self.record_end();
+    /// Has it noted that nothing is under way any more, for this reason.
+    fn record_end(&self, with: &str) {
+        let (ranks, lost, done) = self.board.with(|state| state.end(with));
+        for it in ranks {
+            record(&self.board, &it, Duration::ZERO, &done);
         }
+        if lost {
+            record_lost(&self.board, Duration::ZERO, &done);
+        }
+    }
+
+    /// All ranks are there again. An order that nobody has carried out meanwhile was for a life that is over.
+    fn began(&mut self, tell: &mut impl FnMut(Acted)) {
+        self.record_end("; all ranks go on");
         self.ended_here = false;
         self.told_waiting = false;
         self.board.with(|state| state.ladder.went_on());
+        for Forced { rank, rung, .. } in self.board.take_forced() {
+            let why = format!(
+                "{}; but the ranks have begun again meanwhile, so nothing is done",
+                rung.why
+            );
+            tell(self.noted(Acted::told(vec![rank.rank], why)));
+        }
     }
 
     /// Looks at ranks until a person has to.
@@ -280,7 +273,12 @@ impl Recovery {
         tell: &mut impl FnMut(Acted),
     ) -> Failure {
         let pause = PAUSE_MAX.min(self.patience / 8);
+        let mut told = now();
         loop {
+            if now() >= told + TELL_EVERY {
+                told = now();
+                record_standing(&self.board);
+            }
             for _ in 0..LOOKS {
                 let forced = Clock::timeout(pause, self.board.forced()).await.is_some();
                 for it in self.board.take_forced() {
@@ -348,22 +346,33 @@ impl Recovery {
             return None;
         }
         // Also where all stop for a person: one that is stopped could not be asked to end.
-        self.end(&found.who, group, &rung.why);
+        self.end(&found.who, group, &rung.why, tell);
         let stops = rung.action == Action::StopForPerson;
         stops.then(|| Failure::error(rung.why).fatal())
     }
 
-    /// Ends the processes of ranks.
-    fn end<A>(&mut self, who: &[PlacedRank], group: &Group<A>, why: &str) {
-        self.ended_here = true;
+    /// Ends the processes of ranks. Where none can be ended the action is over, which is told.
+    fn end<A>(
+        &mut self,
+        who: &[PlacedRank],
+        group: &Group<A>,
+        why: &str,
+        tell: &mut impl FnMut(Acted),
+    ) {
         let admin = self.board.admin();
-        for it in who {
-            let member = group.members().get(it.rank as usize);
-            let ended = member.is_some_and(|it| admin.end_process_of(it.id(), why));
-            if !ended {
-                tracing::warn!(rank = it.rank, "it is in no process that can be ended");
-            }
+        let members = who
+            .iter()
+            .filter_map(|it| group.members().get(it.rank as usize));
+        let ended = members.map(|it| admin.end_process_of(it.id(), why));
+        if ended.fold(false, |any, ended| any | ended) {
+            self.ended_here = true;
+            return;
         }
+        let why = format!("{why}; but it is in no process that can be ended, so nothing is done");
+        self.record_end("; but no process could be ended");
+        self.board.with(|state| state.ladder.went_on());
+        let ranks = who.iter().map(|it| it.rank).collect();
+        tell(self.noted(Acted::told(ranks, why)));
     }
 
     /// Does what a person has ordered for a rank.
@@ -371,7 +380,8 @@ impl Recovery {
         let Forced { rank, rung, by } = forced;
         let who = [rank];
         self.begin(&rung, &who, Some(by), LEAST, tell);
-        self.end(&who, group, &rung.why);
+        self.board.with(|state| state.ended_for_person = true);
+        self.end(&who, group, &rung.why, tell);
     }
 
     /// Asks the ladder, and has it told what that says.
@@ -400,22 +410,28 @@ impl Recovery {
         tell: &mut impl FnMut(Acted),
     ) {
         for it in who {
-            record(it, lasts, &rung.why);
+            record(&self.board, it, lasts, &rung.why);
         }
         if who.is_empty() {
-            record_lost(lasts, &rung.why);
-            self.lost = true;
+            record_lost(&self.board, lasts, &rung.why);
         }
-        self.under_way.extend(who.iter().cloned());
-        self.done.clone_from(&rung.why);
-        for node in &rung.evicted {
-            record_avoided(node, true, &rung.why);
+        self.board.with(|state| state.begin(who, &rung.why));
+        // One that a person has had used again since it was ordered is not left any more.
+        let avoided = self.avoided();
+        let evicted = rung.evicted.iter().filter(|it| avoided.contains(*it));
+        let evicted: Vec<String> = evicted.cloned().collect();
+        let kind = match by {
+            Some(_) => AvoidedFor::Person,
+            None => AvoidedFor::Fault,
+        };
+        for node in &evicted {
+            record_avoided(&self.board, node, Some((kind, &rung.why)), "");
         }
         record_over_evictions(&self.board);
         tell(self.noted(Acted {
             action: rung.action.word(),
             ranks: who.iter().map(|it| it.rank).collect(),
-            avoided: rung.evicted.clone(),
+            avoided: evicted,
             by,
             why: rung.why.clone(),
             ..Acted::default()
@@ -461,7 +477,9 @@ impl Recovery {
         let avoided = self.avoided();
         let leaves = |rank: &usize| {
             let place = self.placed(*rank as u32);
-            place.is_some_and(|it| self.under_way.contains(&it) || avoided.contains(&it.node))
+            place.is_some_and(|it| {
+                self.board.with(|state| state.is_under_way(&it)) || avoided.contains(&it.node)
+            })
         };
         let leaving = left.extract_if(.., |rank, _| leaves(rank));
         let leaving: Vec<_> = leaving.map(|(_, member)| member).collect();
@@ -481,39 +499,106 @@ async fn stop_all<'a, A: Actor>(ranks: impl Iterator<Item = &'a Ref<A>>) {
 /// Numbers of observers are of more than nothing while something goes on.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Has it noted for how long a rank has been faulty about which something is done; zero when all go on.
-pub(crate) fn record(it: &PlacedRank, lasts: Duration, what: &str) {
-    telemetry::gauge("recovery.rank_s", lasts.as_secs_f64())
+/// Ranks are at work, and what a person forces is done, as long as this is there.
+struct AtWork(RecoveryBoard);
+
+impl AtWork {
+    fn begin(board: &RecoveryBoard, ranks: u32) -> Self {
+        board.with(|state| (state.at_work, state.ranks) = (true, ranks));
+        Self(board.clone())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.with(|state| state.at_work = false);
+    }
+}
+
+/// Has it noted for how long a rank of a role has been faulty about which something is done; zero when all go on.
+pub(crate) fn record_rank(role: &str, it: &PlacedRank, lasts: Duration, what: &str) {
+    let number = of_role(
+        telemetry::gauge("recovery.rank_s", lasts.as_secs_f64()),
+        role,
+    );
+    number
         .with("rank", u64::from(it.rank))
         .with("node", it.node.clone())
         .with("what", what.to_owned())
         .record();
 }
 
+fn record(board: &RecoveryBoard, it: &PlacedRank, lasts: Duration, what: &str) {
+    record_rank(board.role(), it, lasts, what);
+}
+
 /// The same of ranks that begin again for which none is to blame.
-fn record_lost(lasts: Duration, what: &str) {
-    telemetry::gauge("recovery.rank_s", lasts.as_secs_f64())
+fn record_lost(board: &RecoveryBoard, lasts: Duration, what: &str) {
+    let number = telemetry::gauge("recovery.rank_s", lasts.as_secs_f64());
+    of_role(number, board.role())
         .with("what", what.to_owned())
         .record();
 }
 
-/// Has it noted that ranks are not placed on a node, or may be again.
-fn record_avoided(node: &str, avoided: bool, what: &str) {
-    avoided_gauge(node, avoided, what).record();
+/// Names the role whose ranks a number is of, where a run has several.
+fn of_role(number: Gauge, role: &str) -> Gauge {
+    match role {
+        "" => number,
+        role => number.with("role", role.to_owned()),
+    }
 }
 
-fn avoided_gauge(node: &str, avoided: bool, what: &str) -> Gauge {
-    telemetry::gauge("recovery.node_avoided", f64::from(u8::from(avoided)))
-        .with("node", node.to_owned())
-        .with("what", what.to_owned())
+/// Has it noted that ranks are not placed on a node, for which reason, or may be again, since `what`.
+fn record_avoided(
+    board: &RecoveryBoard,
+    node: &str,
+    avoided: Option<(AvoidedFor, &str)>,
+    what: &str,
+) {
+    let (value, what) = match avoided {
+        Some((kind, why)) => (f64::from(kind as u8), why),
+        None => (0.0, what),
+    };
+    board.with(|state| match avoided {
+        Some((kind, why)) => {
+            let reason = (kind, why.to_owned());
+            drop(state.avoided_for.insert(node.to_owned(), reason));
+        }
+        None => drop(state.avoided_for.remove(node)),
+    });
+    of_role(
+        telemetry::gauge("recovery.node_avoided", value),
+        board.role(),
+    )
+    .with("node", node.to_owned())
+    .with("what", what.to_owned())
+    .record();
 }
 
 /// Has it noted that an action is not taken by itself, or may be again.
-fn record_forbidden(action: OrderedAction, forbidden: bool, what: &str) {
-    telemetry::gauge("recovery.forbidden", f64::from(u8::from(forbidden)))
+fn record_forbidden(board: &RecoveryBoard, action: OrderedAction, forbidden: bool, what: &str) {
+    let number = telemetry::gauge("recovery.forbidden", f64::from(u8::from(forbidden)));
+    of_role(number, board.role())
         .with("action", action.to_string())
         .with("what", what.to_owned())
         .record();
+}
+
+/// What stays is told again after so long, to those who have begun to look since.
+const TELL_EVERY: Duration = Duration::from_secs(20);
+
+/// Has it noted again what is avoided and forbidden.
+fn record_standing(board: &RecoveryBoard) {
+    let (avoided, forbidden) = board.with(|state| {
+        let forbidden = state.ladder.forbidden().to_vec();
+        (state.avoided_for.clone(), forbidden)
+    });
+    for (node, (kind, why)) in &avoided {
+        record_avoided(board, node, Some((*kind, why)), "");
+    }
+    for order in forbidden {
+        record_forbidden(board, order.action, true, &order.to_string());
+    }
 }
 
 /// Has it noted how many nodes were left for nothing.
@@ -525,13 +610,13 @@ fn record_over_evictions(board: &RecoveryBoard) {
 /// Has it noted what a person has ordered, where that changes what is done.
 pub(crate) fn record_order(board: &RecoveryBoard, acted: &Acted) {
     if let Some(order) = &acted.forbids {
-        record_forbidden(order.action, true, &order.to_string());
+        record_forbidden(board, order.action, true, &order.to_string());
     }
     if let Some(action) = acted.allows {
-        record_forbidden(action, false, &acted.why);
+        record_forbidden(board, action, false, &acted.why);
     }
     for node in &acted.returned {
-        record_avoided(node, false, &acted.why);
+        record_avoided(board, node, None, &acted.why);
     }
     if !acted.returned.is_empty() {
         record_over_evictions(board);

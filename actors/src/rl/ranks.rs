@@ -41,7 +41,7 @@ use crate::engine::{
 use crate::packed::{Packed, PackedBatch};
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::board::RecoveryBoard;
-use crate::ranks::desk::{OpenBoard, RecoveryDesk};
+use crate::ranks::desk::{OpenBoard, RecoveryDesk, board_of};
 use crate::ranks::meeting::{Begun, begin};
 use crate::ranks::mesh;
 use crate::ranks::places::{near, refused, talks};
@@ -189,7 +189,8 @@ async fn look_on<A: Actor>(
     role: &str,
     cx: &Context<A>,
 ) -> Result<(), Failure> {
-    let (board, orders) = RecoveryBoard::new(cx.admin(), plan.recovery.clone(), false);
+    let new = || RecoveryBoard::new((cx.admin(), role), plan.recovery.clone(), false);
+    let (board, orders) = board_of(cx.me().id(), new);
     let open = OpenBoard::new(board.clone());
     let desk = cx.spawn::<RecoveryDesk>(open.of_role(role)).await;
     desk.map_err(Failure::error)?;

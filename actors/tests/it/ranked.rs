@@ -9,6 +9,9 @@ use odeon::{Clock, ProcessId, Ref, Supervision, System, WorkerMode};
 use odeon_actors::engine::EngineSpec;
 use odeon_actors::engine::compute::{ComputeSpec, ModelSource};
 use odeon_actors::packed::{Packed, PackedBatch};
+use odeon_actors::ranks::desk::{
+    OrderRecovery, RecoveryDesk, RecoveryOrder, ShowRecovery, desk_name,
+};
 use odeon_actors::rl::chain::Forms;
 use odeon_actors::rl::critic::{Critic, CriticArgs, Learn, SaveCritic, Values};
 use odeon_actors::rl::ledger::LedgerConfig;
@@ -421,6 +424,32 @@ struct Told {
     correct: BTreeMap<u64, u64>,
     /// Lives of the trainer after its first.
     resumed: u32,
+    /// What is forbidden about its ranks at the last step.
+    forbidden: Vec<(String, String)>,
+}
+
+/// A person forbids something about the ranks of the trainer.
+async fn forbid(system: &System) {
+    let desk = desk_name("trainer");
+    let desk = system.lookup::<RecoveryDesk>(&desk).await.unwrap();
+    let order = OrderRecovery {
+        order: RecoveryOrder::Forbid("evict_node".to_owned()),
+        by: "ann".to_owned(),
+        why: String::new(),
+    };
+    let ordered = system.scope(desk.ask(order).into_future()).await;
+    ordered.unwrap().unwrap();
+}
+
+async fn forbidden(system: &System) -> Vec<(String, String)> {
+    let desk = desk_name("trainer");
+    let desk = system.lookup::<RecoveryDesk>(&desk).await.unwrap();
+    let shown = system
+        .scope(desk.ask(ShowRecovery).into_future())
+        .await
+        .unwrap();
+    let all = shown.forbidden.into_iter();
+    all.map(|(action, by, _)| (action, by)).collect()
 }
 
 /// The process that is killed, or stopped, when the second step is told.
@@ -492,8 +521,11 @@ async fn told(sharing: Sharing, lost: Option<Lost>) -> Told {
                     if step.version == 2
                         && let Some(lost) = lost
                     {
+                        forbid(&system).await;
                         workers = system.admin().workers().len();
                         lose(&system, &run, lost);
+                    } else if step.version == STEPS && lost.is_some() {
+                        told.forbidden = forbidden(&system).await;
                     }
                 }
                 Report::Evaluated { version, stats } => {
@@ -544,7 +576,7 @@ async fn a_run_whose_models_ranks_share_makes_the_steps_of_one() {
     }
 }
 
-/// SEMANTICS 141, 178.
+/// SEMANTICS 141, 178, 198. What a person forbids holds as long as the process of the role does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_goes_on_with_the_same_numbers_whichever_rank_is_lost() {
     let sharing = Sharing {
@@ -561,6 +593,11 @@ async fn a_run_goes_on_with_the_same_numbers_whichever_rank_is_lost() {
     ] {
         let told = told(sharing, Some(lost)).await;
         assert_eq!(told.numbers, undisturbed.numbers, "{lost:?}");
+        let forbidden = match lost {
+            Lost::Role(_) => vec![],
+            _ => vec![("evict_node".to_owned(), "ann".to_owned())],
+        };
+        assert_eq!(told.forbidden, forbidden, "{lost:?}");
         check(&format!("{lost:?}"), &undisturbed, &told);
     }
 }
