@@ -19,13 +19,16 @@ pub mod compare;
 mod gradients;
 mod meshes;
 mod pictures;
+mod plan;
 pub mod rank;
 pub mod report;
 mod run;
 mod seats;
+mod standbys;
 pub mod verify;
 mod work;
 
 pub use gradients::GradientRules;
 pub(crate) use meshes::data_mesh;
-pub use run::{Desk, HeldOut, Member, PretrainPlan, run};
+pub use plan::{HeldOut, PretrainPlan};
+pub use run::{Desk, Member, run};

@@ -15,6 +15,7 @@ pub(crate) mod metrics;
 pub mod places;
 pub(crate) mod recovery;
 mod seats;
+pub mod standbys;
 pub(crate) mod start;
 pub mod trained;
 

@@ -47,7 +47,7 @@ pub use pretrain::{
     ParallelSection, PlaceSection, PlannedCard, PretrainRecipe, PretrainSection, RanksSection,
     RefusedPlans, TokenizerSection,
 };
-pub use recovery::{FaultResponse, RecoverySection};
+pub use recovery::{FaultResponse, RecoverySection, StandbyWish};
 pub use sandbox::SandboxSection;
 pub use source::{RecipeError, Source};
 

@@ -100,6 +100,14 @@ impl System {
         self.engine.register_name::<A>(name, actor.id).await
     }
 
+    /// Takes a name in this job from the actor that has it, so that another may have it.
+    ///
+    /// # Errors
+    /// It has no such name, or the node that keeps the names is out of reach.
+    pub async fn unregister<A>(&self, name: &str, actor: Ref<A>) -> Result<(), NameError> {
+        self.engine.release_name(name, actor.id).await
+    }
+
     /// Finds an actor by its name in this job.
     ///
     /// # Errors

@@ -411,8 +411,15 @@ async fn names(system: &System) {
     assert_eq!(system.lookup::<Pupil>("desk").await, Ok(first));
     first.stop().await.unwrap();
     let gone = NameError::NotFound("desk".to_owned());
-    assert_eq!(system.lookup::<Pupil>("desk").await, Err(gone));
+    assert_eq!(system.lookup::<Pupil>("desk").await, Err(gone.clone()));
+    // Who has no name gives up none.
+    assert_eq!(system.unregister("desk", second).await, Err(gone));
     system.register("desk", second).await.unwrap();
+    let other = isolated(system).await;
+    let not_its = NameError::NotFound("desk".to_owned());
+    assert_eq!(system.unregister("desk", other).await, Err(not_its));
+    assert_eq!(system.unregister("desk", second).await, Ok(()));
+    system.register("desk", other).await.unwrap();
 }
 
 /// The text and the causes of an `anyhow::Error` reach the caller.

@@ -14,6 +14,8 @@ pub(super) struct Before {
     pub(super) lives: u32,
     /// Set where there was room for the ranks of one.
     pub(super) placed: bool,
+    /// Set where some of the last were lost.
+    pub(super) lost: bool,
     /// Those of the last that are still there.
     pub(super) members: BTreeMap<usize, Ref<PretrainRank>>,
     /// Steps of the last checkpoint that is durable.

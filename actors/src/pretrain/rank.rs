@@ -1,17 +1,19 @@
 //! A rank of a pretraining run: it fetches its part of each step, adds up gradients with the others,
 //! and updates weights that all of them have, or its part of them, which it gives to the others then.
+//!
+//! A standby is a rank that has no number yet: its process runs, and it has the model as some rank has it.
 
-use std::collections::BTreeMap;
+mod results;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
-use odeon_algorithms::model::{Dropout, ShardTime};
+use odeon_algorithms::model::{Dropout, ModelConfig};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{GradientFault, GradientGuard, GradientLook, Sharing, TrainConfig};
+use odeon_algorithms::train::{GradientFault, GradientGuard, Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,
@@ -23,6 +25,7 @@ use odeon_gpu::{Device, Precision};
 use tokio::sync::oneshot;
 
 use super::checkpoint;
+use super::meshes::of_ranks;
 use super::work::{Texts, Work};
 use crate::engine::compute::models::Optimizer;
 use crate::engine::compute::state::{self, ACTOR, Trainee};
@@ -35,12 +38,16 @@ use crate::ranks::gangs::Gangs;
 use crate::ranks::metrics::{RankMetrics, StepSeconds};
 use crate::ranks::{Mail, Mark, RankSeats};
 
+pub use results::{FirstTry, OwnGradient, SourcePart, Trained};
+
 /// Settings that a rank is made from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde")]
 pub struct RankArgs {
-    /// Which, from 0.
+    /// Which, from 0; of a standby the rank whose part it has until it takes a number.
     pub rank: u32,
+    /// Its number among standbys, where it is one.
+    pub standby: Option<u32>,
     /// The way in which the ranks train the model together.
     pub sharing: Sharing,
     /// The first weights.
@@ -71,6 +78,28 @@ pub struct RankArgs {
     pub keep: usize,
 }
 
+impl RankArgs {
+    const fn place(&self) -> RankPlace {
+        RankPlace {
+            sharing: self.sharing,
+            rank: self.rank as usize,
+        }
+    }
+
+    /// Its name in sentences.
+    fn spoken(&self) -> String {
+        self.name().replace('-', " ")
+    }
+
+    /// Its name among the actors of the run.
+    pub(super) fn name(&self) -> String {
+        match self.standby {
+            Some(standby) => format!("standby-{standby}"),
+            None => format!("rank-{}", self.rank),
+        }
+    }
+}
+
 /// A fault that a rank commits on purpose, to try what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(crate = "odeon::serde", deny_unknown_fields)]
@@ -96,6 +125,24 @@ fn checkpointed(
         blobs,
         ..odeon_checkpoint::Save::default()
     }
+}
+
+/// Stand by: you see the checkpoints of the run, by a file that the driver has put beside them.
+#[message(reply = Result<(), Failure>, name = "pretrain.StandBy")]
+#[derive(Clone, Debug)]
+pub struct StandBy {
+    /// The name of the file.
+    pub mark: String,
+}
+
+/// Be no standby any more, but this rank.
+#[message(reply = Result<(), Failure>, name = "pretrain.Take")]
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    /// Which, from 0.
+    pub rank: u32,
+    /// Number of all ranks.
+    pub ranks: u32,
 }
 
 /// Take your seats: from now on the ranks train together.
@@ -198,120 +245,6 @@ pub struct Train {
     pub drills: bool,
 }
 
-/// Results of a rank in a step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct Trained {
-    /// The loss of the whole step: nats per predicted token.
-    pub loss: f64,
-    /// The loss of a head that predicts one token further, by the same tokens; 0 where there is none.
-    pub next_token_loss: f64,
-    /// The model's own loss over the part of this rank; `None` where that predicts nothing.
-    pub own_loss: Option<f64>,
-    /// Norm of the whole gradient before clipping.
-    pub grad_norm: f64,
-    /// Set where it changed the weights.
-    pub is_taken: bool,
-    /// The own gradient of this rank.
-    pub gradient: OwnGradient,
-    /// The first try, where its gradient was not taken and the step was computed once more.
-    pub first_try: Option<FirstTry>,
-    /// Learning rate.
-    pub lr: f64,
-    /// Tokens of this rank.
-    pub tokens: u64,
-    /// Floating point operations of this rank, as the shape of the model asks for them.
-    pub flops: f64,
-    /// Samples of this rank from each source.
-    pub sources: BTreeMap<u16, SourcePart>,
-    /// Seconds for which it waited for its batch.
-    pub wait_seconds: f64,
-    /// Seconds of passes and of the update.
-    pub compute_seconds: f64,
-    /// Seconds of adding up and exchanging with the others: counts, features, rows, gradients and losses. On a card what is still
-    /// queued of the backward pass is waited for here.
-    pub reduce_seconds: f64,
-    /// Bytes of shards that were copied before and behind gathers of parameters, beside what these write themselves.
-    pub gather_copies: u64,
-    /// The same of sums of gradients.
-    pub sum_copies: u64,
-    /// Time in which shards were gathered and added up, beside passes or while these waited.
-    pub moving: Duration,
-    /// Time for which passes waited for that.
-    pub moving_waits: Duration,
-    /// A hash of what was trained on.
-    pub digest: [u8; 32],
-}
-
-/// The gradient of one rank, before that of others is added.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct OwnGradient {
-    /// The sum of its squares.
-    pub squares: f64,
-    /// The tensor at which it went wrong, where it did.
-    pub tensor: Option<String>,
-}
-
-impl From<GradientLook> for OwnGradient {
-    fn from(look: GradientLook) -> Self {
-        Self {
-            squares: look.squares,
-            tensor: look.worst.map(|worst| worst.name),
-        }
-    }
-}
-
-/// The gradient of a step that was not taken at first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct FirstTry {
-    /// Norm of the whole gradient.
-    pub grad_norm: f64,
-    /// The own gradient of the rank.
-    pub gradient: OwnGradient,
-}
-
-impl Trained {
-    /// The time of gathers and sums of shards.
-    pub(super) const fn moves(&self) -> ShardTime {
-        ShardTime {
-            moving: self.moving,
-            waited: self.moving_waits,
-        }
-    }
-}
-
-/// Samples and tokens that a source gave to a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]
-#[serde(crate = "odeon::serde")]
-pub struct SourcePart {
-    /// Samples.
-    pub samples: u64,
-    /// Tokens.
-    pub tokens: u64,
-    /// Nats of its predicted tokens, added up.
-    #[serde(with = "crate::number")]
-    pub nats: f64,
-    /// Predicted tokens.
-    pub predicted: u64,
-}
-
-impl SourcePart {
-    /// Adds what another rank has.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.tokens += other.tokens;
-        self.nats += other.nats;
-        self.predicted += other.predicted;
-    }
-
-    /// Nats of a predicted token.
-    pub(super) fn mean_loss(&self) -> f64 {
-        self.nats / self.predicted.max(1) as f64
-    }
-}
-
 /// Rate a step without learning from it.
 #[message(reply = Result<Trained, Failure>, name = "pretrain.Rate")]
 #[derive(Clone, Debug)]
@@ -333,7 +266,8 @@ struct Coming {
 pub struct PretrainRank {
     args: RankArgs,
     place: ComputePlace,
-    optimizer: Arc<Trainee>,
+    /// There but for the time in which a standby gives up one part for another.
+    optimizer: Option<Arc<Trainee>>,
     /// What the files of the model say of it.
     fields: ModelFields,
     gangs: Gangs,
@@ -349,7 +283,8 @@ pub struct PretrainRank {
     blobs: Blobs,
     /// The batch of the next step, which comes while this one is computed.
     coming: Option<Coming>,
-    metrics: RankMetrics,
+    /// There when it has a number.
+    metrics: Option<RankMetrics>,
 }
 
 impl std::fmt::Debug for PretrainRank {
@@ -368,20 +303,21 @@ impl PretrainRank {
             threads: args.threads,
             deterministic: args.deterministic,
             products: args.products,
-            share: share_of(&format!("rank-{}", args.rank), cx.devices()),
+            share: share_of(&args.name(), cx.devices()),
         };
-        let metrics = RankMetrics::new(args.rank, args.sharing, cx.incarnation())?;
+        let metrics = match args.standby {
+            None => Some(RankMetrics::new(args.rank, args.sharing, cx.incarnation())?),
+            Some(_) => None,
+        };
         let optimizer = in_place(|| first(&args, &place))?;
-        let model = optimizer.model();
-        let config = model
-            .part()
-            .map_or_else(|| model.config(), |part| part.whole());
+        let config = whole(&optimizer);
         let fields = args.source.fields(config, args.context);
         let fields = fields.map_err(Failure::fatal)?;
-        let metrics = metrics.of_model(config, &args.train, args.sharing)?;
+        let of_model = |it: RankMetrics| it.of_model(config, &args.train, args.sharing);
+        let metrics = metrics.map(of_model).transpose()?;
         Ok(Self {
             fields,
-            optimizer: Arc::new(Trainee(Mutex::new(optimizer))),
+            optimizer: Some(Arc::new(Trainee(Mutex::new(optimizer)))),
             place,
             copies: Copies::new(1),
             args,
@@ -397,6 +333,37 @@ impl PretrainRank {
         })
     }
 
+    #[handler(message = StandBy)]
+    fn stand_by(&mut self, by: StandBy) -> Result<(), Failure> {
+        Mark::check(&self.args.checkpoint, &by.mark, &self.args.spoken())
+    }
+
+    #[handler(message = Take)]
+    fn take(&mut self, take: Take) -> Result<(), Failure> {
+        let args = &mut self.args;
+        if args.standby.take().is_none() {
+            return Err(Failure::error(format!("it is rank {}", args.rank)));
+        }
+        let had = args.place();
+        args.rank = take.rank;
+        args.sharing = of_ranks(args.sharing, take.ranks);
+        // It may have passed the first stage long ago.
+        let metrics = RankMetrics::new(args.rank, args.sharing, TAKEN)?;
+        if !args
+            .place()
+            .has_state_of(&had, args.train.optimizer.rows_together())
+        {
+            // The device may have no room for both.
+            self.optimizer = None;
+            let own = in_place(|| first(args, &self.place))?;
+            self.optimizer = Some(Arc::new(Trainee(Mutex::new(own))));
+        }
+        let optimizer = held(&self.optimizer)?.lock();
+        let metrics = metrics.of_model(whole(&optimizer), &args.train, args.sharing)?;
+        self.metrics = Some(metrics);
+        Ok(())
+    }
+
     #[handler(message = Join)]
     fn join(&mut self, join: Join, cx: &mut Context<Self>) -> Result<Joined, Failure> {
         let schedule = self.args.sharing.schedule;
@@ -410,7 +377,7 @@ impl PretrainRank {
     #[handler(message = Restore)]
     async fn restore(&mut self, restore: Restore) -> Result<Restored, Failure> {
         let place = &self.args.checkpoint;
-        Mark::check(place, &restore.mark, self.args.rank)?;
+        Mark::check(place, &restore.mark, &self.args.spoken())?;
         let storage = checkpoint::storage(place)?;
         let is_stored = checkpoint::newest(&storage, self.args.train.optimizer)
             .await?
@@ -459,7 +426,9 @@ impl PretrainRank {
         let mut checkpoints = checkpoints.with_peers(Arc::clone(&self.copies));
         let restored = self.load(life, &mut checkpoints, is_stored).await?;
         self.checkpoints = Some(checkpoints);
-        self.metrics.restored();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.restored();
+        }
         Ok(restored)
     }
 
@@ -484,7 +453,7 @@ impl PretrainRank {
             blobs.push((checkpoint::DATA.to_owned(), Bytes::copy_from_slice(&data)));
         }
         let local = {
-            let optimizer = self.optimizer.lock();
+            let optimizer = held(&self.optimizer)?.lock();
             if self.args.rank == 0 {
                 blobs.extend(state::owner_blobs(&optimizer)?);
                 let tokenizer = Some(&self.args.tokenizer);
@@ -497,7 +466,7 @@ impl PretrainRank {
             false => Keep::InMemory,
         };
         let save = checkpointed(save.steps, keep, local, blobs);
-        let saving = checkpoints.save(save, &*self.optimizer).await;
+        let saving = checkpoints.save(save, &**held(&self.optimizer)?).await;
         self.saving = Some(saving.map_err(Failure::error)?);
         Ok(())
     }
@@ -528,8 +497,10 @@ impl PretrainRank {
                 exchange: trained.reduce_seconds,
                 wait: trained.wait_seconds,
             };
-            let activations = self.optimizer.lock().held_activations().device;
-            self.metrics.tell(train.step, seconds, activations);
+            let activations = held(&self.optimizer)?.lock().held_activations().device;
+            if let Some(metrics) = &mut self.metrics {
+                metrics.tell(train.step, seconds, activations);
+            }
         }
         self.unless_failed(trained)
     }
@@ -541,12 +512,26 @@ impl PretrainRank {
     }
 }
 
+/// The optimiser of a rank.
+fn held(of: &Option<Arc<Trainee>>) -> Result<&Arc<Trainee>, Failure> {
+    of.as_ref()
+        .ok_or_else(|| Failure::error("it has no part of the model"))
+}
+
+/// The model of which a rank has a part.
+fn whole(optimizer: &Optimizer) -> &ModelConfig {
+    let model = optimizer.model();
+    model
+        .part()
+        .map_or_else(|| model.config(), |part| part.whole())
+}
+
+/// The life that a rank begins which was a standby.
+const TAKEN: u32 = 2;
+
 /// The optimiser as it is at first.
 fn first(args: &RankArgs, place: &ComputePlace) -> Result<Optimizer, Failure> {
-    let of_rank = RankPlace {
-        sharing: args.sharing,
-        rank: args.rank as usize,
-    };
+    let of_rank = args.place();
     let keeps = (&of_rank, args.train.optimizer.rows_together());
     let part = place.part((&args.source, args.seed), false, keeps);
     let part = part.map_err(Failure::fatal)?;
@@ -630,8 +615,9 @@ impl PretrainRank {
         checkpoints: &mut Checkpointer,
         is_stored: bool,
     ) -> Result<Restored, Failure> {
+        let trainee = held(&self.optimizer)?;
         let local = {
-            let mut optimizer = self.optimizer.lock();
+            let mut optimizer = trainee.lock();
             // What a step that was not finished has left goes.
             let config = optimizer.config().clone();
             optimizer.restart(config);
@@ -642,19 +628,19 @@ impl PretrainRank {
             ..Load::default()
         };
         let stepped = |loaded: Result<Loaded, LoadError>| loaded.map(|loaded| loaded.entry.step);
-        let (steps, from) = match stepped(checkpoints.recover(load(), &self.optimizer).await) {
+        let (steps, from) = match stepped(checkpoints.recover(load(), trainee).await) {
             Ok(steps) => (steps, Origin::Memory),
             Err(error) if is_stored => {
                 tracing::debug!(%error, "no checkpoint in memory");
-                let stored = stepped(checkpoints.load(load(), &self.optimizer).await);
+                let stored = stepped(checkpoints.load(load(), trainee).await);
                 (stored.map_err(Failure::error)?, Origin::Storage)
             }
             Err(_) => (0, Origin::Start),
         };
         if from != Origin::Start {
-            self.optimizer.lock().resume_at(steps);
+            trainee.lock().resume_at(steps);
         } else if life > 1 {
-            *self.optimizer.lock() = in_place(|| first(&self.args, &self.place))?;
+            *trainee.lock() = in_place(|| first(&self.args, &self.place))?;
         }
         Ok(Restored { steps, from })
     }
@@ -710,7 +696,7 @@ impl PretrainRank {
         let dropout = Dropout::of_step(args.dropout, args.seed, number);
         let how = (args.sharing, dropout);
         let learning = guard.map_or(Learning::No, |_| Learning::Yes);
-        let mut optimizer = self.optimizer.lock();
+        let mut optimizer = held(&self.optimizer)?.lock();
         optimizer.guard(guard);
         let vision = optimizer.model().config().vision.as_ref();
         let mut texts = Texts::of(work, vision, args.rank, how)?;

@@ -58,8 +58,8 @@ pub enum Report {
     /// Something was done about ranks that hold up the others or were lost, or people have to; or a person has decided
     /// what is to be done.
     Recovery {
-        /// The action: `tell`, `end_process`, `evict_node`, `return_node` or `stop_for_person`; of a person also `forbid`
-        /// and `allow`.
+        /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby` or `stop_for_person`; of a
+        /// person also `forbid` and `allow`.
         action: String,
         /// The ranks that are to blame.
         ranks: Vec<u32>,
@@ -78,6 +78,15 @@ pub enum Report {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         /// The finding, the action and its reason, in words.
+        why: String,
+    },
+    /// Something has become of a standby; that one has taken a rank's number is a `Recovery`.
+    Standby {
+        /// Its number among standbys.
+        standby: u32,
+        /// What has become of it.
+        state: StandbyState,
+        /// The same in words, with its node and the reason.
         why: String,
     },
     /// A checkpoint is durable.
@@ -186,6 +195,18 @@ impl Report {
             why,
         }
     }
+}
+
+/// The state of a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StandbyState {
+    /// It waits, and could take the number of a rank at once.
+    Ready,
+    /// It was there, and is not any more.
+    Lost,
+    /// It could not be begun, and is tried again.
+    Missing,
 }
 
 /// A step in numbers.

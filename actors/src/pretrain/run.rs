@@ -1,18 +1,15 @@
 //! A pretraining run, step by step, from its checkpoint on.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::{FutureExt, join_all};
-use odeon::{AskError, Clock, Failure, FailureKind, Group, Needs, System, Timestamp, telemetry};
-use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{Sharing, TrainConfig};
+use futures::future::{FutureExt, join, join_all};
+use odeon::{AskError, Clock, Failure, FailureKind, Group, System, Timestamp, telemetry};
+use odeon_algorithms::train::Sharing;
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
-use odeon_diagnosis::ladder::{Forbidden, LadderPolicy, OrderedAction, RankFault};
+use odeon_diagnosis::ladder::{OrderedAction, RankFault};
 use odeon_diagnosis::run::{RunEvent, Watch};
-use odeon_gpu::{Device, Precision};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -21,111 +18,22 @@ use tokio::task::JoinHandle;
 use super::batches::AwaitedBatches;
 use super::before::{Before, End, Unbegun};
 use super::checkpoint::{newest, storage};
-use super::gradients::{GradientRules, Gradients};
+use super::gradients::Gradients;
 use super::meshes::{data_mesh, of_ranks};
+use super::plan::PretrainPlan;
 use super::rank::{
-    Drill, Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle,
-    Settled, SourcePart, Trained,
+    Join, Origin, Present, PretrainRank, RankArgs, Rate, Restore, Restored, Save, Settle, Settled,
+    SourcePart, Trained,
 };
 use super::report::{Report, of_step};
 use super::seats::Seating;
-use crate::engine::compute::ModelSource;
+use super::standbys::Standbys;
 use crate::going_on::GoingOn;
 use crate::ranks::asking::{LONG, agreed, answers};
 use crate::ranks::board::{Acted, RecoveryBoard};
 use crate::ranks::desk::{OpenBoard, RecoveryDesk};
 use crate::ranks::recovery::{FaultAtWork, Recovery, record_order};
 use crate::ranks::{Formed, Mark, mesh};
-
-/// Settings that a run is made from.
-#[derive(Clone, Debug)]
-pub struct PretrainPlan {
-    /// The first weights.
-    pub source: ModelSource,
-    /// The seed of new weights, and of dropout.
-    pub seed: u64,
-    /// The device that computes.
-    pub device: Device,
-    /// Compute threads of each rank, on the processor.
-    pub threads: usize,
-    /// Set for sums of forward passes in one order, on the processor.
-    pub deterministic: bool,
-    /// To what factors of products are rounded, those of attention among them.
-    pub products: Precision,
-    /// The longest sequence, in tokens.
-    pub context: usize,
-    /// The tokenizer of the text.
-    pub tokenizer: Tokenizer,
-    /// The optimiser.
-    pub train: TrainConfig,
-    /// Share of numbers that are dropped in passes that learn; at least 0, below 1.
-    pub dropout: f32,
-    /// Gradients that are taken, and what follows where one is not.
-    pub gradients: GradientRules,
-    /// Faults that ranks commit on purpose.
-    pub drills: Vec<Drill>,
-    /// The way in which the ranks train the model together, at first: there may be other copies later.
-    pub sharing: Sharing,
-    /// Steps in all.
-    pub steps: u64,
-    /// Set where the ranks are kept as they are before the first step, too.
-    pub checkpoint_first: bool,
-    /// Steps between two checkpoints.
-    pub checkpoint_every: u64,
-    /// Steps between two that ranks keep in memory, each what it has and what its neighbour has;
-    /// 0 keeps no others than those of the storage.
-    pub memory_every: u64,
-    /// Where they are.
-    pub checkpoint: PathBuf,
-    /// Number of checkpoints that are kept.
-    pub keep: usize,
-    /// Resources that each rank reserves on its node.
-    pub needs: Needs,
-    /// The response to ranks that hold up the others, or are lost.
-    pub recovery: LadderPolicy,
-    /// Nodes that ranks were not to be placed on in the tries before.
-    pub avoided: BTreeSet<String>,
-    /// Actions about ranks that a person has forbidden in the tries before.
-    pub forbidden: Vec<Forbidden>,
-    /// Plan of the data to train on. Its mesh is that of the ranks.
-    pub data: DataPlan,
-    /// Samples that are rated without learning from them, and the steps at which that happens.
-    pub held_out: Option<HeldOut>,
-    /// The detectors of the run; they have seen what the run told before.
-    pub watch: Watch,
-}
-
-impl PretrainPlan {
-    /// The arguments of the first rank; others differ in their number alone.
-    fn rank_args(&self, sharing: Sharing) -> RankArgs {
-        RankArgs {
-            rank: 0,
-            sharing,
-            source: self.source.clone(),
-            seed: self.seed,
-            device: self.device,
-            threads: self.threads,
-            deterministic: self.deterministic,
-            products: self.products,
-            context: self.context,
-            tokenizer: self.tokenizer.clone(),
-            train: self.train.clone(),
-            dropout: self.dropout,
-            drills: self.drills.clone(),
-            checkpoint: self.checkpoint.clone(),
-            keep: self.keep,
-        }
-    }
-}
-
-/// Samples that nobody learns from.
-#[derive(Clone, Debug)]
-pub struct HeldOut {
-    /// Where they are from. Its first step is what is rated.
-    pub data: DataPlan,
-    /// Steps between two times that they are rated, beside the first and the last step.
-    pub every: u64,
-}
 
 /// Between a run and who started it.
 #[derive(Debug)]
@@ -155,6 +63,7 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
     let moves = !plan.needs.is_empty();
     let (board, orders) =
         RecoveryBoard::new((system.admin().clone(), ""), plan.recovery.clone(), moves);
+    let standbys = Standbys::new(system, plan, &board, &desk)?;
     // Before anybody can order anything.
     let mut recovery = Recovery::new(board.clone(), plan.recovery.patience);
     recovery.go_on_after(&plan.avoided, &plan.forbidden);
@@ -169,8 +78,14 @@ pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64
         // A run goes on when nobody listens.
         drop(reports.send(Report::of_recovery(acted)));
     };
-    let lives = Box::pin(all_lives(system, plan, desk, (&board, recovery)));
-    let ended = orders.beside(tell, lives).await;
+    let lives = Box::pin(async {
+        let watched = (&board, recovery);
+        let ended = all_lives(system, plan, desk, watched, &standbys).await;
+        standbys.close();
+        ended
+    });
+    let both = async { join(lives, standbys.keep()).await.0 };
+    let ended = orders.beside(tell, both).await;
     drop(hand.stop().await);
     ended
 }
@@ -181,6 +96,7 @@ async fn all_lives(
     plan: &PretrainPlan,
     mut desk: Desk,
     (board, mut recovery): (&RecoveryBoard, Recovery),
+    standbys: &Standbys<'_>,
 ) -> Result<u64, Failure> {
     let wanted = *desk.ranks.borrow_and_update();
     let mut sharing = wanted.map_or(plan.sharing, |ranks| of_ranks(plan.sharing, ranks));
@@ -241,6 +157,7 @@ async fn all_lives(
             plane: &mut plane,
             held_out: held_out.as_ref(),
             board,
+            standbys,
             watch: &mut watch,
             going_on: &mut going_on,
             gradients: &mut gradients,
@@ -265,6 +182,7 @@ async fn all_lives(
             Err(Unbegun { failure, lost }) => {
                 tracing::warn!(%failure, "ranks have not begun");
                 let fault = FaultAtWork::of_lost(lost.into_iter(), &failure);
+                before.lost = true;
                 match recovery.leave(&mut before.members, fault, tell).await {
                     Ok(()) => continue,
                     Err(failure) => break Err(failure),
@@ -334,6 +252,7 @@ struct RunParts<'a> {
     plane: &'a mut DataPlane,
     held_out: Option<&'a DataPlane>,
     board: &'a RecoveryBoard,
+    standbys: &'a Standbys<'a>,
     watch: &'a mut Watch,
     going_on: &'a mut GoingOn,
     gradients: &'a mut Gradients,
@@ -378,6 +297,11 @@ impl<'a> Life<'a> {
             ..args.clone()
         };
         let shape = mesh(sharing)?;
+        let mut left = before.members.clone();
+        run.standbys.follow(sharing);
+        if before.lost {
+            left.extend(run.standbys.take(&before.members, sharing, recovery).await);
+        }
         let seating = Seating {
             system,
             needs: &plan.needs,
@@ -385,10 +309,11 @@ impl<'a> Life<'a> {
             recovery: Mutex::new(&mut *recovery),
             reports: &run.desk.reports,
             sharing,
-            left: &before.members,
+            left: &left,
             waits: before.placed,
         };
         let waiting = |why: &str| {
+            run.standbys.give_way();
             // A run goes on when nobody listens.
             let _ = run.desk.reports.send(Report::Waiting {
                 steps: before.saved.unwrap_or_default(),
@@ -482,6 +407,7 @@ impl<'a> Life<'a> {
             })
             .collect();
         all.extend(self.run.plane.roles());
+        all.extend(self.run.standbys.members());
         self.run.desk.members.send_replace(all);
     }
 
@@ -758,6 +684,7 @@ impl<'a> Life<'a> {
         Before {
             lives: 0,
             placed: true,
+            lost: true,
             members: join_all(asked).await.into_iter().flatten().collect(),
             saved: self.saved,
             since,

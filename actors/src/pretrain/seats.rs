@@ -20,7 +20,7 @@ use crate::ranks::recovery::Recovery;
 use crate::room::{WaitForRoom, lacks_room};
 
 /// The needs of ranks that are not to be on these nodes. Those that reserve nothing are where the run is.
-fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
+pub(super) fn avoiding(needs: &Needs, avoided: &BTreeSet<String>) -> Needs {
     let needs = needs.clone();
     match needs.is_empty() {
         true => needs,
@@ -42,7 +42,7 @@ pub(super) struct Seating<'a> {
     /// Hears of nodes that are used again.
     pub(super) reports: &'a UnboundedSender<Report>,
     pub(super) sharing: Sharing,
-    /// Those of the last life that are still there.
+    /// Those of the last life that are still there, and standbys in the places of others.
     pub(super) left: &'a BTreeMap<usize, Ref<PretrainRank>>,
     /// Set where there were ranks before: these wait for room.
     pub(super) waits: bool,

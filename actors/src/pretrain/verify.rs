@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::compare::{Comparison, Mismatch, PartMismatch, Quantity, TensorPair, part_of};
+use super::plan::PretrainPlan;
 use super::report::{Report, StepReport};
-use super::run::{Desk, PretrainPlan, run};
+use super::run::{Desk, run};
 use crate::engine::compute::state::{ACTOR, storage};
+use crate::ranks::standbys::StandbyCount;
 
 /// Two ways of training the same steps.
 #[derive(Clone, Debug)]
@@ -112,6 +114,7 @@ pub fn first_steps(plan: &PretrainPlan, steps: u64, checkpoint: &Path) -> Pretra
         held_out: None,
         watch: Watch::new(steps),
         drills: vec![],
+        standbys: StandbyCount::NONE,
         ..plan.clone()
     }
 }

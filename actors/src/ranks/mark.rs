@@ -33,16 +33,16 @@ impl Mark {
         name.to_string_lossy().into_owned()
     }
 
-    /// Checks that the mark of this name is in the place of checkpoints that a rank has.
+    /// Checks that the mark of this name is in the place of checkpoints that a rank of that name has.
     ///
     /// # Errors
     /// It is not: the rank's node has another storage there than the driver's.
-    pub(crate) fn check(place: &Path, name: &str, rank: u32) -> Result<(), Failure> {
+    pub(crate) fn check(place: &Path, name: &str, rank: &str) -> Result<(), Failure> {
         let found = fs::symlink_metadata(place.join(name));
         found.map(drop).map_err(|error| {
             Failure::error(format!(
-                "rank {rank} does not see the checkpoints of this run in {}: a file that the driver has put there \
-                 is not there on the rank's node ({error}). All ranks write into one folder, so let run.out be on \
+                "{rank} does not see the checkpoints of this run in {}: a file that the driver has put there \
+                 is not there on its node ({error}). All ranks write into one folder, so let run.out be on \
                  storage that all nodes share, or the ranks be on the node of the driver",
                 place.display()
             ))
@@ -61,9 +61,9 @@ mod tests {
     fn a_rank_with_another_storage_than_the_driver_is_told_so_and_leaves_nothing_there() {
         let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mark = Mark::set(own.path()).unwrap();
-        Mark::check(own.path(), &mark.name(), 0).unwrap();
+        Mark::check(own.path(), &mark.name(), "rank 0").unwrap();
         let place = other.path().join("checkpoint");
-        let failure = Mark::check(&place, &mark.name(), 3).unwrap_err();
+        let failure = Mark::check(&place, &mark.name(), "rank 3").unwrap_err();
         assert_eq!(failure.kind, FailureKind::Fatal);
         for said in ["rank 3", &place.display().to_string(), "run.out"] {
             assert!(failure.message.contains(said), "{failure}");

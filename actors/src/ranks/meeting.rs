@@ -131,7 +131,7 @@ impl Meeting {
         cx: &Context<A>,
     ) -> Result<(Gangs, CheckpointRanks), Failure> {
         let rank = self.place.rank as u32;
-        Mark::check(&self.folder, &begin.mark, rank)?;
+        Mark::check(&self.folder, &begin.mark, &format!("rank {rank}"))?;
         let gangs = Gangs::take(begin.seats, self.place.sharing.schedule, cx)?;
         let courier = self.courier;
         let courier =

@@ -238,6 +238,23 @@ impl Recovery {
         }
     }
 
+    /// Has it noted that a standby has taken the number of a rank, with the node that this is on since.
+    pub(crate) fn taken(&self, it: &PlacedRank, standby: u32) -> Acted {
+        let PlacedRank { rank, node } = it;
+        let why = format!("rank {rank} is taken by standby {standby} on node {node}");
+        // It is done when it is told.
+        for lasts in [LEAST, Duration::ZERO] {
+            let taken = rank_gauge(self.board.role(), it, lasts, &why);
+            taken.with("standby", u64::from(standby)).record();
+        }
+        self.noted(Acted {
+            action: "take_standby",
+            ranks: vec![*rank],
+            why,
+            ..Acted::default()
+        })
+    }
+
     /// Has it noted that nothing is under way any more, for this reason.
     fn record_end(&self, with: &str) {
         let (ranks, lost, done) = self.board.with(|state| state.end(with));
@@ -517,13 +534,20 @@ impl Drop for AtWork {
 
 /// Has it noted for how long a rank of a role has been faulty about which something is done; zero when all go on.
 pub(crate) fn record_rank(role: &str, it: &PlacedRank, lasts: Duration, what: &str) {
-    let number = of_role(
-        telemetry::gauge("recovery.rank_s", lasts.as_secs_f64()),
-        role,
-    );
-    number
+    rank_gauge(role, it, lasts, what).record();
+}
+
+fn rank_gauge(role: &str, it: &PlacedRank, lasts: Duration, what: &str) -> Gauge {
+    let number = telemetry::gauge("recovery.rank_s", lasts.as_secs_f64());
+    of_role(number, role)
         .with("rank", u64::from(it.rank))
         .with("node", it.node.clone())
+        .with("what", what.to_owned())
+}
+
+/// Has it noted how many standbys could not be begun, and why; none when all are there.
+pub(crate) fn record_missing(count: u32, what: &str) {
+    telemetry::gauge("recovery.standbys_missing", f64::from(count))
         .with("what", what.to_owned())
         .record();
 }

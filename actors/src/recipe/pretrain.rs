@@ -392,9 +392,7 @@ impl PretrainRecipe {
             return fault("placement", field, what);
         }
         self.check_gradients()?;
-        if let Err((field, what)) = self.recovery.check() {
-            return fault("recovery", field, what);
-        }
+        self.check_recovery()?;
         self.check_choice()?;
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
@@ -668,6 +666,7 @@ impl PretrainRecipe {
             keep,
             needs: self.placement.needs(),
             recovery: self.recovery.policy(),
+            standbys: self.standbys()?,
             avoided: BTreeSet::new(),
             forbidden: vec![],
             data,

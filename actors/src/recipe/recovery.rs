@@ -1,10 +1,17 @@
 //! `[recovery]`: what is done about ranks that hold up or break a run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
+use odeon::Failure;
 use odeon_diagnosis::ladder::{LadderPolicy, RankFault};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::PretrainRecipe;
+use super::pretrain::Fault;
+use crate::ranks::standbys::{MACHINE_FAULTS_DAILY, StandbyCount};
 
 /// The response to a fault of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +21,59 @@ pub enum FaultResponse {
     Act,
     /// People hear of it, and nothing is done.
     Tell,
+}
+
+/// `recovery.standbys`: a number, or `"auto"` for as many as the rate of faults asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandbyWish {
+    /// As many.
+    Fixed(u32),
+    /// By the binomial rule.
+    Auto,
+}
+
+impl Serialize for StandbyWish {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(count) => to.serialize_u32(*count),
+            Self::Auto => to.serialize_str(AUTO),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StandbyWish {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(WishVisitor)
+    }
+}
+
+const AUTO: &str = "auto";
+
+struct WishVisitor;
+
+impl Visitor<'_> for WishVisitor {
+    type Value = StandbyWish;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of standbys, 0 or more, or \"auto\"")
+    }
+
+    fn visit_i64<E: Error>(self, count: i64) -> Result<StandbyWish, E> {
+        let wrong = |_| E::invalid_value(serde::de::Unexpected::Signed(count), &self);
+        count.try_into().map(StandbyWish::Fixed).map_err(wrong)
+    }
+
+    fn visit_u64<E: Error>(self, count: u64) -> Result<StandbyWish, E> {
+        let wrong = |_| E::invalid_value(serde::de::Unexpected::Unsigned(count), &self);
+        count.try_into().map(StandbyWish::Fixed).map_err(wrong)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<StandbyWish, E> {
+        match word {
+            AUTO => Ok(StandbyWish::Auto),
+            word => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+        }
+    }
 }
 
 /// `[recovery]`: the response to each kind of fault, and how often ranks begin again before a person is asked.
@@ -36,6 +96,11 @@ pub struct RecoverySection {
     pub window_seconds: f64,
     /// Nodes that are never avoided: who was is let back.
     pub trusted: BTreeSet<String>,
+    /// Processes that wait to take the numbers of ranks that are lost.
+    pub standbys: StandbyWish,
+    /// The probability that a machine fails on a day, which `"auto"` goes by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_faults_daily: Option<f64>,
 }
 
 impl Default for RecoverySection {
@@ -54,6 +119,8 @@ impl Default for RecoverySection {
             restarts: policy.restarts,
             window_seconds: policy.window.as_secs_f64(),
             trusted: policy.trusted,
+            standbys: StandbyWish::Fixed(0),
+            machine_faults_daily: None,
         }
     }
 }
@@ -64,7 +131,7 @@ const HANG_SECONDS_MIN: f64 = 1.0;
 
 impl RecoverySection {
     /// The first field that asks for what cannot be, and why.
-    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+    fn check(&self) -> Result<(), (&'static str, String)> {
         let least = [
             ("hang_seconds", self.hang_seconds, HANG_SECONDS_MIN),
             ("window_seconds", self.window_seconds, 1.0),
@@ -84,6 +151,32 @@ impl RecoverySection {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The number of standbys for a run of so many ranks.
+    ///
+    /// # Errors
+    /// There are more than ranks, or the rate of faults is none: the field, and what is wrong.
+    fn standbys(&self, ranks: u32) -> Result<StandbyCount, (&'static str, String)> {
+        let count = match (self.standbys, self.machine_faults_daily) {
+            (StandbyWish::Fixed(count), None) if count > ranks => {
+                let what = format!(
+                    "expected {ranks} standbys at most, one for each of processes.ranks, found {count}"
+                );
+                return Err(("standbys", what));
+            }
+            (StandbyWish::Fixed(count), None) => StandbyCount::Fixed(count),
+            (StandbyWish::Fixed(_), Some(_)) => {
+                let what = "it is what standbys = \"auto\" goes by: expected it with that alone";
+                return Err(("machine_faults_daily", what.to_owned()));
+            }
+            (StandbyWish::Auto, daily) => StandbyCount::ByFaults {
+                daily: daily.unwrap_or(MACHINE_FAULTS_DAILY),
+            },
+        };
+        let checked = count.of(&BTreeMap::new());
+        checked.map_err(|error| ("machine_faults_daily", error.to_string()))?;
+        Ok(count)
     }
 
     /// The same, as whoever supervises ranks goes by it.
@@ -109,6 +202,31 @@ impl RecoverySection {
     }
 }
 
+impl PretrainRecipe {
+    /// Checks the response to faults.
+    pub(super) fn check_recovery(&self) -> Result<(), Fault> {
+        // As many ranks as an arrangement finds are known later.
+        let ranks = match self.pretrain.parallel {
+            None => self.processes.ranks,
+            Some(_) => u32::MAX,
+        };
+        let checked = self.recovery.check();
+        let checked = checked.and_then(|()| self.recovery.standbys(ranks));
+        let fault = |(field, what)| Fault {
+            table: "recovery",
+            field,
+            what,
+        };
+        checked.map(drop).map_err(fault)
+    }
+
+    /// The number of standbys of its ranks.
+    pub(super) fn standbys(&self) -> Result<StandbyCount, Failure> {
+        let count = self.recovery.standbys(self.processes.ranks);
+        count.map_err(|(field, what)| Failure::error(format!("recovery.{field}: {what}")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -116,7 +234,7 @@ mod tests {
     use super::*;
     use crate::recipe::Source;
 
-    /// SEMANTICS 178.
+    /// SEMANTICS 178, 205.
     #[test]
     fn recovery_is_read_and_refused_by_line() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
@@ -133,6 +251,23 @@ mod tests {
         assert_eq!(policy.patience, Duration::from_secs(5));
         assert!(policy.trusted.contains("b"));
         assert_eq!(of("").unwrap().recovery.policy(), LadderPolicy::default());
+        let standbys = |fields: &str| of(fields).map(|it| it.recovery.standbys(2).unwrap());
+        assert_eq!(standbys("").unwrap(), StandbyCount::NONE);
+        assert_eq!(standbys("standbys = 2").unwrap(), StandbyCount::Fixed(2));
+        let by_faults = |daily| StandbyCount::ByFaults { daily };
+        let auto = "standbys = \"auto\"\n";
+        assert_eq!(standbys(auto).unwrap(), by_faults(MACHINE_FAULTS_DAILY));
+        let rate = |daily: f64| standbys(&format!("{auto}machine_faults_daily = {daily:?}"));
+        assert_eq!(rate(0.25).unwrap(), by_faults(0.25));
+        let wrong = rate(2.0).unwrap_err().to_string();
+        assert!(
+            wrong.starts_with(&format!("p.toml:{}: ", line + 1)),
+            "{wrong}"
+        );
+        assert!(
+            wrong.contains("probability 2: expected at least 0 and below 1"),
+            "{wrong}"
+        );
         for (field, expected) in [
             (
                 "hang_seconds = 0.5",
@@ -143,6 +278,22 @@ mod tests {
                 "expected 1 seconds or more, found -1",
             ),
             ("in_place = 0", "at least 1 is needed"),
+            (
+                "standbys = -1",
+                "expected a number of standbys, 0 or more, or \"auto\"",
+            ),
+            (
+                "standbys = \"many\"",
+                "expected a number of standbys, 0 or more, or \"auto\"",
+            ),
+            (
+                "standbys = 3",
+                "expected 2 standbys at most, one for each of processes.ranks, found 3",
+            ),
+            (
+                "machine_faults_daily = 0.1",
+                "it is what standbys = \"auto\" goes by",
+            ),
             ("still = \"wait\"", "unknown variant `wait`"),
             ("hangs = 3", "unknown field `hangs`"),
         ] {

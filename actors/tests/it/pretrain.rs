@@ -5,6 +5,7 @@ mod orders;
 mod parts;
 mod recovery;
 mod shared;
+mod standbys;
 mod verify;
 
 use std::collections::BTreeMap;

@@ -1297,6 +1297,19 @@ records! {
         ranks: Vec<MeshRank>,
         /// The medians over ranks in the last step of each.
         median: Option<RankSeconds>,
+        /// Those that wait to take the number of a rank that is lost.
+        #[serde(default)]
+        standbys: Vec<MeshStandby>,
+    }
+
+    /// A standby of ranks.
+    MeshStandby {
+        /// Its number among standbys.
+        standby: u64,
+        /// The actor.
+        actor: Subject,
+        /// The node that it is on.
+        node: String,
     }
 
     /// A dimension of a mesh.

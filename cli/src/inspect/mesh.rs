@@ -92,7 +92,7 @@ impl RankNumbers<'_> {
 }
 
 impl Shown<'_> {
-    pub(super) fn mesh(&self, seen: &RanksSeen<'_>) -> told::RunMesh {
+    pub(super) fn mesh(&self, seen: &RanksSeen<'_>, job: &str) -> told::RunMesh {
         let all = 0..seen.places.mesh.len();
         let ranks: Vec<_> = all.clone().map(|rank| self.rank(seen, rank)).collect();
         let means = |rank| seen.numbers_of(rank)?.means(STEPS);
@@ -101,7 +101,24 @@ impl Shown<'_> {
             dims: dims(&seen.places.mesh, &all.map(means).collect::<Vec<_>>()),
             median: median(&last),
             ranks,
+            standbys: self.standbys(job),
         }
+    }
+
+    /// The actors of a job that stand by for its ranks, by their names.
+    fn standbys(&self, job: &str) -> Vec<told::MeshStandby> {
+        let own = self.seen.actors().iter().filter(|it| it.job == job);
+        let waits = own.filter(|it| !matches!(it.state, State::Stopped | State::Failed));
+        let standbys = waits.filter_map(|it| {
+            Some(told::MeshStandby {
+                standby: standby_of(it.name.as_deref()?)?,
+                actor: self.actor_subject(it.view.id),
+                node: it.node.clone(),
+            })
+        });
+        let mut standbys: Vec<_> = standbys.collect();
+        standbys.sort_unstable_by_key(|it| it.standby);
+        standbys
     }
 
     fn rank(&self, seen: &RanksSeen<'_>, rank: usize) -> told::MeshRank {
@@ -133,6 +150,11 @@ impl Shown<'_> {
             resident: Measured::new(usage.map(|it| it.resident as f64), why),
         }
     }
+}
+
+/// The number of a standby of this name.
+fn standby_of(name: &str) -> Option<u64> {
+    name.strip_prefix("standby-")?.parse().ok()
 }
 
 /// The state of a rank that has told of itself or not, by that of its actor. It is made until it has made a step.
@@ -242,6 +264,13 @@ mod tests {
             Some(seconds(2.0))
         );
         assert_eq!(median(&[]), None);
+    }
+
+    /// SEMANTICS 207.
+    #[test]
+    fn standbys_are_known_by_their_names() {
+        let numbers = ["standby-0", "standby-12", "rank-3", "standby", "standby-x"].map(standby_of);
+        assert_eq!(numbers, [Some(0), Some(12), None, None, None]);
     }
 
     #[test]

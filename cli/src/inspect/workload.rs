@@ -159,7 +159,7 @@ impl Shown<'_> {
             board: self.board_of(job, recorded),
             heat,
             sources: sources(recorded),
-            mesh: ranks.as_ref().map(|ranks| self.mesh(ranks)),
+            mesh: ranks.as_ref().map(|ranks| self.mesh(ranks, job)),
             pipeline: ranks.and_then(|ranks| self.pipeline(&ranks)),
             machines: self.machines_of(job, alike),
         }

@@ -22,7 +22,12 @@ pub(super) fn sections(run: &Run) -> Vec<Section> {
             .map(|dim| format!("{} {}", dim.name, dim.size));
         let sizes: Vec<String> = sizes.collect();
         let ranks = Section {
-            title: format!("{} ranks: {}", mesh.ranks.len(), sizes.join(", ")),
+            title: format!(
+                "{} ranks: {}{}",
+                mesh.ranks.len(),
+                sizes.join(", "),
+                standbys(mesh)
+            ),
             columns: vec![
                 Column::text("rank", 4, 6),
                 Column::text("at", 4, 30),
@@ -44,6 +49,16 @@ pub(super) fn sections(run: &Run) -> Vec<Section> {
     let mesh: Vec<Section> = mesh.collect();
     let pipeline = run.pipeline.iter().map(|it| pipeline(run, it));
     mesh.into_iter().chain(pipeline).collect()
+}
+
+/// The standbys beside ranks, where there are some.
+fn standbys(mesh: &RunMesh) -> String {
+    let nodes: Vec<&str> = mesh.standbys.iter().map(|it| &*it.node).collect();
+    match nodes.len() {
+        0 => String::new(),
+        1 => format!("; 1 standby on {}", nodes[0]),
+        many => format!("; {many} standbys on {}", nodes.join(", ")),
+    }
 }
 
 /// The seconds of a rank or the mean of some, marked where they are far above the median.

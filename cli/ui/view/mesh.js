@@ -9,7 +9,8 @@ import { Link, Section, Toggle, Wide } from './part.js';
  * @typedef {{ compute: number, exchange: number, wait: number }} Seconds
  * @typedef {{ rank: number, coordinates: number[], state: string, actor: any, node: string, process: string, devices: string[], step: number | null, last: Seconds | null, memory: any, resident: any }} Rank
  * @typedef {{ name: string, size: number, means: (Seconds | null)[] }} Dim
- * @typedef {{ dims: Dim[], ranks: Rank[], median: Seconds | null }} Mesh
+ * @typedef {{ standby: number, actor: any, node: string }} Standby
+ * @typedef {{ dims: Dim[], ranks: Rank[], median: Seconds | null, standbys: Standby[] }} Mesh
  */
 
 /** The parts of a step, and what a rank does in them. */
@@ -100,6 +101,7 @@ export function Mesh({ of }) {
     <p class="legend dim"><span class="choice" role="group" aria-label="Coloured by">${Object.keys(parts).map((p) => html`<${Toggle} key=${p} on=${p === part} onClick=${() => setPart(p)}>${p}<//>`)}</span>
       ${shades.map(([shade, words]) => html`<span key=${words}><span class="swatch shade ${shade}" /> ${words}</span>`)}</p>
     <${Grid} of=${of} part=${part} />
+    ${of.standbys.length ? html`<p class="dim">${of.standbys.length === 1 ? 'standby' : 'standbys'} ${of.standbys.map((s, i) => html`<span key=${s.standby}>${i ? ', ' : ''}<${Link} to=${s.actor} word=${`${s.standby} on ${s.node}`} /></span>`)}</p>` : null}
     <${Means} of=${of} part=${part} /><//>`;
 }
 

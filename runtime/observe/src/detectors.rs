@@ -39,7 +39,7 @@ pub use recovery::{LeftNode, left_nodes};
 use rules::{
     ACTION_FORBIDDEN, ACTOR_FAILED, AWAITED_RANK, NODE_AVOIDED, NODE_DOWN, NODE_REFUSED,
     ODD_MACHINE, PIPELINE_STRAGGLER, RANK_NOT_FINITE, RANK_RECOVERY, RANK_SLOW, RANK_STILL,
-    STRAGGLER,
+    STANDBY_MISSING, STRAGGLER,
 };
 pub use rules::{ProblemRule, problem_rule};
 

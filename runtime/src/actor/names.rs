@@ -39,6 +39,12 @@ pub(crate) enum NameRequest {
     Register(NameRow),
     /// Find who has it.
     Lookup { job: String, name: String },
+    /// Take a name from the actor that has it.
+    Release {
+        job: String,
+        name: String,
+        id: ActorId,
+    },
 }
 
 impl Service for Naming {
@@ -53,6 +59,7 @@ impl Serve for Naming {
         let outcome = match request {
             NameRequest::Register(row) => engine.register_here(row),
             NameRequest::Lookup { job, name } => engine.lookup_here(&job, &name),
+            NameRequest::Release { job, name, id } => engine.release_name_here(&job, &name, id),
         };
         asked.answer(engine, &outcome);
     }
@@ -240,6 +247,16 @@ impl Engine {
         self.ask_for_name(&register).await.map(drop)
     }
 
+    /// Has an actor give up its name in this job.
+    pub(crate) async fn release_name(&self, name: &str, id: ActorId) -> Result<(), NameError> {
+        let release = NameRequest::Release {
+            job: self.job.clone(),
+            name: name.to_owned(),
+            id,
+        };
+        self.ask_for_name(&release).await.map(drop)
+    }
+
     /// Finds an actor by its name in this job.
     pub(crate) async fn lookup_name<A: Registered>(
         &self,
@@ -285,6 +302,16 @@ impl Engine {
         let names = self.name_table().lock();
         let owner = names.owner(job, name).cloned();
         owner.ok_or_else(|| NameError::NotFound(name.to_owned()))
+    }
+
+    fn release_name_here(&self, job: &str, name: &str, id: ActorId) -> Result<NameRow, NameError> {
+        let row = self.lookup_here(job, name)?;
+        if row.id != id {
+            return Err(NameError::NotFound(name.to_owned()));
+        }
+        let gone = |row: &NameRow| row.id == id && row.job == job && row.name == name;
+        self.free_names(gone, Some(self.process));
+        Ok(row)
     }
 
     /// Names that another node keeps. A name that is taken here stays with its owner, and one of a

@@ -8,6 +8,7 @@ use odeon::Failure;
 use odeon_algorithms::model::{
     ModelConfig, PartError, RankKeeps, RankKind, RankModelError, SeededValues,
 };
+use odeon_algorithms::train::{Sharing, ZeroStage};
 use odeon_algorithms::weights::{self, Gguf, ModelFields, ModelFolder};
 
 use super::models::Model;
@@ -76,6 +77,18 @@ impl RankPlace {
             part: self.sharing.place(self.rank),
             shard: shard.map(|place| (place, rows)),
         }
+    }
+
+    /// Returns true where another rank has the same of a model, and an optimiser for the same of that: the state of one
+    /// could be that of the other.
+    pub(crate) fn has_state_of(&self, other: &Self, rows: usize) -> bool {
+        let settings = |of: &Sharing| (of.zero, of.params, of.ahead);
+        // Shares of an optimiser go by the number of a rank among all.
+        let share = |of: &Self| (of.rank, of.sharing.ranks());
+        let is_shared = self.sharing.zero == ZeroStage::Optimizer;
+        settings(&self.sharing) == settings(&other.sharing)
+            && self.keeps(rows) == other.keeps(rows)
+            && (!is_shared || share(self) == share(other))
     }
 
     /// Checks that what its rank keeps can have adapters, which are on whole matrices.

@@ -273,7 +273,7 @@ mod tests {
         LaunchDrift::default().observe(seen, Duration::ZERO)
     }
 
-    /// SEMANTICS 205.
+    /// SEMANTICS 208.
     #[test]
     fn pauses_that_come_more_and_more_often_on_all_machines_are_found() {
         for (machines, counted) in [(4, false), (16, false), (16, true), (64, true)] {
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    /// SEMANTICS 205.
+    /// SEMANTICS 208.
     #[test]
     fn pauses_that_stay_a_slow_machine_and_longer_work_are_no_drift() {
         for seed in 0..100 {

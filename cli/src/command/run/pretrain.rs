@@ -505,7 +505,7 @@ impl Display {
                 ));
             }
             Report::Finding { step, why, .. } => print::say(format!("step {step}: {why}")),
-            Report::Recovery { why, .. } => print::say(why),
+            Report::Recovery { why, .. } | Report::Standby { why, .. } => print::say(why),
             Report::Waiting { why, .. } => print::say(format!("lost ranks wait for room: {why}")),
             Report::LeftOut {
                 source,

@@ -27,6 +27,7 @@ export const scenarios = [
     assert.match(await cell(page, 7).innerText(), /Starting[^]*no step yet/);
     await cell(page, 3).hover();
     await told(page).filter({ hasText: /^rank 3\s+dp 0, pp 1, tp 1/ }).waitFor();
+    await page.locator('.section p', { hasText: 'standby 0 on n2' }).waitFor();
     await h.axe(page, 'a mesh');
   } },
   { name: 'mesh: it is walked with keys, and Enter opens the rank', run: async (h) => {

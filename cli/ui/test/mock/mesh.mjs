@@ -40,7 +40,8 @@ export function meshAt(world, now) {
   const mean = (of) => (of.length ? Object.fromEntries(Object.entries(over(of)).map(([part, v]) => [part, v.reduce((a, b) => a + b, 0) / v.length])) : null);
   const median = Object.fromEntries(Object.entries(over(known)).map(([part, v]) => [part, v.sort((a, b) => a - b)[Math.floor(v.length / 2)]]));
   const of = ([name, size], d) => ({ name, size, means: Array.from({ length: size }, (_, i) => mean(ranks.filter((r) => r.coordinates[d] === i && r.last).map((r) => r.last))) });
-  return { dims: dims.map(of), ranks, median };
+  const standbys = [{ standby: 0, actor: { kind: 'actor', id: 'a99', name: 'standby-0' }, node: `n${world.nodeCount}` }];
+  return { dims: dims.map(of), ranks, median, standbys };
 }
 
 /** 1F1B of as many ranks as there are stages: forward 10 ms, backward 20 ms. */

@@ -152,7 +152,7 @@ mod tests {
         found
     }
 
-    /// SEMANTICS 205.
+    /// SEMANTICS 208.
     #[test]
     fn a_job_whose_machines_wait_longer_and_longer_for_another_one_each_time_is_a_problem() {
         let found = run(|part| 0.005 + 0.1 * part);

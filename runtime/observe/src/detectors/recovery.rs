@@ -6,15 +6,15 @@ use std::time::Duration;
 use odeon::ActorId;
 use odeon_diagnosis::{Detector, Severity};
 
-use super::{ACTION_FORBIDDEN, Finding, NODE_AVOIDED, RANK_RECOVERY, finding};
+use super::{ACTION_FORBIDDEN, Finding, NODE_AVOIDED, RANK_RECOVERY, STANDBY_MISSING, finding};
 use crate::cluster_view::{ClusterView, Recorded};
 use crate::date::Date;
 use crate::event::Subject;
 
 // All of them have the label `role` where a run has ranks of several roles.
 
-/// For how many seconds a rank was faulty when something was done about it, with the labels `rank` and `node` and the text
-/// `what`; zero when all ranks go on.
+/// For how many seconds a rank was faulty when something was done about it, with the labels `rank` and `node`, where one
+/// has taken its number `standby`, and the text `what`; zero when all ranks go on.
 const RANK_SERIES: &str = "recovery.rank_s";
 /// The reason for which ranks of the job are not placed on a node, with the label `node` and the text `what`:
 /// [`FOR_A_FAULT`], 2 since it was left before this try of the job, 3 for a person; zero when it is used again.
@@ -22,21 +22,25 @@ const NODE_SERIES: &str = "recovery.node_avoided";
 /// One of an action that is not taken by itself about ranks of the job, as a person says, with the label `action` and the
 /// text `what`; zero when it may be taken again.
 const FORBIDDEN_SERIES: &str = "recovery.forbidden";
+/// One where a standby of ranks could not be begun, with the text `what`; zero when all are there.
+const STANDBY_SERIES: &str = "recovery.standbys_missing";
 /// What was done is a problem for so long at least from when it was heard of, so that people see it where ranks go on at
 /// once, or where the process that did it ends.
 const SHOWN: Duration = Duration::from_secs(15);
 /// What was done longer ago than this when it is heard of is history: to whoever begins to look on.
 const HISTORY: Duration = Duration::from_mins(10);
 
-/// Finds ranks about which something is done, and nodes that jobs avoid.
+/// Whoever supervises a rank, and the labels of what is told of that.
+type RankKey = (ActorId, [String; 4]);
+
+/// Finds ranks about which something is done, nodes that jobs avoid, and standbys that are missing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recoveries {
-    /// When the last action about each rank was heard of, with when it was taken. Looks come late where machines are busy.
+    /// When the last action about each rank, on each of its nodes, was heard of, with when it was taken. Looks come late
+    /// where machines are busy.
     heard: BTreeMap<RankKey, (Date, Date)>,
 }
 
-/// A supervisor of ranks, the role of these, and a rank.
-type RankKey = (ActorId, String, String);
 
 impl Detector<ClusterView> for Recoveries {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
@@ -49,6 +53,7 @@ impl Detector<ClusterView> for Recoveries {
                 RANK_SERIES => self.of_rank(it, lives, now, &mut known),
                 NODE_SERIES if lives => of_node(it),
                 FORBIDDEN_SERIES if lives => of_forbidden(it),
+                STANDBY_SERIES if lives => of_standby(it),
                 _ => None,
             };
             let same = |finding: &Finding| {
@@ -77,8 +82,9 @@ impl Recoveries {
         let goes_on = lives && it.points.back()?.2 > 0.0;
         // The newest point of when something was done: those behind it say that it is over.
         let (at, _, lasts) = *it.points.iter().rev().find(|(.., lasts)| *lasts > 0.0)?;
-        let [role, rank] = ["role", "rank"].map(|name| label(it, name).unwrap_or_default());
-        let key = (it.actor, role, rank);
+        let names = ["role", "rank", "node", "standby"];
+        let labels = names.map(|name| label(it, name).unwrap_or_default());
+        let key = (it.actor, labels);
         let before = self.heard.get(&key).filter(|(taken, _)| *taken == at);
         let heard = before.map_or(now, |(_, heard)| *heard);
         known.insert(key, (at, heard));
@@ -167,6 +173,27 @@ fn of_role(it: &Recorded, sentence: &str) -> String {
         Some(role) => format!("{role}: {sentence}"),
         None => sentence.to_owned(),
     }
+}
+
+fn of_standby(it: &Recorded) -> Option<Finding> {
+    let (_, _, missing) = *it.points.back()?;
+    if missing <= 0.0 {
+        return None;
+    }
+    let since = it.points.iter().rev().take_while(|(.., it)| *it > 0.0);
+    let (since, ..) = *since.last()?;
+    let sentence = format!(
+        "ranks have fewer standbys than they should: {}",
+        it.what.clone()?
+    );
+    let who = vec![Subject::Process(it.actor.home)];
+    Some(finding(
+        STANDBY_MISSING,
+        Severity::Info,
+        since,
+        sentence,
+        who,
+    ))
 }
 
 fn label(it: &Recorded, name: &str) -> Option<String> {
@@ -264,6 +291,59 @@ mod tests {
         let forbidden = (ACTION_FORBIDDEN, sentence.to_owned(), at(100));
         assert_eq!(told(100, 1.0, "ann forbids it"), [forbidden]);
         assert_eq!(told(105, 0.0, "ann allows end_process again"), []);
+    }
+
+    /// SEMANTICS 207.
+    #[test]
+    fn a_standby_is_missing_until_it_is_there_and_taking_a_number_is_an_event_of_its_own() {
+        let driver = ActorId::root(ProcessId(7));
+        let at = |second: u64| Date(second * 1_000_000_000);
+        let mut seen = ClusterView::default();
+        let record =
+            |seen: &mut ClusterView, name: &str, labels: &[(&str, &str)], second, value| {
+                let labels = labels.iter();
+                let labels = labels
+                    .map(|(name, text)| ((*name).to_owned().into(), (*text).to_owned().into()));
+                seen.record(name.to_owned(), driver, labels.collect(), at(second), value);
+            };
+        let mut recoveries = Recoveries::default();
+        let mut told = |seen: &ClusterView, second| {
+            let found = recoveries.observe(seen, at(second)).into_iter();
+            found.map(|it| it.cause.sentence).collect::<Vec<_>>()
+        };
+        record(&mut seen, STANDBY_SERIES, &[("what", "no room")], 90, 1.0);
+        let missing = "ranks have fewer standbys than they should: no room";
+        assert_eq!(told(&seen, 91), [missing]);
+        record(
+            &mut seen,
+            STANDBY_SERIES,
+            &[("what", "it is ready")],
+            95,
+            0.0,
+        );
+        assert_eq!(told(&seen, 96), [] as [&str; 0]);
+        // All of this between two looks: the rank is lost, taken, and goes on.
+        let lost = [("rank", "2"), ("node", "b"), ("what", "it is made again")];
+        let taken = "rank 2 is taken by standby 0 on node b";
+        let by = [
+            ("rank", "2"),
+            ("node", "b"),
+            ("standby", "0"),
+            ("what", taken),
+        ];
+        record(&mut seen, RANK_SERIES, &lost, 100, 3.0);
+        record(&mut seen, RANK_SERIES, &by, 100, 0.001);
+        record(&mut seen, RANK_SERIES, &by, 100, 0.0);
+        record(&mut seen, RANK_SERIES, &lost, 101, 0.0);
+        let mut both = told(&seen, 102);
+        both.sort_unstable();
+        assert_eq!(both, ["it is made again", taken]);
+        assert_eq!(told(&seen, 110).len(), 2);
+        assert_eq!(
+            told(&seen, 117),
+            [] as [&str; 0],
+            "each is shown for as long"
+        );
     }
 
     /// SEMANTICS 179.

@@ -27,6 +27,9 @@ pub(crate) const RANK_RECOVERY: &str = "rank_recovery";
 /// A job does not place its ranks on a node.
 pub(crate) const NODE_AVOIDED: &str = "node_avoided";
 
+/// A standby of ranks could not be begun.
+pub(crate) const STANDBY_MISSING: &str = "standby_missing";
+
 /// A person forbids something to be done about the ranks of a job.
 pub(crate) const ACTION_FORBIDDEN: &str = "action_forbidden";
 
@@ -88,7 +91,7 @@ const fn rule(name: &'static str, done: &'static str, advice: &'static str) -> P
 }
 
 /// The rules in the order in which people should look at what they find, of one severity.
-pub(super) const RULES: [ProblemRule; 36] = [
+pub(super) const RULES: [ProblemRule; 37] = [
     rule(
         "deadlock",
         "nothing: asks with a timeout end when that is over",
@@ -156,6 +159,11 @@ pub(super) const RULES: [ProblemRule; 36] = [
         ACTION_FORBIDDEN,
         "what is forbidden is told and not done",
         "`odeon recover {job}` says who forbids it; `odeon recover {job} allow ACTION` has it done again",
+    ),
+    rule(
+        STANDBY_MISSING,
+        "it is tried again; ranks that are lost begin in new processes meanwhile",
+        "make room for one more rank, reserve it with the job (`odeon submit`), or lower `recovery.standbys`",
     ),
     rule(
         "loss_not_finite",
