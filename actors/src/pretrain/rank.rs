@@ -136,9 +136,9 @@ pub struct StandBy {
 }
 
 /// Be no standby any more, but this rank.
-#[message(reply = Result<(), Failure>, name = "pretrain.Take")]
+#[message(reply = Result<(), Failure>, name = "pretrain.TakeRank")]
 #[derive(Clone, Copy, Debug)]
-pub struct Take {
+pub struct TakeRank {
     /// Which, from 0.
     pub rank: u32,
     /// Number of all ranks.
@@ -338,8 +338,8 @@ impl PretrainRank {
         Mark::check(&self.args.checkpoint, &by.mark, &self.args.spoken())
     }
 
-    #[handler(message = Take)]
-    fn take(&mut self, take: Take) -> Result<(), Failure> {
+    #[handler(message = TakeRank)]
+    fn take(&mut self, take: TakeRank) -> Result<(), Failure> {
         let args = &mut self.args;
         if args.standby.take().is_none() {
             return Err(Failure::error(format!("it is rank {}", args.rank)));

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 
 use super::plan::PretrainPlan;
-use super::rank::{Present, PretrainRank, RankArgs, StandBy, Take};
+use super::rank::{Present, PretrainRank, RankArgs, StandBy, TakeRank};
 use super::report::{Report, StandbyState};
 use super::run::{Desk, Member};
 use super::seats::avoiding;
@@ -463,7 +463,7 @@ async fn become_rank(member: Ref<PretrainRank>, rank: u32, ranks: u32) -> Result
         .timeout(AT_ONCE)
         .await
         .map_err(Failure::error)?;
-    let take = Take { rank, ranks };
+    let take = TakeRank { rank, ranks };
     member
         .ask(take)
         .timeout(LONG)

@@ -25,6 +25,7 @@ use crate::engine::compute::{ModelDescription, ModelSource, read_tokenizer};
 use crate::pretrain::rank::Drill;
 use crate::pretrain::verify::{Verification, first_steps};
 use crate::pretrain::{GradientRules, HeldOut, PretrainPlan, data_mesh};
+use crate::ranks::standbys::StandbyCount;
 
 pub use auto::{Arranged, AutoPlan, CandidatePlan, ParallelChoice, PlannedCard, RefusedPlans};
 pub use parallel::ParallelSection;
@@ -392,7 +393,12 @@ impl PretrainRecipe {
             return fault("placement", field, what);
         }
         self.check_gradients()?;
-        self.check_recovery()?;
+        // As many as an arrangement finds are known later.
+        let ranks = self.pretrain.parallel.as_ref();
+        let ranks = ranks.map_or(self.processes.ranks, |_| u32::MAX);
+        if let Err((field, what)) = self.recovery.standbys(ranks) {
+            return fault("recovery", field, what);
+        }
         self.check_choice()?;
         self.check_parallel()?;
         if self.eval.every > 0 && (self.eval.one_of < 2 || self.eval.tokens == 0) {
@@ -674,6 +680,12 @@ impl PretrainRecipe {
         })
     }
 
+    /// The number of standbys of its ranks.
+    fn standbys(&self) -> Result<StandbyCount, Failure> {
+        let count = self.recovery.standbys(self.processes.ranks);
+        count.map_err(|(field, what)| Failure::error(format!("recovery.{field}: {what}")))
+    }
+
     /// The recipe with one rank that has the whole model, and all else as it is.
     #[must_use]
     pub fn of_one_rank(&self) -> Self {
@@ -685,6 +697,8 @@ impl PretrainRecipe {
             ..ParallelSection::default()
         };
         one.processes.ranks = 1;
+        let RecoverySection { standbys, .. } = RecoverySection::default();
+        (one.recovery.standbys, one.recovery.machine_faults_daily) = (standbys, None);
         one
     }
 

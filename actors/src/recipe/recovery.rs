@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use odeon::Failure;
 use odeon_diagnosis::ladder::{LadderPolicy, RankFault};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::PretrainRecipe;
-use super::pretrain::Fault;
 use crate::ranks::standbys::{MACHINE_FAULTS_DAILY, StandbyCount};
 
 /// The response to a fault of a rank.
@@ -156,8 +153,9 @@ impl RecoverySection {
     /// The number of standbys for a run of so many ranks.
     ///
     /// # Errors
-    /// There are more than ranks, or the rate of faults is none: the field, and what is wrong.
-    fn standbys(&self, ranks: u32) -> Result<StandbyCount, (&'static str, String)> {
+    /// The first field that asks for what cannot be, and why.
+    pub(super) fn standbys(&self, ranks: u32) -> Result<StandbyCount, (&'static str, String)> {
+        self.check()?;
         let count = match (self.standbys, self.machine_faults_daily) {
             (StandbyWish::Fixed(count), None) if count > ranks => {
                 let what = format!(
@@ -199,31 +197,6 @@ impl RecoverySection {
             window: Duration::from_secs_f64(self.window_seconds),
             trusted: self.trusted.clone(),
         }
-    }
-}
-
-impl PretrainRecipe {
-    /// Checks the response to faults.
-    pub(super) fn check_recovery(&self) -> Result<(), Fault> {
-        // As many ranks as an arrangement finds are known later.
-        let ranks = match self.pretrain.parallel {
-            None => self.processes.ranks,
-            Some(_) => u32::MAX,
-        };
-        let checked = self.recovery.check();
-        let checked = checked.and_then(|()| self.recovery.standbys(ranks));
-        let fault = |(field, what)| Fault {
-            table: "recovery",
-            field,
-            what,
-        };
-        checked.map(drop).map_err(fault)
-    }
-
-    /// The number of standbys of its ranks.
-    pub(super) fn standbys(&self) -> Result<StandbyCount, Failure> {
-        let count = self.recovery.standbys(self.processes.ranks);
-        count.map_err(|(field, what)| Failure::error(format!("recovery.{field}: {what}")))
     }
 }
 

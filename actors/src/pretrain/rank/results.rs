@@ -84,7 +84,7 @@ pub struct FirstTry {
 
 impl Trained {
     /// The time of gathers and sums of shards.
-    pub(in crate::pretrain) const fn moves(&self) -> ShardTime {
+    pub(crate) const fn moves(&self) -> ShardTime {
         ShardTime {
             moving: self.moving,
             waited: self.moving_waits,
@@ -109,7 +109,7 @@ pub struct SourcePart {
 
 impl SourcePart {
     /// Adds what another rank has.
-    pub(in crate::pretrain) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.tokens += other.tokens;
         self.nats += other.nats;
@@ -117,7 +117,7 @@ impl SourcePart {
     }
 
     /// Nats of a predicted token.
-    pub(in crate::pretrain) fn mean_loss(&self) -> f64 {
+    pub(crate) fn mean_loss(&self) -> f64 {
         self.nats / self.predicted.max(1) as f64
     }
 }

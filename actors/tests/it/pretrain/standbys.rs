@@ -176,7 +176,11 @@ async fn standbys_lie_apart_from_ranks_and_wait_for_room_without_being_waited_fo
     let told = standbys(&disturbed.reports);
     let states: Vec<_> = told.iter().map(|it| (it.0, it.1)).collect();
     // Where there is another look before the end the next one waits, too.
-    assert_eq!(states[..3], [(0, Ready), (1, Missing), (1, Ready)], "{told:?}");
+    assert_eq!(
+        states[..3],
+        [(0, Ready), (1, Missing), (1, Ready)],
+        "{told:?}"
+    );
     assert_eq!(told[0].2, "standby 0 is ready on node b");
     assert!(
         told[1].2.starts_with("standby 1 waits for room: "),

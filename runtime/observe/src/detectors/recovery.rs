@@ -41,7 +41,6 @@ pub(super) struct Recoveries {
     heard: BTreeMap<RankKey, (Date, Date)>,
 }
 
-
 impl Detector<ClusterView> for Recoveries {
     fn observe(&mut self, seen: &ClusterView, now: Date) -> Vec<Finding> {
         let mut found: Vec<Finding> = vec![];

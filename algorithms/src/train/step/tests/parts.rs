@@ -529,7 +529,8 @@ fn are_as_one_device(
     let steps = match sharing.params {
         Precision::F32 => one,
         _ => {
-            let begun = |step: usize| together(config, first, |told: &Trained| &told.begun[step][..]);
+            let begun =
+                |step: usize| together(config, first, |told: &Trained| &told.begun[step][..]);
             let begun: Vec<Vec<f32>> = (0..STEPS).map(begun).collect();
             halves::on_one_device_from(config, settings, work, &begun)
         }
