@@ -42,7 +42,7 @@
 //! | `packed`, `trajectory`, `number` | rows in shared memory; data that travels between roles; numbers of reports that may be none |
 //! | `going_on` | findings of a run's own steps that go on, for those who look on |
 //! | `hybrid`, `hybrid/*` | the same algorithms as one program over groups of workers: a run from its checkpoint on (`run`), one step of it (`program`), what it asks of its workers (`calls`, `workers`), how these are made and seated (`house`), what people order about their ranks (`recoveries`), `rows` by reference, the `weights` of a policy that ranks share, `resharding` between training and generation; from verdicts to advantages (`estimator`) and which models share processes (`placement`), both pure |
-//! | `ranks`, `ranks/*` | ranks that share a model, whatever they train on: the groups in which they add up and exchange (`formed`, `seats`, `gangs`), where they are (`places`), how they begin (`meeting`), letters between them while they train (`courier`), a sign that they have one storage (`mark`), which standby takes whose number (`standbys`, pure), and what they tell of themselves and of a step (`metrics`, `trained`) |
+//! | `ranks`, `ranks/*` | ranks that share a model, whatever they train on: the groups in which they add up and exchange (`formed`, `seats`, `gangs`), where they are (`places`), how they begin (`meeting`), letters between them while they train (`courier`), a sign that they have one storage (`mark`), which standby takes whose number (`standbys`, pure), the replay of steps by which the faulty one of several nodes is found (`group_test`, `replay`), and what they tell of themselves and of a step (`metrics`, `trained`) |
 //! | `pretrain`, `pretrain/run`, `pretrain/seats`, `pretrain/meshes`, `pretrain/rank`, `pretrain/rank/results` | the program over the ranks; who has which place in a life; ranks as the data plane sees them; one of them, and its part of a step |
 //! | `pretrain/work`, `pretrain/pictures`, `pretrain/gradients`, `pretrain/checkpoint`, `pretrain/report` | the part of a rank in a step; who encodes which picture and where its features are (pure); which gradients are taken (pure); where data goes on in a checkpoint; what a run tells |
 //! | `pretrain/plan`, `pretrain/before`, `pretrain/batches` | what a run is made from; what is left of the last life of the ranks; who waits for a batch |
@@ -83,7 +83,7 @@ pub fn job() -> odeon::Job {
         loader::SourceLoader, planner::Planner,
     };
     use pretrain::rank::PretrainRank;
-    use ranks::{courier::Courier, desk::RecoveryDesk};
+    use ranks::{courier::Courier, desk::RecoveryDesk, replay::ReplayRank};
     use rl::{
         cost::Cost, critic::Critic, packer::Packer, ranks::rank::ModelRank, reference::Reference,
         relay::Relay, relays::Relays, report::Monitor, reward::Reward, reward_model::RewardModel,
@@ -111,6 +111,7 @@ pub fn job() -> odeon::Job {
         ReferenceWorker,
         Relay,
         Relays,
+        ReplayRank,
         ReshardWorker,
         Reward,
         RewardModel,

@@ -10,6 +10,7 @@ mod cluster;
 pub(crate) mod dto;
 mod extract;
 mod forwarding;
+mod group_test;
 pub(crate) mod host;
 mod jobs;
 pub(crate) mod key;
@@ -27,6 +28,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router, middleware};
 use odeon_cluster::Daemon;
 use odeon_otel::Counting;
+use tokio::sync::Mutex;
 use utoipa::OpenApi;
 
 use crate::inspect::{self, Facts, Inspect, Origin};
@@ -52,6 +54,8 @@ pub(crate) struct Api {
     /// Set if actors may be stopped by those who look on.
     allow_actions: bool,
     leaderless: majority::Leaderless,
+    /// Held while a group test is made: another beside it would be in its way.
+    group_test: Arc<Mutex<()>>,
     /// Counts of what has become of the exports of this node.
     counting: Option<Counting>,
 }
@@ -68,6 +72,7 @@ pub(crate) struct Api {
         cluster::drain,
         cluster::refuse,
         cluster::check,
+        group_test::group_test,
         cluster::upgrade,
         cluster::forget,
         cluster::make_token,
@@ -122,6 +127,7 @@ impl Api {
             hosts,
             allow_actions,
             leaderless: majority::Leaderless::default(),
+            group_test: Arc::default(),
             counting,
         }
     }
@@ -148,6 +154,7 @@ impl Api {
             .route("/nodes/{node}/refuse", post(cluster::refuse))
             .route("/nodes/{node}/check", post(cluster::check))
             .route("/nodes/{node}/upgrade", post(cluster::upgrade))
+            .route("/group-test", post(group_test::group_test))
             .route("/tokens", post(cluster::make_token))
             .route("/keys", get(cluster::keys).post(cluster::make_key))
             .route("/keys/{name}", axum::routing::delete(cluster::revoke_key))

@@ -1025,13 +1025,13 @@ pub(crate) struct RecoverArgs {
 }
 
 /// Orders about ranks. Actions are `end_process` (a rank that stands still or is slow is ended and made again in its
-/// place), `evict_node` (the node of a rank is left and avoided) and `return_node` (a node that was left is used again where
-/// there is no room elsewhere).
+/// place), `evict_node` (the node of a rank is left and avoided), `return_node` (a node that was left is used again where
+/// there is no room elsewhere) and `group_test` (the nodes of all ranks replay steps in groups, and the one to blame is left).
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RecoverCommand {
     /// Have an action not taken by itself: the finding is told instead. After a crash ranks begin again in any case
     Forbid {
-        /// end_process, evict_node or return_node
+        /// end_process, evict_node, return_node or group_test
         action: String,
         /// Say why, for those who see it forbidden
         #[arg(long, value_name = "TEXT", default_value = "")]
@@ -1039,19 +1039,19 @@ pub(crate) enum RecoverCommand {
     },
     /// Have an action taken by itself again
     Allow {
-        /// end_process, evict_node or return_node
+        /// end_process, evict_node, return_node or group_test
         action: String,
         /// Say why, for the events
         #[arg(long, value_name = "TEXT", default_value = "")]
         why: String,
     },
-    /// Take an action now, for a rank; it counts for nothing
+    /// Take an action now; it counts for nothing
     Force {
-        /// end_process or evict_node
+        /// end_process or evict_node, for a rank, or group_test
         action: String,
         /// The rank
         #[arg(long, value_name = "N")]
-        rank: u32,
+        rank: Option<u32>,
         /// Say why, for the events
         #[arg(long, value_name = "TEXT", default_value = "")]
         why: String,
@@ -1259,17 +1259,9 @@ pub(crate) enum NodeTrust {
         #[arg(long, value_name = "TEXT")]
         why: String,
     },
-    /// Check a node's machine and arithmetic now: one that is refused and passes may have work again
-    Check {
-        /// The node
-        node: String,
-        /// Show what is as it should be, too
-        #[arg(long)]
-        all: bool,
-        /// As one JSON object
-        #[arg(long)]
-        json: bool,
-    },
+    /// Check a node's machine and arithmetic now: one that is refused and passes may have work again; or have nodes make the
+    /// same training steps in groups, to find the one that is to blame
+    Check(NodeCheckArgs),
     /// Let a node that is refused have work again
     Allow {
         /// The node
@@ -1278,6 +1270,28 @@ pub(crate) enum NodeTrust {
         #[arg(long, value_name = "TEXT", default_value = "")]
         why: String,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeCheckArgs {
+    /// The node; with --together four or more, or none for all that take jobs
+    #[arg(value_name = "NODE", required_unless_present = "together")]
+    pub(crate) nodes: Vec<String>,
+    /// Have the nodes make the same training steps in groups, in two rounds: the one in failing groups of both is to blame
+    #[arg(long)]
+    pub(crate) together: bool,
+    /// Refuse the node that is to blame, if it is one alone
+    #[arg(long, requires = "together")]
+    pub(crate) refuse: bool,
+    /// Seconds that a process may take to begin, and then a group for its replay [default: 30]
+    #[arg(long, value_name = "SECONDS", requires = "together")]
+    pub(crate) limit: Option<u64>,
+    /// Show what is as it should be, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -17,6 +17,7 @@ mod export;
 pub(crate) mod fetch;
 pub(crate) mod gang;
 pub(crate) mod generate;
+mod group_test;
 pub(crate) mod job;
 pub(crate) mod kill;
 mod mapping;

@@ -10,7 +10,7 @@
 //! | `demos` | the recordings in the binary |
 //! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
-//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `recovery`, `cluster`) |
+//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `recovery`, `cluster`, `group_test`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
 //! | `inspect/view`, `inspect/problems`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |

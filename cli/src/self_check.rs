@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use odeon::{Clock, Failure, Later, Shape, System, Timestamp};
+use odeon_actors::ranks::replay::processor;
 use odeon_algorithms::model::{Batch, Model, ModelConfig, Sequence};
 use odeon_algorithms::train::{CrossEntropy, TrainConfig, Trainer};
 use odeon_cluster::Daemon;
@@ -104,21 +105,6 @@ impl ComputedBits {
             _ => None,
         }
     }
-}
-
-/// The maker's name of the processor, and those of its instruction sets that loops are compiled for; empty where the
-/// system does not tell.
-fn processor() -> String {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let of = |wanted: &str| {
-        let lines = told.lines().filter_map(|line| line.split_once(':'));
-        let mut found = lines.filter(|(key, _)| key.trim() == wanted);
-        found.next().map_or("", |(_, text)| text.trim())
-    };
-    let flags: Vec<&str> = of("flags").split(' ').collect();
-    let sets = ["fma", "avx2", "avx512f", "avx512vl", "avx512dq", "avx512bw"];
-    let has: Vec<&str> = sets.into_iter().filter(|it| flags.contains(it)).collect();
-    format!("{} {}", of("model name"), has.join(" "))
 }
 
 /// A hash of the losses and the last weights of the steps.

@@ -7,6 +7,7 @@ mod cards;
 mod exec;
 mod failures;
 mod gangs;
+mod group_test;
 mod hybrid;
 mod judged;
 mod learned;

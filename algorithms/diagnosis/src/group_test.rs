@@ -18,6 +18,10 @@
 //! # Ok::<(), odeon_diagnosis::group_test::GroupTestError>(())
 //! ```
 
+mod judged;
+
+pub use judged::{JudgedReplays, ReplayEnd, ReplayedGroup};
+
 /// A test of machines `0..machines` by two rounds of replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupTest {
@@ -32,6 +36,20 @@ pub enum ReplayRound {
     Neighbours,
     /// Machine `x` is in group `x mod n`: neighbours are apart.
     Strided,
+}
+
+impl ReplayRound {
+    /// Both rounds, in their order.
+    pub const ALL: [Self; 2] = [Self::Neighbours, Self::Strided];
+
+    /// Its number, from 1.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Neighbours => 1,
+            Self::Strided => 2,
+        }
+    }
 }
 
 /// The outcome of both rounds.
@@ -60,6 +78,8 @@ impl ReplayVerdict {
 impl GroupTest {
     /// Rounds of replays that it takes, whatever the number of machines.
     pub const ROUNDS: u32 = 2;
+    /// The fewest machines that two rounds tell apart: of fewer each group is one, or all.
+    pub const MACHINES_MIN: u32 = 4;
 
     /// A test of so many machines in groups of `per_group`: a multiple of the machines of one pipeline.
     ///
@@ -78,10 +98,26 @@ impl GroupTest {
         }
     }
 
+    /// A test of any number of machines, in groups of `largest` at most that are no larger than their number. Where no such
+    /// size divides the machines, the last group of the first round and some of the second are smaller than others.
+    /// Nothing for fewer than [`Self::MACHINES_MIN`].
+    #[must_use]
+    pub fn among(machines: u32, largest: u32) -> Option<Self> {
+        if machines < Self::MACHINES_MIN {
+            return None;
+        }
+        let most = machines.isqrt().min(largest).max(2);
+        let divides = (2..=most).rev().find(|it| machines.is_multiple_of(*it));
+        Some(Self {
+            machines,
+            per_group: divides.unwrap_or(most),
+        })
+    }
+
     /// Groups of a round.
     #[must_use]
     pub const fn groups(self) -> u32 {
-        self.machines / self.per_group
+        self.machines.div_ceil(self.per_group)
     }
 
     /// Returns true when two failing groups have one machine in common at most: groups are no larger than their number.
@@ -104,7 +140,8 @@ impl GroupTest {
     pub fn members(self, round: ReplayRound, group: u32) -> Vec<u32> {
         match round {
             ReplayRound::Neighbours => {
-                (group * self.per_group..(group + 1) * self.per_group).collect()
+                let end = (group + 1) * self.per_group;
+                (group * self.per_group..end.min(self.machines)).collect()
             }
             ReplayRound::Strided => (group..self.machines)
                 .step_by(self.groups() as usize)
@@ -120,8 +157,7 @@ impl GroupTest {
                 .filter(|group| fails(round, &self.members(round, *group)))
                 .collect()
         };
-        let rounds = [ReplayRound::Neighbours, ReplayRound::Strided];
-        let [near, strided] = rounds.map(&mut failed);
+        let [near, strided] = ReplayRound::ALL.map(&mut failed);
         self.verdict(&near, &strided)
     }
 
@@ -214,7 +250,7 @@ mod tests {
     #[test]
     fn each_round_has_every_machine_once() {
         for test in SIZES.into_iter().flat_map(tests) {
-            for round in [ReplayRound::Neighbours, ReplayRound::Strided] {
+            for round in ReplayRound::ALL {
                 let mut seen = BTreeSet::new();
                 for group in 0..test.groups() {
                     let members = test.members(round, group);
@@ -253,7 +289,7 @@ mod tests {
     #[test]
     fn a_fault_that_does_not_show_in_a_round_leaves_nobody_suspected() {
         let test = GroupTest::new(64, 8).unwrap();
-        for hidden in [ReplayRound::Neighbours, ReplayRound::Strided] {
+        for hidden in ReplayRound::ALL {
             let verdict = test.replay(|round, machines| round != hidden && machines.contains(&9));
             assert_eq!(verdict, ReplayVerdict::Unseen);
         }
@@ -289,6 +325,43 @@ mod tests {
                 .iter()
                 .all(|it| halving_rounds(*it) > GroupTest::ROUNDS)
         );
+    }
+
+    /// SEMANTICS 209.
+    #[test]
+    fn any_number_of_machines_from_four_on_is_told_apart() {
+        assert_eq!(GroupTest::among(3, 8), None);
+        let sizes = |machines| {
+            let test = GroupTest::among(machines, 8).unwrap();
+            (test.per_group, test.groups())
+        };
+        let all = [4, 5, 6, 7, 8, 9, 12, 13, 64, 1024].map(sizes);
+        let expected = [
+            (2, 2),
+            (2, 3),
+            (2, 3),
+            (2, 4),
+            (2, 4),
+            (3, 3),
+            (3, 4),
+            (3, 5),
+            (8, 8),
+            (8, 128),
+        ];
+        assert_eq!(all, expected);
+        for machines in 4..=200 {
+            let test = GroupTest::among(machines, 8).unwrap();
+            assert!(test.is_unique(), "{test:?}");
+            for round in ReplayRound::ALL {
+                let groups = (0..test.groups()).map(|group| test.members(round, group));
+                let mut all: Vec<u32> = groups.flatten().collect();
+                all.sort_unstable();
+                assert_eq!(all, (0..machines).collect::<Vec<_>>(), "{test:?}");
+            }
+            for bad in 0..machines {
+                assert_eq!(test.replay(has(&[bad])), ReplayVerdict::Culprit(bad));
+            }
+        }
     }
 
     #[test]

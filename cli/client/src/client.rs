@@ -24,9 +24,9 @@ use crate::recovery::{OrderRecovery, Recovery, RecoveryOrdered};
 use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
-    ActOnArray, ArrayAct, CheckedCluster, CheckedNode, Drain, Job, Key, Lines, Namespace,
-    NamespaceUse, NewKey, NewToken, News, Node, Offered, Problem, Refuse, Stacks, Status, StopJob,
-    Token, Voters,
+    ActOnArray, ArrayAct, CheckedCluster, CheckedNode, Drain, GroupTest, GroupTested, Job, Key,
+    Lines, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Offered, Problem, Refuse, Stacks,
+    Status, StopJob, Token, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -200,6 +200,8 @@ const THERE_PATIENCE: Duration = Duration::from_secs(2);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// The time that an answer may take, beyond what it is asked to wait.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The seconds of a group test's limit where it is given none.
+const GROUP_LIMIT_S: u64 = 30;
 /// The seconds that one long look waits for news.
 const LONG_LOOK_S: u64 = 20;
 /// The name that every certificate of a cluster is valid for.
@@ -611,6 +613,19 @@ impl Client {
     #[odeon_macros::boxed]
     pub async fn check(&self, node: &str) -> Result<CheckedNode, ClientError> {
         self.post(Route::to(["nodes", node, "check"])?, &()).await
+    }
+
+    /// Has nodes make the same training steps in groups, in two rounds, to find the one that is to blame.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn test_group(&self, wanted: &GroupTest) -> Result<GroupTested, ClientError> {
+        let limit = Duration::from_secs(wanted.limit_s.unwrap_or(GROUP_LIMIT_S));
+        let call = Call::new(Method::POST, Route::to(["group-test"])?).json(wanted)?;
+        // In each of two rounds processes begin, then groups replay.
+        let patience = PATIENCE + limit * 4;
+        self.send(Call { patience, ..call }).await
     }
 
     /// Has a node become the program that lies where its own did, while what it runs goes on. It is

@@ -562,6 +562,63 @@ pub struct CheckedCluster {
     pub together: Vec<MachineCheck>,
 }
 
+/// A group test of nodes that is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupTest {
+    /// The nodes, four or more; all that take jobs where none is named.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// Seconds that a process may take to begin, and then a group for its replay; 30 where none are given, 120 at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_s: Option<u64>,
+    /// Set where the node that is found to blame is refused to all jobs.
+    #[serde(default)]
+    pub refuse: bool,
+}
+
+/// A group test that was made: nodes have made the same training steps in groups, of two rounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupTested {
+    /// The node that is to blame, if one alone is suspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub culprit: Option<String>,
+    /// Nodes that are suspected.
+    pub suspects: Vec<String>,
+    /// True where the culprit is refused now.
+    pub refused: bool,
+    /// The nodes that were tested.
+    pub nodes: Vec<String>,
+    /// Nodes that were not, and why.
+    pub left_out: Vec<LeftOutNode>,
+    /// The groups of both rounds.
+    pub groups: Vec<TestedGroup>,
+    /// The time that it has taken, in milliseconds.
+    pub took_ms: u64,
+    /// Who is to blame and why, in words.
+    pub sentence: String,
+}
+
+/// A node that is left out of a group test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftOutNode {
+    /// The node.
+    pub node: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// A group of nodes in a group test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TestedGroup {
+    /// The number of its round: 1 or 2.
+    pub round: u32,
+    /// Its nodes.
+    pub nodes: Vec<String>,
+    /// Why it has failed, in words; nothing where it has come to the bits of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
 /// The number of nodes that shall vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Voters {

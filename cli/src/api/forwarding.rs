@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use super::extract::in_time;
+use super::group_test::LIMIT_MAX;
 use super::majority;
 use super::problem::No;
 
@@ -31,6 +32,10 @@ pub(super) const FROM: HeaderName = HeaderName::from_static("odeon-from");
 pub(super) const KEY_PATH: &str = "/api/v1/key";
 /// The time that a voter may take: longer than the longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// The path of a group test.
+const GROUP_TEST_PATH: &str = "/api/v1/group-test";
+/// The same where the request is for a group test, which takes four times its limit at most.
+const GROUP_TEST_PATIENCE: Duration = Duration::from_secs(45 + 4 * LIMIT_MAX.as_secs());
 /// Larger bodies travel behind messages.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Headers that mean something to whoever answers, or to whoever has asked.
@@ -235,8 +240,12 @@ async fn reach(
     let before = |why: String| (why, Effect::No);
     let found = node_directory::reach::<Door>(system, voter, &name_of(voter)).await;
     let door = found.map_err(|unreached| before(unreached.to_string()))?;
+    let patience = match request.uri().path() {
+        GROUP_TEST_PATH => GROUP_TEST_PATIENCE,
+        _ => PATIENCE,
+    };
     let asked = Parcel::of_request(system, request).await.map_err(before)?;
-    let answer = door.ask(Serve { asked }).timeout(PATIENCE).await;
+    let answer = door.ask(Serve { asked }).timeout(patience).await;
     let unanswered = |error: AskError| {
         let told = Unreached::asked(voter, &error).to_string();
         (told, error.effect())

@@ -244,12 +244,18 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<ExitCode> {
 pub(crate) fn node(args: &NodeTrustArgs) -> Result<ExitCode> {
     let (client, runtime) = cluster(args.cluster.dir.as_ref())?;
     let (name, refused, why) = match &args.command {
-        NodeTrust::Check { node, all, json } => {
+        NodeTrust::Check(args) if args.together => {
+            return super::group_test::run(&client, &runtime, args);
+        }
+        NodeTrust::Check(args) => {
+            let [node] = args.nodes.as_slice() else {
+                bail!("one node is checked at a time: name one, or check several with --together");
+            };
             let checked = CheckedCluster {
                 nodes: vec![runtime.block_on(client.check(node))?],
                 together: vec![],
             };
-            return super::doctor::told(&checked, *all, *json);
+            return super::doctor::told(&checked, args.all, args.json);
         }
         NodeTrust::Refuse { node, why } => (node, true, why),
         NodeTrust::Allow { node, why } => (node, false, why),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use odeon::{Clock, Limits, NodeIdentity};
+use odeon::{Clock, Limits, NodeIdentity, WorkerCommand};
 use odeon_artifacts::Footprint;
 use odeon_client::{CONNECTION_FILE, Client, Connection, default_folder};
 use odeon_cluster::access::{KeyRole, check_name};
@@ -658,6 +658,11 @@ async fn serve(
     let router = Arc::clone(&api).router();
     open_door(daemon, router.clone()).await?;
     self_check::open(daemon).await?;
+    // As it is now, whatever lies at its place later.
+    daemon.serve_daemons(WorkerCommand::new(format!(
+        "/proc/{}/exe",
+        std::process::id()
+    )));
     let server = match args.api {
         Some(listen) => Server::begin(&ApiConfig { listen }, &identity, router).await?,
         None => {

@@ -98,7 +98,7 @@ fn ordered(command: &RecoverCommand, role: Option<&str>) -> OrderRecovery {
         RecoverCommand::Forbid { action, why } => of(RecoveryVerb::Forbid, Some(action), why),
         RecoverCommand::Allow { action, why } => of(RecoveryVerb::Allow, Some(action), why),
         RecoverCommand::Force { action, rank, why } => OrderRecovery {
-            rank: Some(*rank),
+            rank: *rank,
             ..of(RecoveryVerb::Force, Some(action), why)
         },
         RecoverCommand::Undo { node, why } => OrderRecovery {

@@ -11,6 +11,7 @@ mod diagnosis;
 mod elastic;
 mod faults;
 mod gang;
+mod group_test;
 mod inspect;
 mod ipv6;
 mod nodes;

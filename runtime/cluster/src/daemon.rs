@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::{Clock, Failure, FakeDevices, Limits, NodeIdentity, System, SystemError};
+use odeon::{
+    Clock, Failure, FakeDevices, Limits, NodeIdentity, System, SystemError, WorkerCommand,
+};
 use odeon_artifacts::{Footprint, Store};
 use odeon_observe::Observer;
 use thiserror::Error;
@@ -321,6 +323,12 @@ impl Daemon {
         };
         drop(hold);
         Heritage { engine, own }
+    }
+
+    /// Has daemons of the cluster start processes of this program here, for actors of their own: it must serve as a worker
+    /// of a job that has them.
+    pub fn serve_daemons(&self, worker: WorkerCommand) {
+        *self.programs.own.lock() = Some(worker);
     }
 
     /// The longest time that the jobs which it runs may take to end.
