@@ -151,13 +151,13 @@ fn wanted(order: &OrderRecovery) -> Result<desk::RecoveryOrder, Unanswered> {
     Ok(match (order, action, rank, node) {
         (RecoveryVerb::Forbid, Some(action), None, None) => desk::RecoveryOrder::Forbid(action),
         (RecoveryVerb::Allow, Some(action), None, None) => desk::RecoveryOrder::Allow(action),
-        (RecoveryVerb::Force, Some(action), Some(rank), None) => desk::RecoveryOrder::Force {
+        (RecoveryVerb::Force, Some(action), rank, None) => desk::RecoveryOrder::Force {
             action,
             rank: *rank,
         },
         (RecoveryVerb::Undo, None, None, node) => desk::RecoveryOrder::Undo { node },
         _ => {
-            let why = "forbid and allow are of an action, force of an action and a rank, undo of nothing or a node";
+            let why = "forbid and allow are of an action, force of an action and perhaps a rank, undo of nothing or a node";
             return Err(Unanswered::Invalid(why.to_owned()));
         }
     })

@@ -46,7 +46,7 @@ impl Recoveries {
             .filter(|(model, _)| models.contains(model))
         {
             let admin = system.admin().clone();
-            let (board, orders) = RecoveryBoard::new((admin, role), policy.clone(), false);
+            let (board, orders) = RecoveryBoard::new((admin, role), policy.clone(), None);
             let open = OpenBoard::new(board.clone());
             let desk = system.spawn::<RecoveryDesk>(open.of_role(role)).await;
             all.open.push((open, desk.map_err(Failure::error)?));

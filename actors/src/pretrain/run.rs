@@ -60,7 +60,7 @@ const TEND_EVERY: u64 = 5;
 /// The data cannot be had, a step not be computed or saved, or ranks are lost too often.
 #[odeon::boxed]
 pub async fn run(system: &System, plan: &PretrainPlan, desk: Desk) -> Result<u64, Failure> {
-    let moves = !plan.needs.is_empty();
+    let moves = (!plan.needs.is_empty()).then(|| system.clone());
     let (board, orders) =
         RecoveryBoard::new((system.admin().clone(), ""), plan.recovery.clone(), moves);
     let standbys = Standbys::new(system, plan, &board, &desk)?;

@@ -7,15 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use odeon::{Admin, Clock};
+use odeon::{Admin, Clock, System};
 use odeon_diagnosis::Action;
 use odeon_diagnosis::ladder::{
     Forbidden, Ladder, LadderPolicy, OrderError, Ordered, OrderedAction, OrderedBy, PlacedRank,
-    Rung,
+    Rung, Surroundings, TestedNodes,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::group_test::{LIMIT, test_nodes};
 
 /// Something that was done about ranks, or told of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,12 +69,12 @@ impl Acted {
     }
 }
 
-/// An action for a rank that a person has ordered, which is still to be done.
+/// An action that a person has ordered, for a rank or for all, which is still to be done.
 #[derive(Clone, Debug)]
 pub(crate) struct Forced {
-    pub(crate) rank: PlacedRank,
+    pub(crate) rank: Option<PlacedRank>,
     pub(crate) rung: Rung,
-    pub(crate) by: String,
+    pub(crate) by: OrderedBy,
 }
 
 /// An order for a rank that is not carried out. Nothing was changed.
@@ -162,8 +164,8 @@ struct Shared {
     admin: Admin,
     /// The role whose ranks it is of; empty for those of pretraining.
     role: String,
-    /// Set where ranks reserve something, and so may be on other nodes.
-    moves: bool,
+    /// The system of ranks that reserve something, and so may be on other nodes.
+    moves: Option<System>,
     state: Mutex<BoardState>,
     /// The nodes that there are, and when they were asked for.
     all_nodes: tokio::sync::Mutex<Option<(Duration, Vec<String>)>>,
@@ -203,12 +205,12 @@ impl Orders {
 }
 
 impl RecoveryBoard {
-    /// One on which nothing was done, of the ranks of a role. Ranks that reserve something move to other nodes where there
-    /// is a reason.
+    /// One on which nothing was done, of the ranks of a role. Ranks that reserve something in a system, `moves`, move to
+    /// other nodes where there is a reason.
     pub(crate) fn new(
         (admin, role): (Admin, &str),
         policy: LadderPolicy,
-        moves: bool,
+        moves: Option<System>,
     ) -> (Self, Orders) {
         let (orders, heard) = unbounded_channel();
         let state = BoardState {
@@ -254,7 +256,7 @@ impl RecoveryBoard {
 
     /// Returns true where ranks may be on other nodes.
     pub(crate) fn moves(&self) -> bool {
-        self.0.moves
+        self.0.moves.is_some()
     }
 
     /// Looks at the state, or changes it.
@@ -301,6 +303,37 @@ impl RecoveryBoard {
         others.any(|name| who.iter().all(|it| it.node != *name))
     }
 
+    /// The surroundings of the ranks, of which these are found to be faulty.
+    pub(crate) async fn around(&self, who: &[PlacedRank]) -> Surroundings {
+        Surroundings {
+            elsewhere: self.is_elsewhere(who).await,
+            nodes: self.moves().then(|| self.nodes_of_ranks().len() as u32),
+        }
+    }
+
+    fn nodes_of_ranks(&self) -> BTreeSet<String> {
+        self.with(|state| state.nodes.values().cloned().collect())
+    }
+
+    /// Has the nodes of all ranks tested in groups. They may be at work meanwhile.
+    pub(crate) async fn test_nodes(&self) -> TestedNodes {
+        let nodes: Vec<String> = self.nodes_of_ranks().into_iter().collect();
+        let unmade = |said: String| TestedNodes {
+            culprit: None,
+            said,
+        };
+        let Some(system) = &self.0.moves else {
+            return unmade("ranks that cannot leave a node are not tested".to_owned());
+        };
+        match test_nodes(system, &nodes, LIMIT).await {
+            Ok(tested) => TestedNodes {
+                culprit: tested.culprit().map(str::to_owned),
+                said: tested.to_string(),
+            },
+            Err(error) => unmade(error.to_string()),
+        }
+    }
+
     /// Has an action forbidden.
     pub(crate) fn forbid(&self, order: Forbidden) -> Ordered {
         let by = order.by.clone();
@@ -330,39 +363,44 @@ impl RecoveryBoard {
         Ok(self.ordered(ordered, by))
     }
 
-    /// Has an action done for a rank by whoever looks at the ranks.
+    /// Has an action done by whoever looks at the ranks: for one of them, or for all.
     ///
     /// # Errors
     /// It cannot be done now, or not at all.
     pub(crate) async fn force(
         &self,
         action: OrderedAction,
-        rank: u32,
+        rank: Option<u32>,
         by: OrderedBy,
     ) -> Result<Ordered, NotForced> {
         let placed = self.with(|state| {
+            let Some(rank) = rank else {
+                return Ok(None);
+            };
             let node = state.nodes.get(&rank).cloned();
             if state.ranks > 0 && rank >= state.ranks {
                 let last = state.ranks - 1;
                 return Err(NotForced::NoRank { rank, last });
             }
             let placed = node.map(|node| PlacedRank { rank, node });
-            match state.at_work {
+            let placed = match state.at_work {
                 true => placed.ok_or(NotForced::NotSeen(rank)),
                 false => placed.ok_or(NotForced::Order(OrderError::UnderWay)),
-            }
+            };
+            placed.map(Some)
         })?;
-        let who = [placed];
-        let elsewhere = self.is_elsewhere(&who).await;
-        let [rank] = who;
+        let around = self.around(placed.as_slice()).await;
         let why = self.with(|state| {
             if !state.at_work {
                 return Err(OrderError::UnderWay);
             }
-            let rung = state.ladder.force(action, &rank, &by, elsewhere)?;
+            let rung = state.ladder.force(action, placed.as_ref(), &by, around)?;
             let why = rung.why.clone();
-            let by = by.name;
-            state.forced.push(Forced { rank, rung, by });
+            state.forced.push(Forced {
+                rank: placed,
+                rung,
+                by,
+            });
             Ok(why)
         })?;
         self.0.news.notify_one();

@@ -49,7 +49,7 @@ pub struct OrderRecovery {
     pub why: String,
 }
 
-/// Something that a person orders. Actions are `end_process`, `evict_node` and `return_node`.
+/// Something that a person orders. Actions are `end_process`, `evict_node`, `return_node` and `group_test`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum RecoveryOrder {
@@ -57,12 +57,12 @@ pub enum RecoveryOrder {
     Forbid(String),
     /// This action may be taken by itself again.
     Allow(String),
-    /// This action is to be taken now, for a rank.
+    /// This action is to be taken now, for a rank, or for all.
     Force {
         /// The action.
         action: String,
         /// The rank.
-        rank: u32,
+        rank: Option<u32>,
     },
     /// The last that can be taken back is, or a node is used again.
     Undo {
@@ -97,7 +97,10 @@ impl From<OrderError> for OrderRefused {
     fn from(error: OrderError) -> Self {
         let why = error.to_string();
         match error {
-            OrderError::NoAction(_) | OrderError::NotOfRanks => Self::Invalid(why),
+            OrderError::NoAction(_)
+            | OrderError::NotOfRanks
+            | OrderError::OfRank(_)
+            | OrderError::OfAll(_) => Self::Invalid(why),
             _ => Self::Conflict(why),
         }
     }
@@ -145,7 +148,8 @@ pub struct RecoveryShown {
 pub struct RecoveryDone {
     /// When, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `stop_for_person`, `forbid` or `allow`.
+    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `group_test`,
+    /// `stop_for_person`, `forbid` or `allow`.
     pub action: String,
     /// The ranks that it is about.
     pub ranks: Vec<u32>,

@@ -15,7 +15,8 @@ use odeon_diagnosis::flows::{
     FlowCause, FlowFault, FlowMember, FlowRanks, FlowWatch, RankLook, TriggerKind,
 };
 use odeon_diagnosis::ladder::{
-    Forbidden, OrderedAction, PlacedRank, RankCause, RankFault, RankFinding, Rung,
+    Forbidden, OrderedAction, PlacedRank, RankCause, RankFault, RankFinding, Rung, Surroundings,
+    TestedNodes,
 };
 use odeon_diagnosis::run::RunEvent;
 use odeon_diagnosis::{Action, Detector, Finding};
@@ -277,7 +278,8 @@ impl Recovery {
                 "{}; but the ranks have begun again meanwhile, so nothing is done",
                 rung.why
             );
-            tell(self.noted(Acted::told(vec![rank.rank], why)));
+            let ranks = rank.into_iter().map(|it| it.rank).collect();
+            tell(self.noted(Acted::told(ranks, why)));
         }
     }
 
@@ -299,7 +301,7 @@ impl Recovery {
             for _ in 0..LOOKS {
                 let forced = Clock::timeout(pause, self.board.forced()).await.is_some();
                 for it in self.board.take_forced() {
-                    self.carry_out(it, group, tell);
+                    self.carry_out(it, group, tell).await;
                 }
                 if !forced {
                     self.look(&mut looks, group).await;
@@ -363,9 +365,36 @@ impl Recovery {
             return None;
         }
         // Also where all stop for a person: one that is stopped could not be asked to end.
-        self.end(&found.who, group, &rung.why, tell);
+        self.end(&self.leaving(&found.who, &rung), group, &rung.why, tell);
         let stops = rung.action == Action::StopForPerson;
         stops.then(|| Failure::error(rung.why).fatal())
+    }
+
+    /// Those of a rung, with all ranks on the nodes that are avoided from now on.
+    fn leaving(&self, who: &[PlacedRank], rung: &Rung) -> Vec<PlacedRank> {
+        let there = rung.evicted.iter().flat_map(|node| self.on_node(node));
+        let all: BTreeSet<PlacedRank> = who.iter().cloned().chain(there).collect();
+        all.into_iter().collect()
+    }
+
+    fn on_node(&self, node: &str) -> Vec<PlacedRank> {
+        let all = self.board.with(|state| state.nodes.clone());
+        let there = all.into_iter().filter(|(_, it)| it == node);
+        there
+            .map(|(rank, node)| PlacedRank { rank, node })
+            .collect()
+    }
+
+    /// Has the nodes of all ranks tested. Answers also where those could be that are to leave: the ranks on the node that is
+    /// to blame, or these.
+    async fn test(&self, who: &[PlacedRank]) -> (TestedNodes, Surroundings) {
+        let test = self.board.test_nodes().await;
+        let leaving = match &test.culprit {
+            Some(node) => self.on_node(node),
+            None => who.to_vec(),
+        };
+        let around = self.board.around(&leaving).await;
+        (test, around)
     }
 
     /// Ends the processes of ranks. Where none can be ended the action is over, which is told.
@@ -392,22 +421,58 @@ impl Recovery {
         tell(self.noted(Acted::told(ranks, why)));
     }
 
-    /// Does what a person has ordered for a rank.
-    fn carry_out<A>(&mut self, forced: Forced, group: &Group<A>, tell: &mut impl FnMut(Acted)) {
-        let Forced { rank, rung, by } = forced;
-        let who = [rank];
-        self.begin(&rung, &who, Some(by), LEAST, tell);
-        self.board.with(|state| state.ended_for_person = true);
-        self.end(&who, group, &rung.why, tell);
+    /// Does what a person has ordered.
+    async fn carry_out<A>(
+        &mut self,
+        forced: Forced,
+        group: &Group<A>,
+        tell: &mut impl FnMut(Acted),
+    ) {
+        let (who, rung) = self.forced(forced, tell).await;
+        if rung.action != Action::Tell {
+            self.board.with(|state| state.ended_for_person = true);
+            self.end(&self.leaving(&who, &rung), group, &rung.why, tell);
+        }
     }
 
-    /// Asks the ladder, and has it told what that says.
+    /// Begins what a person has ordered, once a group test is made where it is one. Answers whom it is about.
+    async fn forced(
+        &mut self,
+        forced: Forced,
+        tell: &mut impl FnMut(Acted),
+    ) -> (Vec<PlacedRank>, Rung) {
+        let Forced { rank, rung, by } = forced;
+        let who: Vec<PlacedRank> = rank.into_iter().collect();
+        self.begin(&rung, &who, Some(by.name.clone()), LEAST, tell);
+        if rung.action != Action::GroupTest {
+            return (who, rung);
+        }
+        let (test, around) = self.test(&who).await;
+        let tested = |state: &mut BoardState| state.ladder.tested_by_order(&by, &test, around);
+        let rung = self.board.with(tested);
+        if rung.action == Action::Tell {
+            // Nothing of it goes on.
+            self.record_end(&format!("; {}", rung.why));
+            tell(self.noted(Acted::told(vec![], rung.why.clone())));
+        } else {
+            self.begin(&rung, &who, Some(by.name), LEAST, tell);
+        }
+        (who, rung)
+    }
+
+    /// Asks the ladder, and has it told what that says. A group test is made before this answers.
     async fn climb(&mut self, found: &RankFinding, tell: &mut impl FnMut(Acted)) -> Option<Rung> {
-        let elsewhere = self.board.is_elsewhere(&found.who).await;
-        let climb = |state: &mut BoardState| state.ladder.climb(found, elsewhere, now());
-        let rung = self.board.with(climb)?;
+        let around = self.board.around(&found.who).await;
+        let climb = |state: &mut BoardState| state.ladder.climb(found, around, now());
+        let mut rung = self.board.with(climb)?;
+        let lasts = now().saturating_sub(found.since).max(LEAST);
+        if rung.action == Action::GroupTest {
+            self.begin(&rung, &found.who, None, lasts, tell);
+            let (test, around) = self.test(&found.who).await;
+            let tested = |state: &mut BoardState| state.ladder.tested(found, &test, around, now());
+            rung = self.board.with(tested);
+        }
         if rung.action != Action::Tell {
-            let lasts = now().saturating_sub(found.since).max(LEAST);
             self.begin(&rung, &found.who, None, lasts, tell);
         } else if found.cause.fault != RankFault::NotFinite {
             // Of losses people hear in any case.
@@ -467,8 +532,8 @@ impl Recovery {
         mut tell: impl FnMut(Acted),
     ) -> Result<(), Failure> {
         // What a person has ordered at the last moment happens now: all begin again.
-        for Forced { rank, rung, by } in self.board.take_forced() {
-            self.begin(&rung, &[rank], Some(by), LEAST, &mut tell);
+        for it in self.board.take_forced() {
+            self.forced(it, &mut tell).await;
         }
         // What was ended here is no crash.
         if !std::mem::take(&mut self.ended_here) {

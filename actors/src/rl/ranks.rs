@@ -189,7 +189,7 @@ async fn look_on<A: Actor>(
     role: &str,
     cx: &Context<A>,
 ) -> Result<(), Failure> {
-    let new = || RecoveryBoard::new((cx.admin(), role), plan.recovery.clone(), false);
+    let new = || RecoveryBoard::new((cx.admin(), role), plan.recovery.clone(), None);
     let (board, orders) = board_of(cx.me().id(), new);
     let open = OpenBoard::new(board.clone());
     let desk = cx.spawn::<RecoveryDesk>(open.of_role(role)).await;

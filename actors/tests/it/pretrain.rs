@@ -1,6 +1,7 @@
 //! A pretraining run makes the same steps whoever is lost, and goes on with other ranks.
 
 mod gradients;
+mod group_test;
 mod orders;
 mod parts;
 mod recovery;

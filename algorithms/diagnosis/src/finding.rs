@@ -94,6 +94,8 @@ pub enum Action {
     EvictNode,
     /// Place processes again on a node that was avoided.
     ReturnNode,
+    /// Have the nodes replay steps in groups, to find the one that is to blame.
+    GroupTest,
     /// Stop what the finding is about: a person has to look at it.
     StopForPerson,
 }
@@ -111,6 +113,7 @@ impl Action {
             Self::LoseNode => "lose_node",
             Self::EvictNode => "evict_node",
             Self::ReturnNode => "return_node",
+            Self::GroupTest => "group_test",
             Self::StopForPerson => "stop_for_person",
         }
     }

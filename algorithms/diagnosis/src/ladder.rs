@@ -2,17 +2,23 @@
 //! arXiv 2509.16293).
 //!
 //! ```text
-//!  tell  ->  end its process, which is made again in its place  ->  avoid its node, too  ->  stop for a person
+//!  tell  ->  end its process, which is made again in its place  ->  avoid its node, too  ->  test the nodes in groups
+//!        ->  stop for a person
 //! ```
 //!
 //! A rung is taken only when a fault of the same rank comes again, after the rung before it and within
 //! [`LadderPolicy::window`]. While an action is under way nothing else is done: a job whose ranks begin again is to be
 //! judged when they have. Each time that ranks begin again counts, also where none of them is to blame.
 //!
+//! The group test is an action as others are, and what it has come to is told by [`Ladder::tested`]: a node that is to blame
+//! is avoided, and the ranks begin again once more. It is made where the job would stop for a person, and where losses are no
+//! numbers and nobody knows by whose fault.
+//!
 //! A person may forbid actions, order one, and take them back: see [`Ladder::forbid`], [`Ladder::force`] and
 //! [`Ladder::undo`].
 
 mod orders;
+mod test;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display};
@@ -24,6 +30,7 @@ use self::orders::Undoable;
 use crate::{Action, Finding, FindingCause, Observation};
 
 pub use self::orders::{Forbidden, OrderError, Ordered, OrderedAction, OrderedBy};
+pub use self::test::TestedNodes;
 
 /// The kind of thing that is wrong with a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,10 +127,19 @@ impl Default for LadderPolicy {
     }
 }
 
+/// The surroundings of ranks, as whoever supervises them sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Set where there is a node that the ranks of a finding could be placed on beside their own.
+    pub elsewhere: bool,
+    /// Nodes that all ranks are on, where these can be tested: ranks that cannot leave a node are helped by no test.
+    pub nodes: Option<u32>,
+}
+
 /// The next rung for a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// The action to take: [`Action::Tell`], [`Action::EndProcess`], [`Action::EvictNode`] or
+    /// The action to take: [`Action::Tell`], [`Action::EndProcess`], [`Action::EvictNode`], [`Action::GroupTest`] or
     /// [`Action::StopForPerson`].
     pub action: Action,
     /// Nodes that are avoided from now on.
@@ -142,6 +158,8 @@ struct Restarted {
     who: Vec<PlacedRank>,
     /// Nodes that have been avoided since.
     evicted: Vec<String>,
+    /// Set where it is of the budget: the one more try behind a group test is not.
+    counts: bool,
 }
 
 /// The rungs that were taken for the ranks of a job.
@@ -157,6 +175,8 @@ pub struct Ladder {
     avoided: BTreeSet<String>,
     /// Nodes that were avoided and let back, since there was no room elsewhere: they are not left again.
     needed: BTreeSet<String>,
+    /// When a group test was made last by itself, and what it has said.
+    tested: Option<(Duration, String)>,
     /// Actions that are not taken, as a person says.
     forbidden: Vec<Forbidden>,
     /// What a person can take back, the last behind.
@@ -178,6 +198,7 @@ impl Ladder {
             told: BTreeMap::new(),
             avoided: BTreeSet::new(),
             needed: BTreeSet::new(),
+            tested: None,
             forbidden: Vec::new(),
             undoable: Vec::new(),
             evictions: 0,
@@ -231,7 +252,7 @@ impl Ladder {
     #[must_use]
     pub fn budget(&self, now: Duration) -> (u32, u32) {
         let window = self.policy.window;
-        let recent = |it: &&Restarted| now.saturating_sub(it.at) <= window;
+        let recent = |it: &&Restarted| it.counts && now.saturating_sub(it.at) <= window;
         let count = self.restarts.iter().filter(recent).count();
         (count as u32, self.policy.restarts)
     }
@@ -241,11 +262,15 @@ impl Ladder {
         self.under_way = false;
     }
 
-    /// Judges a finding. `elsewhere` says that there is a node that its ranks could be placed on beside their own. One of
-    /// no rank is of ranks that begin again for no fault of theirs.
+    /// Judges a finding. One of no rank is of ranks that begin again for no fault of theirs.
     /// Answers nothing where it is too soon, where it was told before, while an action is under way, and once the job
     /// has stopped for a person. Where a person forbids what would be done, less is done, and told why.
-    pub fn climb(&mut self, found: &RankFinding, elsewhere: bool, now: Duration) -> Option<Rung> {
+    pub fn climb(
+        &mut self,
+        found: &RankFinding,
+        around: Surroundings,
+        now: Duration,
+    ) -> Option<Rung> {
         if self.under_way || self.stopped {
             return None;
         }
@@ -266,64 +291,103 @@ impl Ladder {
         self.forget_old(now);
         let innocent = self.innocent(found);
         self.over_evictions += innocent.len() as u32;
+        let mut rung = match self.why_to_test(found, !innocent.is_empty()) {
+            None => self.taken(found, around, now, None),
+            Some(why) => match self.why_no_test(around, now) {
+                None => self.test(found, &why),
+                untested => self.taken(found, around, now, untested.as_deref()),
+            },
+        };
+        for node in &innocent {
+            rung.why +=
+                &format!("; node {node} looks innocent, since the same came again elsewhere");
+        }
+        rung.innocent = innocent;
+        Some(rung)
+    }
+
+    /// Restarts within the window that are of the budget.
+    fn counted(&self) -> u32 {
+        self.restarts.iter().filter(|it| it.counts).count() as u32
+    }
+
+    /// The rung of a finding about which something is done, where no group test is made; `untested` says why none is.
+    fn taken(
+        &mut self,
+        found: &RankFinding,
+        around: Surroundings,
+        now: Duration,
+        untested: Option<&str>,
+    ) -> Rung {
         let window = in_words(self.policy.window);
-        let (nth, most) = (self.restarts.len() + 1, self.policy.restarts);
-        let (action, mut does) = if nth > most as usize {
+        let (nth, most) = (self.counted() + 1, self.policy.restarts);
+        let (action, evicted, mut does) = if nth > most {
             self.stopped = true;
             let does = format!(
                 "the job stops for a person, since its ranks have begun again {most} times within {window}"
             );
-            (Action::StopForPerson, does)
+            (Action::StopForPerson, vec![], does)
         } else {
-            let again = self.again(found);
-            let stays = self.why_it_stays(elsewhere);
-            let leaves = stays.is_none();
             let counted = format!("restart {nth} of {most} within {window}");
-            let does = if found.who.is_empty() {
-                format!("all begin again ({counted})")
-            } else if again.is_empty() {
-                format!("it is made again in its place ({counted})")
-            } else if leaves {
-                let nodes = match again.as_slice() {
-                    [node] => format!("node {node} is"),
-                    several => format!("nodes {} are", several.join(" and ")),
-                };
-                format!(
-                    "it is made again elsewhere, and {nodes} avoided from now on, since it was made again there before \
-                     ({counted})"
-                )
-            } else {
-                let stays = stays.unwrap_or_default();
-                format!("it is made again in its place, {stays} ({counted})")
-            };
-            let evicted = if leaves { again } else { vec![] };
+            let (evicted, does) = self.made_again(found, around.elsewhere, &counted);
+            self.leave(&evicted);
+            self.restart(found, evicted.clone(), now, true);
             let action = match evicted.is_empty() {
                 true => Action::EndProcess,
                 false => Action::EvictNode,
             };
-            self.leave(&evicted);
-            self.restarts.push_back(Restarted {
-                at: now,
-                fault,
-                who: found.who.clone(),
-                evicted,
-            });
-            self.under_way = true;
-            (action, does)
+            (action, evicted, does)
         };
-        for node in &innocent {
-            does += &format!("; node {node} looks innocent, since the same came again elsewhere");
+        if let Some(why) = untested {
+            does += &format!("; {why}");
         }
-        let evicted = match action {
-            Action::EvictNode => self.restarts.back().map(|it| it.evicted.clone()),
-            _ => None,
-        };
-        Some(Rung {
+        Rung {
             action,
-            evicted: evicted.unwrap_or_default(),
-            innocent,
+            evicted,
+            innocent: vec![],
             why: format!("{}: {}; {does}", named(&found.who), found.cause),
-        })
+        }
+    }
+
+    /// Nodes that are left when ranks are made again, and what is done in words.
+    fn made_again(
+        &self,
+        found: &RankFinding,
+        elsewhere: bool,
+        counted: &str,
+    ) -> (Vec<String>, String) {
+        let again = self.again(found);
+        if found.who.is_empty() {
+            return (vec![], format!("all begin again ({counted})"));
+        }
+        if again.is_empty() {
+            return (vec![], format!("it is made again in its place ({counted})"));
+        }
+        if let Some(stays) = self.why_it_stays(elsewhere) {
+            let does = format!("it is made again in its place, {stays} ({counted})");
+            return (vec![], does);
+        }
+        let nodes = match again.as_slice() {
+            [node] => format!("node {node} is"),
+            several => format!("nodes {} are", several.join(" and ")),
+        };
+        let does = format!(
+            "it is made again elsewhere, and {nodes} avoided from now on, since it was made again there before \
+             ({counted})"
+        );
+        (again, does)
+    }
+
+    /// Notes that ranks begin again.
+    fn restart(&mut self, found: &RankFinding, evicted: Vec<String>, now: Duration, counts: bool) {
+        self.restarts.push_back(Restarted {
+            at: now,
+            fault: found.cause.fault,
+            who: found.who.clone(),
+            evicted,
+            counts,
+        });
+        self.under_way = true;
     }
 
     /// Why a node is not left, where there is another one or not.

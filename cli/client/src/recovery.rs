@@ -43,7 +43,7 @@ pub struct RecoveryRank {
 /// An action that is not taken by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForbiddenAction {
-    /// The action: `end_process`, `evict_node` or `return_node`.
+    /// The action: `end_process`, `evict_node`, `return_node` or `group_test`.
     pub action: String,
     /// The person who wants that.
     pub by: String,
@@ -57,8 +57,8 @@ pub struct ForbiddenAction {
 pub struct RecoveryAct {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `stop_for_person`, `forbid` or
-    /// `allow`.
+    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `stop_for_person`,
+    /// `forbid` or `allow`.
     pub action: String,
     /// The ranks that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -75,10 +75,10 @@ pub struct RecoveryAct {
 pub struct OrderRecovery {
     /// The order.
     pub order: RecoveryVerb,
-    /// The action of `forbid`, `allow` and `force`: `end_process`, `evict_node` or `return_node`.
+    /// The action of `forbid`, `allow` and `force`: `end_process`, `evict_node`, `return_node` or `group_test`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
-    /// The rank of `force`.
+    /// The rank of `force`; none for `group_test`, which is of the nodes of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The node that `undo` has used again; without one, the last that can be undone is.
@@ -100,7 +100,7 @@ pub enum RecoveryVerb {
     Forbid,
     /// An action may be taken by itself again.
     Allow,
-    /// An action is taken now, for a rank.
+    /// An action is taken now, for a rank or for all.
     Force,
     /// The last that can be undone is.
     Undo,

@@ -594,7 +594,7 @@ pub struct GroupTested {
     pub groups: Vec<TestedGroup>,
     /// The time that it has taken, in milliseconds.
     pub took_ms: u64,
-    /// Who is to blame and why, in words.
+    /// The one that is to blame and why, in words.
     pub sentence: String,
 }
 

@@ -47,7 +47,7 @@ async fn what_a_person_forbids_is_left_alone_until_it_is_forced() {
     let mut at = vec![9, 5];
     let mut orders = vec![1; 2].into_iter().map(|rank| RecoveryOrder::Force {
         action: "end-process".to_owned(),
-        rank,
+        rank: Some(rank),
     });
     let (mut refused, mut sent) = (None, vec![]);
     let system = patient().start().await.unwrap();
@@ -60,7 +60,7 @@ async fn what_a_person_forbids_is_left_alone_until_it_is_forced() {
             let (system, order) = (system.clone(), orders.next().unwrap());
             let wrong = RecoveryOrder::Force {
                 action: "end_process".to_owned(),
-                rank: 7,
+                rank: Some(7),
             };
             sent.push(tokio::spawn(async move {
                 let wrong = ordered(&system, wrong).await;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{GroupTest, ReplayRound, ReplayVerdict};
 
-/// How a machine's part in the replay of its group has ended.
+/// The end of a machine's part in the replay of its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayEnd {
     /// It has come to these bits.
@@ -36,7 +36,7 @@ pub struct ReplayedGroup {
 /// Replays of both rounds, judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JudgedReplays {
-    /// Who is to blame.
+    /// The machines that are to blame.
     pub verdict: ReplayVerdict,
     /// Why each group has failed, in words; nothing of those that have not.
     pub faults: Vec<Option<String>>,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Ladder, PlacedRank, Rung, named};
+use super::{Ladder, PlacedRank, Rung, Surroundings, named};
 use crate::Action;
 
 /// An action of the ladder that a person may order or forbid.
@@ -23,11 +23,18 @@ pub enum OrderedAction {
     EvictNode,
     /// Go back to a node that was left, where there is no room elsewhere.
     ReturnNode,
+    /// Have the nodes of all ranks replay steps in groups, and leave the one that is to blame.
+    GroupTest,
 }
 
 impl OrderedAction {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::EndProcess, Self::EvictNode, Self::ReturnNode];
+    pub const ALL: [Self; 4] = [
+        Self::EndProcess,
+        Self::EvictNode,
+        Self::ReturnNode,
+        Self::GroupTest,
+    ];
 
     /// The action that is ordered or forbidden.
     #[must_use]
@@ -36,6 +43,7 @@ impl OrderedAction {
             Self::EndProcess => Action::EndProcess,
             Self::EvictNode => Action::EvictNode,
             Self::ReturnNode => Action::ReturnNode,
+            Self::GroupTest => Action::GroupTest,
         }
     }
 }
@@ -67,7 +75,7 @@ pub struct OrderedBy {
 
 impl OrderedBy {
     /// What this person does, with the reason: `ann forbids it: the switch is repaired at ten`.
-    fn says(&self, does: &str) -> String {
+    pub(super) fn says(&self, does: &str) -> String {
         match self.why.is_empty() {
             true => format!("{} {does}", self.name),
             false => format!("{} {does}: {}", self.name, self.why),
@@ -107,11 +115,27 @@ pub struct Ordered {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OrderError {
     /// There is no such action.
-    #[error("there is no action `{0}`: actions are end_process, evict_node and return_node")]
+    #[error(
+        "there is no action `{0}`: actions are end_process, evict_node, return_node and group_test"
+    )]
     NoAction(String),
     /// The action is not forbidden by anybody.
     #[error("nobody forbids {0}, so there is nothing to allow")]
     NotForbidden(OrderedAction),
+    /// The action is of one rank.
+    #[error("{0} is of a rank: name it with `--rank`")]
+    OfRank(OrderedAction),
+    /// The action is of all ranks.
+    #[error("{0} is of the nodes of all ranks: leave `--rank` out")]
+    OfAll(OrderedAction),
+    /// No rank could leave the node that a group test names.
+    #[error(
+        "ranks move in pretraining alone, where they reserve something: nobody could leave the node that a group test names"
+    )]
+    RanksStay,
+    /// A group test takes more nodes.
+    #[error("{}", super::test::too_few(*.0))]
+    TooFewNodes(u32),
     /// Nodes are used again by name.
     #[error("return_node is of a node and no rank's: `undo --node NODE` has a node used again")]
     NotOfRanks,
@@ -205,16 +229,17 @@ impl Ladder {
         })
     }
 
-    /// Takes the action for a rank, as if the ladder had come to it. `elsewhere` is as in [`Ladder::climb`].
+    /// Takes the action, as if the ladder had come to it: for a rank, or a group test of the nodes of all, which
+    /// [`Ladder::tested_by_order`] ends.
     ///
     /// # Errors
     /// It cannot be done now, or not at all.
     pub fn force(
         &mut self,
         action: OrderedAction,
-        rank: &PlacedRank,
+        rank: Option<&PlacedRank>,
         by: &OrderedBy,
-        elsewhere: bool,
+        around: Surroundings,
     ) -> Result<Rung, OrderError> {
         if self.stopped {
             return Err(OrderError::Stopped);
@@ -222,10 +247,17 @@ impl Ladder {
         if self.under_way {
             return Err(OrderError::UnderWay);
         }
+        let rank = match (action, rank) {
+            (OrderedAction::GroupTest, None) => return self.test_by_order(by, around),
+            (OrderedAction::GroupTest, Some(_)) => return Err(OrderError::OfAll(action)),
+            (OrderedAction::ReturnNode, _) => return Err(OrderError::NotOfRanks),
+            (_, None) => return Err(OrderError::OfRank(action)),
+            (_, Some(rank)) => rank,
+        };
         let node = &rank.node;
         let (evicted, does) = match action {
             OrderedAction::EndProcess => (vec![], "it is made again in its place".to_owned()),
-            OrderedAction::EvictNode if elsewhere => {
+            OrderedAction::EvictNode if around.elsewhere => {
                 let does =
                     format!("it is made again elsewhere, and node {node} is avoided from now on");
                 (vec![node.clone()], does)
@@ -234,7 +266,9 @@ impl Ladder {
                 let (rank, node) = (rank.rank, node.clone());
                 return Err(OrderError::NotElsewhere { rank, node });
             }
-            OrderedAction::ReturnNode => return Err(OrderError::NotOfRanks),
+            OrderedAction::ReturnNode | OrderedAction::GroupTest => {
+                return Err(OrderError::NotOfRanks);
+            }
         };
         self.leave(&evicted);
         self.under_way = true;

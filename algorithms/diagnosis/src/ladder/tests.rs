@@ -5,6 +5,14 @@ use proptest::prelude::*;
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const ELSEWHERE: Surroundings = Surroundings {
+    elsewhere: true,
+    nodes: None,
+};
+const NO_ROOM: Surroundings = Surroundings {
+    elsewhere: false,
+    nodes: None,
+};
 
 fn place(rank: u32, node: &str) -> PlacedRank {
     let node = node.to_owned();
@@ -35,22 +43,22 @@ fn a_rung_is_taken_when_the_fault_comes_again() {
     });
     let at = MINUTE * 10;
     let first = still(2, "b", at);
-    assert_eq!(ladder.climb(&first, true, at + MINUTE / 2), None);
-    let rung = ladder.climb(&first, true, at + MINUTE).unwrap();
+    assert_eq!(ladder.climb(&first, ELSEWHERE, at + MINUTE / 2), None);
+    let rung = ladder.climb(&first, ELSEWHERE, at + MINUTE).unwrap();
     assert_eq!(rung.action, Action::EndProcess);
     assert_eq!(
         rung.why,
         "rank 2 on node b: its process is stopped; it is made again in its place (restart 1 of 3 within 60 min)"
     );
     // What is found while the ranks begin again is no news.
-    assert_eq!(ladder.climb(&first, true, at + MINUTE * 2), None);
+    assert_eq!(ladder.climb(&first, ELSEWHERE, at + MINUTE * 2), None);
     ladder.went_on();
     let other = still(1, "b", at + MINUTE * 2);
-    let rung = ladder.climb(&other, true, at + MINUTE * 3).unwrap();
+    let rung = ladder.climb(&other, ELSEWHERE, at + MINUTE * 3).unwrap();
     assert_eq!(rung.action, Action::EndProcess, "of another rank");
     ladder.went_on();
     let second = still(2, "b", at + MINUTE * 4);
-    let rung = ladder.climb(&second, true, at + MINUTE * 5).unwrap();
+    let rung = ladder.climb(&second, ELSEWHERE, at + MINUTE * 5).unwrap();
     assert_eq!(rung.action, Action::EvictNode);
     assert_eq!(rung.evicted, ["b"]);
     assert!(
@@ -59,12 +67,12 @@ fn a_rung_is_taken_when_the_fault_comes_again() {
     );
     ladder.went_on();
     let third = still(2, "c", at + MINUTE * 6);
-    let rung = ladder.climb(&third, true, at + MINUTE * 7).unwrap();
+    let rung = ladder.climb(&third, ELSEWHERE, at + MINUTE * 7).unwrap();
     assert_eq!(rung.action, Action::StopForPerson);
     assert_eq!(rung.innocent, ["b"]);
     assert_eq!(ladder.evictions(), (1, 1));
     assert_eq!(
-        ladder.climb(&still(0, "a", at), true, at + MINUTE * 9),
+        ladder.climb(&still(0, "a", at), ELSEWHERE, at + MINUTE * 9),
         None
     );
     assert_eq!(ladder.avoided().len(), 1, "until a person lets it back");
@@ -82,7 +90,7 @@ fn a_node_is_avoided_until_a_person_trusts_it() {
     ladder.avoid(&before);
     assert_eq!(ladder.avoided(), &BTreeSet::from(["c".to_owned()]));
     for nth in 1..=3_u32 {
-        let rung = ladder.climb(&still(0, "b", MINUTE * nth), true, MINUTE * (nth + 1));
+        let rung = ladder.climb(&still(0, "b", MINUTE * nth), ELSEWHERE, MINUTE * (nth + 1));
         assert_eq!(rung.unwrap().action, Action::EndProcess);
         ladder.went_on();
     }
@@ -94,15 +102,15 @@ fn where_there_is_no_other_node_a_rank_is_made_again_in_its_place() {
     let mut ladder = Ladder::new(LadderPolicy::default());
     for nth in 1..=10_u32 {
         let at = MINUTE * nth;
-        let rung = ladder.climb(&found(RankFault::Crashed, 0, "a", at), false, at);
+        let rung = ladder.climb(&found(RankFault::Crashed, 0, "a", at), NO_ROOM, at);
         assert_eq!(rung.unwrap().action, Action::EndProcess);
         ladder.went_on();
     }
     let at = MINUTE * 11;
     let crash = found(RankFault::Crashed, 0, "a", at);
-    let rung = ladder.clone().climb(&crash, false, at).unwrap();
+    let rung = ladder.clone().climb(&crash, NO_ROOM, at).unwrap();
     assert_eq!(rung.action, Action::StopForPerson);
-    let later = ladder.climb(&crash, false, MINUTE * 72).unwrap();
+    let later = ladder.climb(&crash, NO_ROOM, MINUTE * 72).unwrap();
     assert_eq!(later.action, Action::EndProcess, "the first are forgotten");
 }
 
@@ -122,7 +130,7 @@ fn losses_for_which_no_rank_is_to_blame_count_too() {
         since: at,
     };
     let mut climb = |nth: u32| {
-        let rung = ladder.climb(&lost(MINUTE * nth), true, MINUTE * nth);
+        let rung = ladder.climb(&lost(MINUTE * nth), ELSEWHERE, MINUTE * nth);
         ladder.went_on();
         rung.map(|rung| (rung.action, rung.why))
     };
@@ -141,7 +149,7 @@ fn a_node_that_ranks_cannot_do_without_is_let_back_and_not_left_again() {
     ladder.avoid(&BTreeSet::from(["c".to_owned()]));
     let climb = |nth: u32, ladder: &mut Ladder| {
         let at = MINUTE * nth;
-        let rung = ladder.climb(&found(RankFault::Crashed, 0, "a", at), true, at);
+        let rung = ladder.climb(&found(RankFault::Crashed, 0, "a", at), ELSEWHERE, at);
         ladder.went_on();
         rung.unwrap().action
     };
@@ -159,15 +167,17 @@ fn a_node_that_ranks_cannot_do_without_is_let_back_and_not_left_again() {
 fn what_people_decide_is_told_once_for_each_time() {
     let mut ladder = Ladder::new(LadderPolicy::default());
     let slow = found(RankFault::Slow, 1, "a", MINUTE);
-    assert_eq!(ladder.climb(&slow, true, MINUTE), None);
-    let rung = ladder.climb(&slow, true, MINUTE * 2).unwrap();
+    assert_eq!(ladder.climb(&slow, ELSEWHERE, MINUTE), None);
+    let rung = ladder.climb(&slow, ELSEWHERE, MINUTE * 2).unwrap();
     assert_eq!(rung.action, Action::Tell);
-    assert_eq!(ladder.climb(&slow, true, MINUTE * 3), None);
+    assert_eq!(ladder.climb(&slow, ELSEWHERE, MINUTE * 3), None);
     let again = found(RankFault::Slow, 1, "a", MINUTE * 9);
-    assert!(ladder.climb(&again, true, MINUTE * 10).is_some());
+    assert!(ladder.climb(&again, ELSEWHERE, MINUTE * 10).is_some());
     let mut acts = LadderPolicy::default();
     acts.acts.insert(RankFault::Slow);
-    let rung = Ladder::new(acts).climb(&slow, true, MINUTE * 2).unwrap();
+    let rung = Ladder::new(acts)
+        .climb(&slow, ELSEWHERE, MINUTE * 2)
+        .unwrap();
     assert_eq!(rung.action, Action::EndProcess);
 }
 
@@ -215,7 +225,7 @@ proptest! {
             };
             let node = ["a", "b", "c"][node];
             let finding = found(fault, rank, node, now - policy.patience);
-            let Some(rung) = ladder.climb(&finding, elsewhere, now) else {
+            let Some(rung) = ladder.climb(&finding, Surroundings { elsewhere, nodes: None }, now) else {
                 let is_told = matches!(fault, RankFault::Slow | RankFault::NotFinite);
                 prop_assert!(under_way || stopped || is_told);
                 continue;

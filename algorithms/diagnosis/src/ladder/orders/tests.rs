@@ -9,6 +9,14 @@ use super::super::{LadderPolicy, RankCause, RankFault, RankFinding};
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const ELSEWHERE: Surroundings = Surroundings {
+    elsewhere: true,
+    nodes: None,
+};
+const NO_ROOM: Surroundings = Surroundings {
+    elsewhere: false,
+    nodes: None,
+};
 
 fn place(rank: u32, node: &str) -> PlacedRank {
     let node = node.to_owned();
@@ -45,21 +53,25 @@ fn what_a_person_forbids_is_told_until_it_is_allowed() {
     let order = forbid(&mut ladder, OrderedAction::EndProcess);
     assert_eq!(order.why, "ann forbids end_process: a debugger is there");
     let still = found(RankFault::Still, 2, "b", MINUTE);
-    let rung = ladder.climb(&still, true, MINUTE * 2).unwrap();
+    let rung = ladder.climb(&still, ELSEWHERE, MINUTE * 2).unwrap();
     assert_eq!(rung.action, Action::Tell);
     assert_eq!(
         rung.why,
         "rank 2 on node b: its process is stopped; nothing is done: ann forbids it: a debugger is there"
     );
-    assert_eq!(ladder.climb(&still, true, MINUTE * 3), None, "told once");
+    assert_eq!(
+        ladder.climb(&still, ELSEWHERE, MINUTE * 3),
+        None,
+        "told once"
+    );
     // A crash is a restart in any case.
     let crash = found(RankFault::Crashed, 1, "a", MINUTE * 3);
-    let rung = ladder.climb(&crash, true, MINUTE * 3).unwrap();
+    let rung = ladder.climb(&crash, ELSEWHERE, MINUTE * 3).unwrap();
     assert_eq!(rung.action, Action::EndProcess);
     ladder.went_on();
     let order = ladder.allow(OrderedAction::EndProcess, &ann(""));
     assert_eq!(order.unwrap().why, "ann allows end_process again");
-    let rung = ladder.climb(&still, true, MINUTE * 4).unwrap();
+    let rung = ladder.climb(&still, ELSEWHERE, MINUTE * 4).unwrap();
     assert_eq!(rung.action, Action::EndProcess);
     let error = ladder
         .allow(OrderedAction::EndProcess, &ann(""))
@@ -74,7 +86,7 @@ fn a_node_is_not_left_nor_used_again_where_a_person_forbids_it() {
     forbid(&mut ladder, OrderedAction::EvictNode);
     for nth in 1..=2_u32 {
         let crash = found(RankFault::Crashed, 1, "a", MINUTE * nth);
-        let rung = ladder.climb(&crash, true, MINUTE * nth).unwrap();
+        let rung = ladder.climb(&crash, ELSEWHERE, MINUTE * nth).unwrap();
         assert_eq!(rung.action, Action::EndProcess);
         let says = rung.why.contains("its node is not left: ann forbids it");
         assert_eq!(says, nth == 2, "{}", rung.why);
@@ -93,31 +105,31 @@ fn what_a_person_forces_is_done_and_not_counted() {
     let mut ladder = Ladder::new(LadderPolicy::default());
     let rank = place(1, "a");
     let by = ann("it is slow");
-    let rung = ladder.force(OrderedAction::EndProcess, &rank, &by, true);
+    let rung = ladder.force(OrderedAction::EndProcess, Some(&rank), &by, ELSEWHERE);
     let rung = rung.unwrap();
     assert_eq!((rung.action, rung.evicted.len()), (Action::EndProcess, 0));
     assert_eq!(
         rung.why,
         "rank 1 on node a: ann asked for it: it is slow; it is made again in its place (not counted)"
     );
-    let again = ladder.force(OrderedAction::EndProcess, &rank, &by, true);
+    let again = ladder.force(OrderedAction::EndProcess, Some(&rank), &by, ELSEWHERE);
     assert_eq!(again.unwrap_err(), OrderError::UnderWay);
     ladder.went_on();
     assert_eq!(ladder.budget(MINUTE), (0, 10));
     // What a person asked for is no fault of the rank.
     let crash = found(RankFault::Crashed, 1, "a", MINUTE);
-    let rung = ladder.climb(&crash, true, MINUTE).unwrap();
+    let rung = ladder.climb(&crash, ELSEWHERE, MINUTE).unwrap();
     assert_eq!(rung.action, Action::EndProcess);
     ladder.went_on();
     assert_eq!(ladder.budget(MINUTE), (1, 10));
-    let stuck = ladder.force(OrderedAction::EvictNode, &rank, &by, false);
+    let stuck = ladder.force(OrderedAction::EvictNode, Some(&rank), &by, NO_ROOM);
     assert!(matches!(
         stuck,
         Err(OrderError::NotElsewhere { rank: 1, .. })
     ));
-    let back = ladder.force(OrderedAction::ReturnNode, &rank, &by, true);
+    let back = ladder.force(OrderedAction::ReturnNode, Some(&rank), &by, ELSEWHERE);
     assert_eq!(back.unwrap_err(), OrderError::NotOfRanks);
-    let rung = ladder.force(OrderedAction::EvictNode, &rank, &by, true);
+    let rung = ladder.force(OrderedAction::EvictNode, Some(&rank), &by, ELSEWHERE);
     assert_eq!(rung.unwrap().evicted, ["a"]);
     assert!(ladder.avoided().contains("a"));
 }
@@ -129,7 +141,7 @@ fn the_last_order_is_taken_back_first() {
     ladder.avoid(&BTreeSet::from(["c".to_owned(), "d".to_owned()]));
     for nth in 1..=2_u32 {
         let crash = found(RankFault::Crashed, 1, "a", MINUTE * nth);
-        ladder.climb(&crash, true, MINUTE * nth).unwrap();
+        ladder.climb(&crash, ELSEWHERE, MINUTE * nth).unwrap();
         ladder.went_on();
     }
     assert_eq!(ladder.evictions(), (1, 0));
@@ -142,7 +154,7 @@ fn the_last_order_is_taken_back_first() {
     assert_eq!(ladder.evictions(), (1, 1), "left for nothing");
     // What happened there is forgotten: the next fault there is a first one.
     let crash = found(RankFault::Crashed, 1, "a", MINUTE * 3);
-    let rung = ladder.climb(&crash, true, MINUTE * 3).unwrap();
+    let rung = ladder.climb(&crash, ELSEWHERE, MINUTE * 3).unwrap();
     assert_eq!(rung.action, Action::EndProcess);
     let error = ladder.undo(Some("b"), &ann("")).unwrap_err().to_string();
     assert_eq!(error, "the run does not avoid node b: it avoids c, d");
@@ -195,7 +207,7 @@ proptest! {
                 }
                 Happens::Found(fault, rank, at) => {
                     let finding = found(fault, rank, node(at), now - policy.patience);
-                    let Some(rung) = ladder.climb(&finding, true, now) else { continue };
+                    let Some(rung) = ladder.climb(&finding, ELSEWHERE, now) else { continue };
                     prop_assert!(!under_way);
                     let ends = forbidden.contains(&OrderedAction::EndProcess) && fault != RankFault::Crashed;
                     prop_assert_eq!(ends, rung.action == Action::Tell);
@@ -212,8 +224,9 @@ proptest! {
                     prop_assert_eq!(ladder.allow(action, &ann("")).is_ok(), forbidden.remove(&action));
                 }
                 Happens::Force(action, rank, at) => {
-                    let forced = ladder.force(action, &place(rank, node(at)), &ann(""), true);
-                    prop_assert_eq!(forced.is_ok(), !under_way && action != OrderedAction::ReturnNode);
+                    let forced = ladder.force(action, Some(&place(rank, node(at))), &ann(""), ELSEWHERE);
+                    let of_rank = [OrderedAction::EndProcess, OrderedAction::EvictNode].contains(&action);
+                    prop_assert_eq!(forced.is_ok(), !under_way && of_rank);
                     under_way |= forced.is_ok();
                 }
                 Happens::Undo => {
