@@ -1015,7 +1015,7 @@ pub(crate) struct RecoverArgs {
     #[arg(value_name = "JOB|RUN")]
     pub(crate) job: String,
     /// The role whose ranks are meant, where several have ranks: `trainer`, `critic`, ...
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) role: Option<String>,
     /// What is shown as one JSON object
     #[arg(long)]

@@ -145,7 +145,7 @@ export function Footer() {
 
 const nouns = { actors: 'actors', events: 'events', jobs: 'jobs', cluster: 'nodes', transfers: 'copies', runs: 'runs', timeline: 'spans', problems: 'problems', now: 'problems' };
 
-/** What is shown of what there is. Spans that are too thin to be drawn one by one are not missing. @param {{ of: any, noun: string, page: string }} props */
+/** What is shown of what there is; spans too thin to draw are not missing. @param {{ of: any, noun: string, page: string }} props */
 function Share({ of: m, noun, page }) {
   const shown = page === 'events' ? live.value.data?.events?.length ?? 0 : m.shown;
   const all = Math.max(shown, m.total);

@@ -43,7 +43,7 @@ export function Histogram({ of }) {
 /** About how wide a text of 11 pixels is. @param {string} text */
 const room = (text) => Math.ceil(text.length * 6.6 + 10);
 
-/** Rows by columns: the deeper, the more; the number stands in its cell where there is room. @param {{ of: { title: string, unit: string, rows: string[], columns: string[], values: number[][] } }} props */
+/** Rows by columns: the deeper, the more. @param {{ of: { title: string, unit: string, rows: string[], columns: string[], values: number[][] } }} props */
 export function Heat({ of }) {
   const flat = of.values.flat();
   const most = Math.max(1e-12, ...flat);

@@ -26,7 +26,7 @@ export function range(machines, at) {
   return all.length ? [Math.min(...all), Math.max(...all)] : [0, 0];
 }
 
-/** The course of a number as a path in a box; drawn between the least and the most of its column, so that rows compare. @param {number[]} points @param {[number, number]} range @param {number} width @param {number} height */
+/** The course of a number as a path in a box, between the least and the most of its column. @param {number[]} points @param {[number, number]} range @param {number} width @param {number} height */
 export function course(points, [least, most], width, height) {
   if (points.length < 2) return '';
   const y = (/** @type {number} */ v) => (most > least ? height - 1 - ((v - least) / (most - least)) * (height - 2) : height / 2);

@@ -9,8 +9,7 @@ import { Link, Section, Toggle, Wide } from './part.js';
  * @typedef {{ compute: number, exchange: number, wait: number }} Seconds
  * @typedef {{ rank: number, coordinates: number[], state: string, actor: any, node: string, process: string, devices: string[], step: number | null, last: Seconds | null, memory: any, resident: any }} Rank
  * @typedef {{ name: string, size: number, means: (Seconds | null)[] }} Dim
- * @typedef {{ standby: number, actor: any, node: string }} Standby
- * @typedef {{ dims: Dim[], ranks: Rank[], median: Seconds | null, standbys: Standby[] }} Mesh
+ * @typedef {{ dims: Dim[], ranks: Rank[], median: Seconds | null, standbys: any[] }} Mesh
  */
 
 /** The parts of a step, and what a rank does in them. */
@@ -22,7 +21,7 @@ const columnsMax = 32;
 
 const ms = (/** @type {number} */ seconds) => span(seconds * 1000);
 
-/** How far a number is from its median, by how much of a step that is: its place among the shades. @param {Seconds | null} of @param {Seconds | null} median @param {string} part */
+/** The shade of a number, by its distance from the median in parts of a step. @param {Seconds | null} of @param {Seconds | null} median @param {string} part */
 export function far(of, median, part) {
   if (!of || !median) return '';
   const step = median.compute + median.exchange + median.wait;
@@ -67,7 +66,7 @@ export function blocks(all, ranks) {
   }));
 }
 
-/** The places of a block along dimensions, the last of which changes fastest. @param {{ name: string, size: number }[]} dims @param {number} at */
+/** The places of a block along dimensions, the last first. @param {{ name: string, size: number }[]} dims @param {number} at */
 function placesOf(dims, at) {
   const words = [];
   for (let i = dims.length - 1, rest = at; i >= 0; i -= 1) {
@@ -101,7 +100,7 @@ export function Mesh({ of }) {
     <p class="legend dim"><span class="choice" role="group" aria-label="Coloured by">${Object.keys(parts).map((p) => html`<${Toggle} key=${p} on=${p === part} onClick=${() => setPart(p)}>${p}<//>`)}</span>
       ${shades.map(([shade, words]) => html`<span key=${words}><span class="swatch shade ${shade}" /> ${words}</span>`)}</p>
     <${Grid} of=${of} part=${part} />
-    ${of.standbys.length ? html`<p class="dim">${of.standbys.length === 1 ? 'standby' : 'standbys'} ${of.standbys.map((s, i) => html`<span key=${s.standby}>${i ? ', ' : ''}<${Link} to=${s.actor} word=${`${s.standby} on ${s.node}`} /></span>`)}</p>` : null}
+    ${of.standbys.map((s) => html`<p class="dim" key=${s.standby}>standby <${Link} to=${s.actor} word=${`${s.standby} on ${s.node}`} /></p>`)}
     <${Means} of=${of} part=${part} /><//>`;
 }
 

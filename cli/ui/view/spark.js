@@ -17,7 +17,7 @@ function path(points, from, until, width, height) {
   return line;
 }
 
-/** As long as it is known, up to a minute: it fills its width from its first seconds on. @param {{ points: [number, number][], until: number, width?: number, height?: number }} props */
+/** A minute at most, as long as it is known. @param {{ points: [number, number][], until: number, width?: number, height?: number }} props */
 export function Spark({ points, until, width = 60, height = 18 }) {
   const held = points.length ? [...points, /** @type {[number, number]} */ ([until, points[points.length - 1][1]])] : [];
   const window = Math.max(2000, Math.min(60_000, until - (points[0]?.[0] ?? until)));
