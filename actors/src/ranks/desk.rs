@@ -148,8 +148,8 @@ pub struct RecoveryShown {
 pub struct RecoveryDone {
     /// When, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `group_test`,
-    /// `stop_for_person`, `forbid` or `allow`.
+    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `stop_for_person`,
+    /// `forbid` or `allow`.
     pub action: String,
     /// The ranks that it is about.
     pub ranks: Vec<u32>,
