@@ -85,7 +85,7 @@
 //! | `actor/host`, `actor/host/*` | the loop of every actor (`ActorLoop`), with its typed half behind `AnyActor`; the kameo host and the actix host around it; the watchdogs over handlers that hang |
 //! | `actor/user_code`, `actor/tasks`, `actor/timers`, `actor/act` | the code of users while it runs; work of one life beside its handlers, its timers, and the calls that they make |
 //! | `actor/engine`, `actor/engine/component`, `actor/engine/owner` | one process: its links, ways, cells and obituaries; what the floors above add; what links need of it |
-//! | `actor/engine/router`, `actor/engine/routing` | where a call goes next (pure); calls on their way |
+//! | `actor/engine/router`, `actor/engine/routing`, `actor/engine/ways` | where a call goes next (pure); calls on their way; ways to processes, as neighbours tell of them |
 //! | `actor/engine/row`, `actor/engine/members`, `actor/engine/carry_out` | the row of an actor at home here: what becomes of it when something happens, and what follows (pure); rows with those who wait; that carried out |
 //! | `actor/engine/supervisor`, `actor/engine/place`, `actor/engine/lives`, `actor/engine/lives/service` | families and verdicts over them; processes found for actors; lives that another process begins and ends |
 //! | `actor/engine/inbound`, `actor/engine/services`, `actor/engine/requests`, `actor/engine/serving`, `actor/engine/credit` | frames that came in; questions to services and the answers to theirs, those that wait, those under way; room at remote actors |

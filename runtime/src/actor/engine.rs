@@ -22,8 +22,9 @@ mod row;
 mod services;
 pub(crate) mod serving;
 mod supervisor;
+pub(crate) mod ways;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,6 +62,7 @@ use lives::Lives;
 pub(crate) use members::{Life, Members, NewRow, Placing};
 use requests::Requests;
 use serving::Serving;
+use ways::Ways;
 
 /// All that a process keeps to host actors and to reach those of others.
 pub(crate) struct Engine {
@@ -84,8 +86,8 @@ pub(crate) struct Engine {
     pub(crate) cells: IdMap<ActorId, Arc<ActorCell>>,
     pub(crate) members: Members,
     pub(crate) links: IdMap<ProcessId, Arc<Link>>,
-    /// Processes behind a neighbour: which, and over how many links from it.
-    pub(crate) routes: IdMap<ProcessId, (ProcessId, u8)>,
+    /// To processes behind a neighbour.
+    pub(crate) ways: Ways,
     pub(crate) credits: Credits,
     /// Those that it has for other engines, by number.
     pub(crate) services: &'static [ServiceRow],
@@ -125,18 +127,9 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// A process is not reached by the way that was told of any more.
-fn way_lost(process: ProcessId) -> Frame {
-    let status = "it has ended, or the way to it has".to_owned();
-    Frame::Fact(Fact::ProcessDown(ProcessExit::new(process, status)))
-}
-
 /// The time that an engine that closes waits for its last answers, and for what it has said to be
 /// written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The longest way to a process that is believed, in links. Nodes are linked with one another, so a
-/// worker of another node is three away from a worker here.
-const HOPS_MAX: u8 = 16;
 /// The number of sweeps that an engine leaves out while nobody waits for an answer.
 const IDLE_INTERVALS: u32 = 100;
 
@@ -165,6 +158,7 @@ impl Engine {
             components,
         } = config;
         let runtime = tokio::runtime::Handle::current();
+        let ways = Ways::new(limits.link_idle_timeout);
         let engine = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             process,
@@ -184,7 +178,7 @@ impl Engine {
             cells: IdMap::default(),
             members: Members::default(),
             links: IdMap::default(),
-            routes: IdMap::default(),
+            ways,
             services,
             components,
             requests: Requests::default(),
@@ -334,7 +328,7 @@ impl Engine {
         if let Some(link) = self.links.get(&process) {
             return Some(Arc::clone(&link));
         }
-        let hop = self.routes.get(&process).map(|route| route.0);
+        let hop = self.ways.to(process).map(|way| way.through);
         let hop = hop.or_else(|| self.uplink.get().copied())?;
         self.links.get(&hop).map(|link| Arc::clone(&link))
     }
@@ -344,7 +338,7 @@ impl Engine {
         if process == self.process || self.links.contains_key(&process) {
             return Some(process);
         }
-        self.routes.get(&process).map(|route| route.0)
+        self.ways.to(process).map(|way| way.through)
     }
 
     /// Returns true if there is a way to a process, which may be this one.
@@ -355,7 +349,7 @@ impl Engine {
     /// Returns true if another process is known to be reached from here, other than by asking the
     /// node.
     pub(crate) fn routes_to(&self, process: ProcessId) -> bool {
-        self.links.contains_key(&process) || self.routes.contains_key(&process)
+        self.links.contains_key(&process) || self.ways.to(process).is_some()
     }
 
     /// Sends a frame towards a process, or drops it when there is no way: its sender will hear of
@@ -506,19 +500,6 @@ impl Engine {
         }
     }
 
-    /// The processes that are reached through this one, and how far they are: for a neighbour,
-    /// which must not hear of ways through itself.
-    fn carries(&self, neighbour: Option<ProcessId>) -> Vec<(ProcessId, u8)> {
-        let near = self.links.iter().map(|link| (link.peer, 1));
-        let far = self
-            .routes
-            .iter()
-            .filter(|route| Some(route.value().0) != neighbour)
-            .map(|route| (*route.key(), route.value().1.saturating_add(1)));
-        let all = near.chain(far);
-        all.filter(|row| Some(row.0) != neighbour).collect()
-    }
-
     /// Both sides have said hello. `ours` may be out of date by now; the other side hears the rest.
     pub(crate) fn link_up(self: &Arc<Self>, link: &Arc<Link>, hello: &Hello, ours: &Hello) {
         // What is still on the way over an older link would arrive after newer messages, so it is
@@ -529,20 +510,13 @@ impl Engine {
             self.lose_link(&older, &exit);
             self.credits.lose_way();
         }
-        self.routes.remove(&link.peer);
+        self.gain_neighbour(link.peer);
         self.links.insert(link.peer, Arc::clone(link));
         if !link.is_worker && self.uplink.get() != Some(&link.peer) {
             let news = News::new(NewsKind::NodeUp, format!("node {} is linked", link.node));
             self.journal.add(news.within(link.peer));
         }
-        let up = Fact::ProcessUp {
-            process: link.peer,
-            hops: 1,
-        };
-        self.tell_neighbours(&Frame::Fact(up), link.peer);
-        for (process, hops) in &hello.carries {
-            self.learn_route(*process, link.peer, *hops);
-        }
+        self.learn_ways(link, hello);
         for component in self.components.iter() {
             component.link_up(self, link, hello);
         }
@@ -564,54 +538,6 @@ impl Engine {
         }
     }
 
-    /// The same for the processes that are reached through this one.
-    fn catch_up_with_ways(&self, link: &Link, told: &mut Hello) -> bool {
-        let carried: BTreeMap<_, _> = told.carries.iter().copied().collect();
-        let carries: BTreeMap<_, _> = self.carries(Some(link.peer)).into_iter().collect();
-        if carries == carried {
-            return false;
-        }
-        // A longer way is another one: a neighbour that kept the lost one while the new one leads
-        // back through it would send in a circle.
-        let lost = |row: &(&ProcessId, &u8)| carries.get(row.0).is_none_or(|hops| hops > row.1);
-        for (process, _) in carried.iter().filter(lost) {
-            link.push(&way_lost(*process), false);
-        }
-        for (process, hops) in &carries {
-            if carried.get(process) != Some(hops) {
-                let (process, hops) = (*process, *hops);
-                link.push(&Frame::Fact(Fact::ProcessUp { process, hops }), false);
-            }
-        }
-        told.carries = carries.into_iter().collect();
-        true
-    }
-
-    /// A neighbour reaches a process. Only a shorter way is news, so it does not go round in circles.
-    /// While a process ends, though, who has not heard of it yet may tell who has that it is there,
-    /// and that news runs before the news of the end from one to the next until it is too far away.
-    fn learn_route(&self, process: ProcessId, through: ProcessId, hops: u8) {
-        if process == self.process || self.links.contains_key(&process) || hops > HOPS_MAX {
-            return;
-        }
-        let known = self.routes.get(&process).map(|known| *known);
-        if known.is_some_and(|known| known.1 <= hops) {
-            return;
-        }
-        self.routes.insert(process, (through, hops));
-        if known.is_some_and(|known| known.0 != through)
-            && let Some(link) = self.links.get(&through)
-        {
-            // It was told of the way that there was before, and must not send to itself by it.
-            link.push(&way_lost(process), true);
-        }
-        let fact = Fact::ProcessUp {
-            process,
-            hops: hops.saturating_add(1),
-        };
-        self.tell_neighbours(&Frame::Fact(fact), through);
-    }
-
     /// Tells every neighbour but the one that it came from.
     pub(crate) fn tell_neighbours(&self, frame: &Frame, except: ProcessId) {
         for link in self.links.iter().filter(|link| link.peer != except) {
@@ -627,6 +553,7 @@ impl Engine {
             end.exit = exit.or(end.exit);
             end.is_orderly |= is_orderly;
         }
+        let is_ended = end.exit.is_some();
         let exit = match end.exit {
             // It may have been killed because of that.
             Some(exit) => ProcessExit {
@@ -642,6 +569,9 @@ impl Engine {
         let mine = |_: &ProcessId, known: &Arc<Link>| Arc::ptr_eq(known, link);
         if self.links.remove_if(&link.peer, mine).is_none() {
             return;
+        }
+        if is_ended {
+            self.bury(link.peer);
         }
         if !self.is_closing() && !end.is_orderly {
             self.tell_of_loss(link, &exit);
@@ -667,12 +597,7 @@ impl Engine {
 
     /// Ends all that was under way over a link, and all that lives behind it.
     fn lose_link(self: &Arc<Self>, link: &Link, exit: &ProcessExit) {
-        let behind: Vec<ProcessId> = self
-            .routes
-            .iter()
-            .filter(|route| route.value().0 == link.peer)
-            .map(|route| *route.key())
-            .collect();
+        let behind = self.lose_neighbour(link.peer);
         self.exits.note(exit);
         self.lost_with_link(link, exit);
         self.process_down(exit, link.peer);
@@ -713,14 +638,13 @@ impl Engine {
     pub(crate) fn process_down(self: &Arc<Self>, exit: &ProcessExit, heard_from: ProcessId) {
         let process = exit.process;
         self.exits.note(exit);
-        self.routes.remove(&process);
+        let down = self.lose_way(exit);
         for component in self.components.iter() {
             component.process_down(self, exit);
         }
         // Whoever made a request finds the rest done.
         self.requests.process_down(process);
         self.credits.lose(process);
-        let down = Frame::Fact(Fact::ProcessDown(exit.clone()));
         self.tell_neighbours(&down, heard_from);
         for id in self.members.at(process) {
             let reason = Reason::Failed(exit.clone().into());

@@ -23,7 +23,7 @@ use crate::net::session::Marks;
 /// Raised when a frame's layout or meaning changes, that of what a service says in one, or that of what one
 /// program of a process leaves to the next (`HandoffState`, and what a daemon adds to it). Peers with
 /// different versions refuse each other, and a node does not become a program of another.
-pub(crate) const VERSION: u32 = 14;
+pub(crate) const VERSION: u32 = 15;
 
 /// Room for a frame's own fields beside the message it carries.
 const HEAD_BYTES_MAX: usize = 4096;
@@ -201,10 +201,12 @@ pub(crate) struct NameRow {
 pub(crate) enum Fact {
     /// A process has joined; it is reached through whoever says so, over so many links.
     ProcessUp { process: ProcessId, hops: u8 },
-    /// A process is gone.
+    /// A process is not reached through the speaker any more.
     ProcessDown(ProcessExit),
     /// The speaker is leaving in order.
     Leaving,
+    /// A process has ended, and its number never comes back.
+    ProcessEnded(ProcessExit),
 }
 
 /// Bytes that are no frame.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::actor::engine::Engine;
+use crate::actor::engine::ways::Way;
 use crate::actor::names::NameTable;
 use crate::base::clock::{Clock, ClockMark};
 use crate::base::error::SystemError;
@@ -137,8 +138,8 @@ impl Engine {
             .workers()
             .handoff(|process| linked.contains(&process))
             .await;
-        let routes = self.routes.iter();
-        let routes = routes.map(|route| (*route.key(), route.value().0, route.value().1));
+        let ways = self.ways.all().into_iter();
+        let ways = ways.map(|(process, way)| (process, way.through, way.hops));
         let forwards = self.forwards.iter();
         let forwards = forwards.map(|entry| {
             let ((from, call), (neighbour, actor)) = (*entry.key(), *entry.value());
@@ -152,7 +153,7 @@ impl Engine {
             clock: Clock::mark(),
             last_serial: self.members.last_serial(),
             links,
-            routes: routes.collect(),
+            routes: ways.collect(),
             names: self.component::<NameTable>().all(),
             forwards: forwards.collect(),
             workers,
@@ -191,7 +192,7 @@ impl Engine {
         self.requests.begin_elsewhere();
         self.blobs().inherit(handoff.accounts).map_err(failed)?;
         for (process, through, hops) in handoff.routes {
-            self.routes.insert(process, (through, hops));
+            self.ways.inherit(process, Way { hops, through });
         }
         for (from, call, neighbour, actor) in handoff.forwards {
             self.forwards.insert((from, call), (neighbour, actor));

@@ -132,17 +132,9 @@ impl Engine {
 
     fn learn(self: &Arc<Self>, link: &Arc<Link>, fact: Fact) {
         match fact {
-            Fact::ProcessUp { process, hops } => self.learn_route(process, link.peer, hops),
-            Fact::ProcessDown(exit) => {
-                // Only the neighbour on the way to a process can know that it is gone.
-                if self
-                    .routes
-                    .get(&exit.process)
-                    .is_some_and(|route| route.0 == link.peer)
-                {
-                    self.process_down(&exit, link.peer);
-                }
-            }
+            Fact::ProcessUp { process, hops } => self.learn_way(process, link.peer, hops),
+            Fact::ProcessDown(exit) => self.unlearn_way(&exit, link.peer),
+            Fact::ProcessEnded(exit) => self.learn_end(&exit, link.peer),
             Fact::Leaving => {
                 if self.uplink.get() == Some(&link.peer) {
                     self.say_last_words();

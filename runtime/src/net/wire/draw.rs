@@ -94,19 +94,24 @@ impl Draw {
     }
 
     fn fact(&mut self) -> Fact {
-        match self.below(3) {
+        match self.below(4) {
             0 => Fact::ProcessUp {
                 process: self.process(),
                 hops: self.next() as u8,
             },
-            1 => Fact::ProcessDown(ProcessExit {
-                process: self.process(),
-                status: self.text(),
-                code: self.option(|this| this.next() as i32),
-                node: self.option(Self::text),
-                fault: self.option(|_| GpuFault::new(1, FaultKind::Lost)),
-            }),
+            1 => Fact::ProcessDown(self.exit()),
+            2 => Fact::ProcessEnded(self.exit()),
             _ => Fact::Leaving,
+        }
+    }
+
+    fn exit(&mut self) -> ProcessExit {
+        ProcessExit {
+            process: self.process(),
+            status: self.text(),
+            code: self.option(|this| this.next() as i32),
+            node: self.option(Self::text),
+            fault: self.option(|_| GpuFault::new(1, FaultKind::Lost)),
         }
     }
 

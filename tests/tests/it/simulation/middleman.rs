@@ -80,6 +80,7 @@ mod frame {
     pub(super) const DIED: u32 = 1;
     pub(super) const HOST: u32 = 0;
     pub(super) const PROCESS_DOWN: u32 = 1;
+    pub(super) const PROCESS_ENDED: u32 = 3;
 }
 
 /// The hello of a node that keeps no names.
@@ -324,7 +325,8 @@ impl State {
             (Flaw::Withheld, frame::CREDIT) if seldom() => Treatment::Drop,
             (Flaw::Unhurried, frame::CANCEL) => Treatment::Drop,
             (Flaw::Unreported, frame::FACT)
-                if u32_at(frame, frame::BODY) == frame::PROCESS_DOWN =>
+                if [frame::PROCESS_DOWN, frame::PROCESS_ENDED]
+                    .contains(&u32_at(frame, frame::BODY)) =>
             {
                 Treatment::Drop
             }
