@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::{FutureExt, join, join_all};
-use odeon::{AskError, Clock, Failure, FailureKind, Group, System, Timestamp, telemetry};
+use odeon::{AskError, Clock, Failure, FailureKind, Group, Ref, System, Timestamp, telemetry};
 use odeon_algorithms::train::Sharing;
 use odeon_data::plane::{DataPlan, DataPlane, SourceChange, SourceLeftOut, json_blob};
 use odeon_diagnosis::Detector;
@@ -324,9 +324,7 @@ impl<'a> Life<'a> {
         let halted = async { halt.wait_for(|halt| *halt).await.is_ok() };
         let group = tokio::select! {
             group = seating.seated(shape, of, waiting) => group?,
-            true = halted => {
-                return Err(Failure::error("the run is to stop while ranks wait for room").into());
-            }
+            true = halted => return Err(halted_beside(&left).await.into()),
         };
         recovery.seated(&group).await;
         let new = |rank: &usize| !before.members.contains_key(rank);
@@ -338,7 +336,10 @@ impl<'a> Life<'a> {
                 tracing::warn!(name, %error, "a rank has no name");
             }
         }
-        let formed = Formed::of(&group, sharing).await?;
+        let formed = match Formed::of(&group, sharing).await {
+            Ok(formed) => formed,
+            Err(failure) => return Err(given_up(&group, failure).await),
+        };
         let mut begun = Self {
             run,
             sharing,
@@ -354,9 +355,10 @@ impl<'a> Life<'a> {
         match begun.begin(before.lives + 1, before.since).await {
             Ok(()) => Ok(begun),
             Err(failure) => {
-                let lost = begun.gone().await;
-                begun.stop().await;
-                Err(Unbegun { failure, lost })
+                if let Some(saving) = begun.saving.take() {
+                    saving.abort();
+                }
+                Err(given_up(&begun.group, failure).await)
             }
         }
     }
@@ -691,18 +693,6 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Ranks whose processes are gone.
-    async fn gone(&self) -> Vec<usize> {
-        let members = self.group.members().iter().enumerate();
-        let asked = members.map(async |(rank, member)| {
-            let present = member.ask(Present).timeout(GONE).await;
-            // One that loads its part answers late.
-            let gone = matches!(present, Err(AskError::Dead(_) | AskError::Died(_)));
-            gone.then_some(rank)
-        });
-        join_all(asked).await.into_iter().flatten().collect()
-    }
-
     async fn stop(self) {
         if let Some(saving) = self.saving {
             saving.abort();
@@ -716,6 +706,28 @@ const PRESENT: Duration = Duration::from_secs(30);
 
 /// Time after which a rank that has not answered counts as one that is there.
 const GONE: Duration = Duration::from_secs(1);
+
+/// Ends ranks that are left where others wait for room and the run is to halt.
+async fn halted_beside(left: &BTreeMap<usize, Ref<PretrainRank>>) -> Failure {
+    let stopped = join_all(left.values().map(async |rank| rank.stop().await));
+    // One that stands still ends with the run.
+    drop(Clock::timeout(GONE, stopped).await);
+    Failure::error("the run is to stop while ranks wait for room")
+}
+
+/// Ends ranks that have not begun, and notes whose processes are gone by themselves.
+async fn given_up(group: &Group<PretrainRank>, failure: Failure) -> Unbegun {
+    let members = group.members().iter().enumerate();
+    let asked = members.map(async |(rank, member)| {
+        let present = member.ask(Present).timeout(GONE).await;
+        // One that loads its part answers late.
+        let gone = matches!(present, Err(AskError::Dead(_) | AskError::Died(_)));
+        gone.then_some(rank)
+    });
+    let lost = join_all(asked).await.into_iter().flatten().collect();
+    stop(group).await;
+    Unbegun { failure, lost }
+}
 
 pub(super) async fn stop(group: &Group<PretrainRank>) {
     if let Err(error) = group.stop().await {

@@ -67,7 +67,9 @@ pub(super) struct Standbys<'a> {
 /// From one look at standbys to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time that one may take to say that it is there when it is needed: what is stopped must not hold up a run.
-const AT_ONCE: Duration = Duration::from_secs(15);
+const AT_ONCE: Duration = Duration::from_secs(3);
+/// Time in which nodes are asked which of them has one.
+const LOOK: Duration = Duration::from_secs(15);
 /// The shortest time after which one that says nothing stands still.
 const STILL_MIN: Duration = Duration::from_secs(5);
 /// Time that those which end with the run may take for it.
@@ -336,7 +338,7 @@ impl<'a> Standbys<'a> {
             .map_err(Failure::error)??;
         let admin = self.system.admin();
         let process = admin.process_of(member).into_iter().collect();
-        let seen = admin.watch_ranks().look(&process, AT_ONCE).await;
+        let seen = admin.watch_ranks().look(&process, LOOK).await;
         let node = seen.into_iter().next().map(|it| it.node);
         node.ok_or_else(|| Failure::error(format!("the node of standby {standby} is not known")))
     }
@@ -401,7 +403,8 @@ impl<'a> Standbys<'a> {
         self.state.lock().sharing = sharing;
     }
 
-    /// Has standbys take the numbers of ranks that are not left, and answers those which did.
+    /// Has standbys take the numbers of ranks that are not left, and answers those which did. Where one does not answer,
+    /// another that is ready takes its place.
     pub(super) async fn take(
         &self,
         left: &BTreeMap<usize, Ref<PretrainRank>>,
@@ -410,49 +413,78 @@ impl<'a> Standbys<'a> {
     ) -> BTreeMap<usize, Ref<PretrainRank>> {
         let nodes = self.board.with(|state| state.nodes.clone());
         let of_left = nodes.into_iter().map(|(rank, node)| (rank as usize, node));
-        let of_left = of_left
+        let mut of_left: BTreeMap<usize, String> = of_left
             .filter(|(rank, _)| left.contains_key(rank))
             .collect();
-        let lost = (0..sharing.ranks())
+        let mut lost: BTreeSet<usize> = (0..sharing.ranks())
             .filter(|rank| !left.contains_key(rank))
             .collect();
-        let avoided = self.board.avoided();
-        let pairs: Vec<(usize, u32, Waiting)> = {
-            let mut state = self.state.lock();
-            let free = state
-                .ready
-                .iter()
-                .filter(|(_, it)| !avoided.contains(&it.node));
-            let free = free
-                .map(|(standby, it)| (*standby, it.node.clone()))
-                .collect();
-            let pairs = replacements(&lost, &of_left, &free, sharing).into_iter();
-            let take = |(rank, standby)| Some((rank, standby, state.ready.remove(&standby)?));
-            pairs.filter_map(take).collect()
-        };
-        let ranks = sharing.ranks() as u32;
-        let taken = join_all(pairs.into_iter().map(async |(rank, standby, it)| {
-            if let Err(failure) = become_rank(it.member, rank as u32, ranks).await {
-                self.lost(standby, &it, &failure.message);
-                return None;
+        let mut taken = BTreeMap::new();
+        loop {
+            let pairs = self.paired(&lost, &of_left, sharing);
+            if pairs.is_empty() {
+                break;
             }
-            if let Err(error) = self.system.unregister(&name_of(standby), it.member).await {
-                tracing::debug!(standby, %error, "a standby had no name");
+            let asked = pairs.into_iter().map(async |(rank, standby, it)| {
+                self.takes(rank, standby, &it, sharing, recovery).await
+            });
+            for (rank, it) in join_all(asked).await.into_iter().flatten() {
+                lost.remove(&rank);
+                of_left.insert(rank, it.node);
+                taken.insert(rank, it.member);
             }
-            let placed = PlacedRank {
-                rank: rank as u32,
-                node: it.node,
-            };
-            // A run goes on when nobody listens.
-            let _ = self
-                .reports
-                .send(Report::of_recovery(recovery.taken(&placed, standby)));
-            Some((rank, it.member))
-        }));
-        let taken: BTreeMap<usize, _> = taken.await.into_iter().flatten().collect();
+        }
         self.publish();
         self.due_at_once();
         taken
+    }
+
+    /// Lost ranks with the standbys that are to take their numbers, which wait no more.
+    fn paired(
+        &self,
+        lost: &BTreeSet<usize>,
+        of_left: &BTreeMap<usize, String>,
+        sharing: Sharing,
+    ) -> Vec<(usize, u32, Waiting)> {
+        let avoided = self.board.avoided();
+        let mut state = self.state.lock();
+        let free = state
+            .ready
+            .iter()
+            .filter(|(_, it)| !avoided.contains(&it.node));
+        let free = free
+            .map(|(standby, it)| (*standby, it.node.clone()))
+            .collect();
+        let pairs = replacements(lost, of_left, &free, sharing).into_iter();
+        let take = |(rank, standby)| Some((rank, standby, state.ready.remove(&standby)?));
+        pairs.filter_map(take).collect()
+    }
+
+    /// Has one take this number. It is lost if it does not.
+    async fn takes(
+        &self,
+        rank: usize,
+        standby: u32,
+        it: &Waiting,
+        sharing: Sharing,
+        recovery: &Recovery,
+    ) -> Option<(usize, Waiting)> {
+        if let Err(failure) = become_rank(it.member, rank as u32, sharing.ranks() as u32).await {
+            self.lost(standby, it, &failure.message);
+            return None;
+        }
+        if let Err(error) = self.system.unregister(&name_of(standby), it.member).await {
+            tracing::debug!(standby, %error, "a standby had no name");
+        }
+        let placed = PlacedRank {
+            rank: rank as u32,
+            node: it.node.clone(),
+        };
+        // A run goes on when nobody listens.
+        let _ = self
+            .reports
+            .send(Report::of_recovery(recovery.taken(&placed, standby)));
+        Some((rank, it.clone()))
     }
 }
 

@@ -1,6 +1,10 @@
 //! Ranks that share copies of a model make the steps of one rank that has it all: parts of its matrices, some of its
 //! experts, some of the rows, or shards of its parameters.
 
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
 use super::*;
 
 /// Copies of tensor ranks.
@@ -236,14 +240,28 @@ async fn ranks_whose_gradients_of_weights_come_later_make_the_steps_of_one_whoev
     assert_eq!(ends(PipelineKind::ZeroBubbleH1).await, one);
 }
 
-/// Trains as one rank does, and so, and so again while ranks are killed at some steps.
-async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
+/// Runs of one rank, which are the same for all that are compared with them.
+static BY_ONE: Mutex<Vec<(Precision, LayerBlock, Arc<Told>)>> = Mutex::const_new(vec![]);
+
+/// A run of one rank that reads parameters in this format.
+async fn by_one(params: Precision, block: LayerBlock) -> Arc<Told> {
+    let mut made = BY_ONE.lock().await;
+    if let Some((.., one)) = made.iter().find(|it| (it.0, it.1) == (params, block)) {
+        return Arc::clone(one);
+    }
     let folder = tempfile::tempdir().unwrap();
     let alone = Sharing {
-        params: sharing.params,
+        params,
         ..Sharing::ALONE
     };
-    let one = told(&of(folder.path(), alone, block), |_, _, _, _| {}).await;
+    let one = Arc::new(told(&of(folder.path(), alone, block), |_, _, _, _| {}).await);
+    made.push((params, block, Arc::clone(&one)));
+    one
+}
+
+/// Trains as one rank does, and so, and so again while ranks are killed at some steps.
+async fn are_as_one(sharing: Sharing, block: LayerBlock, victims: Vec<(u64, Vec<&str>)>) {
+    let one = by_one(sharing.params, block).await;
     let folder = tempfile::tempdir().unwrap();
     let parts = told(&of(folder.path(), sharing, block), |_, _, _, _| {}).await;
     same(&parts, &one);

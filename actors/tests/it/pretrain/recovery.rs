@@ -1,5 +1,8 @@
 //! Ranks that stand still are ended, and a run goes on without being asked.
 
+use std::collections::BTreeSet;
+
+use odeon_actors::pretrain::rank::PretrainRank;
 use odeon_actors::pretrain::report::avoided;
 use odeon_diagnosis::ladder::RankFault;
 use rustix::process::test_kill_process;
@@ -72,6 +75,51 @@ async fn a_rank_that_is_stopped_is_ended_and_the_run_makes_the_same_steps() {
     assert!(says.iter().all(|it| why.contains(it)), "{why}");
     let lives = disturbed.lives();
     assert!(lives.len() == 2 && lives[1].1 >= 3, "{lives:?}");
+    assert_eq!(disturbed.made(), undisturbed.made());
+}
+
+/// The others of a group that has not begun let go of their places, which the next one needs. SEMANTICS 140.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_are_killed_as_they_begin_hold_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let undisturbed = told(&of_ranks(folder.path(), 3), |_, _, _, _| {}).await;
+
+    let other = tempfile::tempdir().unwrap();
+    let node = node().job(odeon_actors::job());
+    let system = node.resource("rank", 3.0).unwrap().start().await.unwrap();
+    let mut plan = of_ranks(other.path(), 3);
+    plan.recovery.restarts = 20;
+    plan.needs = Needs::new().resource("rank", 1.0);
+    let (first, mut begun) = watch::channel(false);
+    let running = told_on(&system, &plan, |report, system, members, _| {
+        if matches!(report, Report::Step(step) if step.step >= 4) && !*first.borrow() {
+            kill(system, members, "rank-1");
+            first.send_replace(true);
+        }
+    });
+    // As soon as a rank has its name again: before it has joined the others.
+    let killing = async {
+        begun.wait_for(|begun| *begun).await.unwrap();
+        let mut known: BTreeSet<ProcessId> = BTreeSet::new();
+        for _ in 0..4 {
+            loop {
+                let rank = system.lookup::<PretrainRank>("rank-1").await;
+                let process = rank.ok().and_then(|rank| system.admin().process_of(rank));
+                let workers = system.admin().workers();
+                let is_there = |process: &ProcessId| workers.iter().any(|(id, _)| id == process);
+                if let Some(process) = process.filter(is_there)
+                    && known.insert(process)
+                    && system.admin().kill_worker(process)
+                {
+                    break;
+                }
+                Clock::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let disturbed = async { tokio::join!(running, killing).0 };
+    let disturbed = system.scope(disturbed).await;
+    system.shutdown().await;
     assert_eq!(disturbed.made(), undisturbed.made());
 }
 

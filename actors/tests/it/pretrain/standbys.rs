@@ -3,7 +3,9 @@
 use odeon_actors::pretrain::report::StandbyState;
 use odeon_actors::ranks::standbys::StandbyCount;
 
-use super::recovery::{of_ranks, recovered};
+use rustix::process::test_kill_process;
+
+use super::recovery::{of_ranks, pid_of, recovered};
 use super::*;
 
 /// A run that goes on until it is asked to halt, with so many standbys.
@@ -195,4 +197,38 @@ async fn standbys_lie_apart_from_ranks_and_wait_for_room_without_being_waited_fo
     assert!(first(|it| matches!(it, Report::Resumed { .. })) < missing && stepped.is_some());
     system.shutdown().await;
     other.shutdown().await;
+}
+
+/// SEMANTICS 205, 206.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_that_stands_still_is_passed_over_for_another() {
+    use StandbyState::{Lost, Ready};
+
+    let folder = tempfile::tempdir().unwrap();
+    let system = node().start().await.unwrap();
+    let plan = endless(folder.path(), 2);
+    let mut stopped = None;
+    let disturbed = told_until(&system, &plan, |reports, members| {
+        let all = is(reports, 0, Ready) && is(reports, 1, Ready);
+        if all && last_step(reports) > 1 && stopped.is_none() {
+            let pid = pid_of(&[&system], members, "standby-0");
+            kill_process(pid, Signal::STOP).unwrap();
+            kill(&system, members, "rank-1");
+            stopped = Some(pid);
+        }
+        let resumed = reports
+            .iter()
+            .filter(|it| matches!(it, Report::Resumed { .. }));
+        resumed.count() == 2
+    });
+    let disturbed = disturbed.await;
+    system.shutdown().await;
+    let done = recovered(&disturbed);
+    assert!(
+        done.iter()
+            .any(|it| it.3.starts_with("rank 1 is taken by standby 1 on node ")),
+        "{done:?}"
+    );
+    assert!(is(&disturbed.reports, 0, Lost));
+    assert!(test_kill_process(stopped.unwrap()).is_err(), "it is gone");
 }
