@@ -9,6 +9,7 @@ use odeon_actors::ranks::desk::{
 use odeon_client::recovery::{
     ForbiddenAction, OrderRecovery, Recovery, RecoveryAct, RecoveryRank, RecoveryVerb,
 };
+use odeon_cluster::tables::one_line;
 use thiserror::Error;
 
 /// The longest time for an answer: what supervises the ranks answers at once, or is gone.
@@ -23,7 +24,7 @@ pub(crate) enum Unanswered {
     )]
     NoRanks(String),
     /// Its role has none.
-    #[error("{run} has no ranks of `{role}`: roles with ranks are {known}")]
+    #[error("{run} has no ranks of `{role}`: {known}")]
     NoRole {
         run: String,
         role: String,
@@ -92,6 +93,10 @@ impl AskedRun<'_> {
             (_, Some(role)) => {
                 let one = found.into_iter().find(|it| it.role == role);
                 let role = role.to_owned();
+                let known = match known.is_empty() {
+                    true => "leave the role out, all its ranks are of one".to_owned(),
+                    false => format!("roles with ranks are {known}"),
+                };
                 one.ok_or(Unanswered::NoRole { run, role, known })
             }
             ([one], None) => Ok(*one),
@@ -127,7 +132,7 @@ impl AskedRun<'_> {
         let order = desk::OrderRecovery {
             order: wanted,
             by,
-            why,
+            why: one_line(&why),
         };
         let ordered = desk.ask(order).timeout(PATIENCE).await;
         let ordered = ordered.map_err(|error| self.unanswered(&error))?;

@@ -72,6 +72,7 @@ pub struct RecoveryAct {
 
 /// An order of a person about the recovery of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct OrderRecovery {
     /// The order.
     pub order: RecoveryVerb,

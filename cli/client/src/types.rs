@@ -139,6 +139,7 @@ pub struct Reservation {
 
 /// A job that is submitted. Its files were uploaded before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NewJob {
     /// For people; letters, digits, `-`, `_` and `.`.
     pub name: String,
@@ -325,6 +326,7 @@ pub enum ArrayAct {
 
 /// An act on an array that somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ActOnArray {
     /// Which.
     pub act: ArrayAct,
@@ -352,6 +354,7 @@ pub struct Offered {
 
 /// The manner in which a job is to be stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StopJob {
     /// Killed, rather than asked to end.
     #[serde(default)]
@@ -466,6 +469,7 @@ const fn is_zero(count: &u64) -> bool {
 
 /// A drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Drain {
     /// True if the node gets no new jobs.
     pub drained: bool,
@@ -473,6 +477,7 @@ pub struct Drain {
 
 /// A node that is refused, or let back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Refuse {
     /// True if nothing is placed on the node from now on, false if it may get work again.
     pub refused: bool,
@@ -483,6 +488,7 @@ pub struct Refuse {
 
 /// A join token that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// The number of nodes that may use it.
     pub uses: u32,
@@ -503,6 +509,7 @@ pub struct Token {
 
 /// A key of the API that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// Whose it is.
     pub name: String,
@@ -564,6 +571,7 @@ pub struct CheckedCluster {
 
 /// A group test of nodes that is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct GroupTest {
     /// The nodes, four or more; all that take jobs where none is named.
     #[serde(default)]
@@ -621,6 +629,7 @@ pub struct TestedGroup {
 
 /// The number of nodes that shall vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Voters {
     /// An odd number, 9 at most.
     pub count: u32,

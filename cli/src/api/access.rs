@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use odeon_cluster::access::KeyRole;
@@ -111,16 +111,23 @@ pub(super) async fn admit(
                 No::unavailable("this node does not vote: do it on the pages of one that does")
                     .into_response()
             }
-            // What a node sees it shows itself; whose key it is, a voter knows.
-            Ok(()) if path.starts_with(INSPECT) || path == METRICS => {
+            // What a node sees it shows itself; whose key it is, a voter knows, and what jobs there are.
+            Ok(())
+                if path.starts_with(INSPECT) && !is_of_jobs(request.uri()) || path == METRICS =>
+            {
                 match known_elsewhere(&api, secret_of(&request).map(str::to_owned)).await {
                     Ok(()) => next.run(request).await,
                     Err(response) => response,
                 }
             }
             Ok(()) => {
+                let key = secret_of(&request).map(|key| format!("Bearer {key}"));
                 let headers = request.headers_mut();
                 headers.remove(FROM);
+                // A page's cookie is not handed on.
+                if let Some(Ok(key)) = key.map(HeaderValue::try_from) {
+                    headers.insert(header::AUTHORIZATION, key);
+                }
                 let from_text = from.map(|Peer(address)| address.to_string());
                 if let Some(Ok(address)) = from_text.map(HeaderValue::try_from) {
                     headers.insert(FROM, address);
@@ -206,6 +213,17 @@ async fn known_elsewhere(api: &Arc<Api>, key: Option<String>) -> Result<(), Resp
     match response.status().is_success() {
         true => Ok(()),
         false => Err(response),
+    }
+}
+
+/// Returns true for a question about the jobs that pages show. A page that follows them asks for a stream, which is not
+/// handed on.
+fn is_of_jobs(asked: &Uri) -> bool {
+    let of_jobs = |query: &str| query.split('&').any(|it| it == "view=jobs");
+    match asked.path().strip_prefix(INSPECT) {
+        Some("view") => asked.query().is_some_and(of_jobs),
+        Some(path) => path.starts_with("jobs"),
+        None => false,
     }
 }
 

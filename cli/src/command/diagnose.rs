@@ -72,8 +72,12 @@ fn read(paths: &[PathBuf]) -> Result<FlightDumps> {
     }
     for (rank, path) in files {
         let named = || path.display().to_string();
-        let length = fs::metadata(&path).with_context(named)?.len();
-        if length > BYTES_MAX {
+        let file = fs::metadata(&path).with_context(named)?;
+        if !file.is_file() {
+            bail!("{}: it is no file", path.display());
+        }
+        if file.len() > BYTES_MAX {
+            let length = file.len();
             bail!("{}: {length} bytes, of {BYTES_MAX} at most", path.display());
         }
         let bytes = fs::read(&path).with_context(named)?;
@@ -100,6 +104,9 @@ fn tell(dumps: &FlightDumps, found: &[Finding<FlightDumps>]) -> Result<()> {
             false => format!("; no dump of ranks {}", lacking.join(", ")),
         }
     ))?;
+    if found.is_empty() && dumps.is_empty() {
+        return Ok(print::line("no collective is in any of them")?);
+    }
     if found.is_empty() {
         return Ok(print::line("all collectives in them have ended")?);
     }

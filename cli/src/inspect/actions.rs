@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which actor.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Order {
     actor: String,
 }

@@ -618,6 +618,25 @@ fn whatever_is_wrong_with_a_request_is_said_in_one_form() {
             r#"{"name": "a\u001b[31m", "role": "view"}"#,
             422,
         ),
+        // A field that nobody knows may be one that is meant.
+        (
+            "POST /api/v1/keys",
+            json,
+            r#"{"name": "a", "role": "view", "rol": "admin"}"#,
+            422,
+        ),
+        (
+            "POST /api/v1/jobs/j1/recovery",
+            json,
+            r#"{"order": "undo", "nod": "n7"}"#,
+            422,
+        ),
+        (
+            "POST /api/v1/group-test",
+            json,
+            r#"{"node": ["a", "b"], "refuse": true}"#,
+            422,
+        ),
         ("GET /api/v1/jobs?limit=many", "", "", 400),
         ("GET /api/v1/jobs?from=5", "", "", 400),
         ("GET /api/v1/jobs/j1/logs?after=nonsense", "", "", 422),

@@ -211,6 +211,18 @@ async fn a_cluster_is_seen_from_any_node_and_a_lost_one_stays() {
     other
         .until("cluster", |page| (names(page) == all).then_some(()))
         .await;
+    // Jobs a voter knows.
+    cluster.ok(
+        "node-2",
+        &["submit", "--name", "seen", "/bin/true", "--wait"],
+    );
+    let (head, job) = other.ask("GET /api/v1/inspect/jobs/j1", &other.with_key(), "");
+    assert!(
+        status(&head) == "200" && job.contains("\"seen\""),
+        "{head}\n{job}"
+    );
+    let why = cluster.ok("node-2", &["why", "seen"]);
+    assert!(why.contains("j1"), "{why}");
     let strange = format!("{}Authorization: Bearer odeon-no\r\n", other.host());
     let (head, _) = other.ask("GET /api/v1/inspect/view?view=now", &strange, "");
     assert_eq!(status(&head), "401");

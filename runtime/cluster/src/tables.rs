@@ -21,7 +21,7 @@ use crate::job::array::After;
 use crate::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use crate::unix::Unix;
 
-pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED};
+pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED, one_line};
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -38,6 +38,12 @@ impl FlightDumps {
         ranks.filter(|it| !self.dumps.contains_key(it)).collect()
     }
 
+    /// True if no collective is in any of them.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dumps.values().all(|it| it.entries.is_empty())
+    }
+
     /// The last moment that any of them has seen, in nanoseconds since 1970.
     #[must_use]
     pub fn last_ns(&self) -> u64 {

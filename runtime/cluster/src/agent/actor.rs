@@ -174,6 +174,8 @@ impl AgentActor {
             let read = tokio::task::spawn_blocking(move || MachineFacts::read(&folder)).await;
             let mut facts = read.map_err(|error| error.to_string())?;
             facts.now_ms = Unix::now().0;
+            // It is this daemon's.
+            facts.api_port = None;
             Ok(Json(facts))
         })
     }

@@ -51,7 +51,8 @@ pub const CHECKED: &str = "checked";
 pub const LET_BACK: &str = "let back";
 
 /// A text without what moves a terminal's cursor.
-fn one_line(text: &str) -> String {
+#[must_use]
+pub fn one_line(text: &str) -> String {
     let words = text.split(char::is_control).map(str::trim);
     let words: Vec<&str> = words.filter(|it| !it.is_empty()).collect();
     words.join(" ")
