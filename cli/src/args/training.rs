@@ -7,7 +7,7 @@ use super::whole;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "With a model: the parts of a step in seconds, on the rank that computes longest. Without: utilisations \
-                  in percent, tokens a second on a card, ratios and seconds, ours and theirs; see docs/parallel.md"
+                  in percent, tokens a second on a card, ratios and seconds, ours and theirs; see docs/parallel.md and docs/multimodal.md"
 )]
 pub(crate) struct TrainingArgs {
     /// Only this table; several times for several
@@ -62,15 +62,20 @@ pub(crate) enum PaperTable {
     Torchtitan,
     VescaleFsdp,
     StartUp,
+    Bubbles,
+    /// Encoders in bubbles, which takes some seconds: shown where it is named
+    Optimus,
 }
 
 impl PaperTable {
-    pub(crate) const ALL: [Self; 5] = [
+    /// The tables that are shown where none is named.
+    pub(crate) const QUICK: [Self; 6] = [
         Self::Megascale,
         Self::Ladder,
         Self::Torchtitan,
         Self::VescaleFsdp,
         Self::StartUp,
+        Self::Bubbles,
     ];
 }
 

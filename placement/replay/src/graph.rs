@@ -207,6 +207,14 @@ impl<N: fmt::Display> EventGraph<N> {
         replay::replay(self)
     }
 
+    /// The latest begin of each operation, by its number, with which the makespan stays as it is: all of them together.
+    ///
+    /// # Errors
+    /// Those of [`replay`](Self::replay).
+    pub fn latest_begins_s(&self) -> Result<Vec<f64>, GraphError> {
+        replay::latest_begins_s(self)
+    }
+
     fn known(&self, operation: usize) -> Result<u32, GraphError> {
         let known = u32::try_from(operation).ok();
         known

@@ -22,6 +22,9 @@
 //! with `p` ranks, `m >= p` micro-batches, `v` chunks a rank, and seconds `F`, `B`, `W` of forward pass, input
 //! gradient and weight gradient.
 //!
+//! A [`LanguageStep`] says which kernels a pass has, so that a [`StepTimeline`] shows when a rank does not compute, and
+//! why. A [`BubblePlanner`] runs an encoder there (Optimus, arXiv 2408.03505).
+//!
 //! This crate knows no clocks, no actors and no devices, and prices nothing itself: seconds and bytes are given.
 //!
 //! # Example
@@ -67,6 +70,18 @@
 //! | `pipeline/error` | schedules that cannot be, and costs that do not fit them |
 //! | `layers` | layers of uneven costs onto stages |
 //! | `order` | the order in which operations that wait for others can run, and their times in it |
+//! | `bubbles` | encoders in the bubbles of a language model's pipeline |
+//! | `bubbles/kernel` | kernels of a micro-batch in a stage |
+//! | `bubbles/timeline` | a step of the language model kernel by kernel, and its bubbles by their causes |
+//! | `bubbles/encoder` | plans of an encoder on the language model's cards, and its work cut by them |
+//! | `bubbles/free_time` | what is free on a card, and a walk through it |
+//! | `bubbles/packing` | passes of one direction, before the language model and in its bubbles |
+//! | `bubbles/compositions` | the ways to deal out micro-batches to pipelines of the encoder |
+//! | `bubbles/planner` | the search for a plan and a composition |
+//! | `bubbles/schedule` | the encoder's kernels with their places and times, and its messages |
+//! | `bubbles/check` | each kernel once, in free time, behind what it needs and before what needs it |
+//! | `bubbles/execution` | the event graph of a schedule that is carried out by order |
+//! | `bubbles/error` | steps, encoders and plans that cannot be |
 //! | `what_if` | what-if analysis of the stragglers of a traced run |
 //! | `what_if/trace` | traces of steps, checked |
 //! | `what_if/schedule` | what each traced operation waits for, and which begin together |
@@ -77,6 +92,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bubbles;
 mod drawing;
 mod graph;
 mod layers;
@@ -86,6 +102,12 @@ mod pipeline;
 mod tests;
 mod what_if;
 
+pub use bubbles::{
+    Bubble, BubbleError, BubbleKind, BubblePlanner, BubbleSchedule, Compositions, EncoderPass,
+    EncoderPlan, EncoderTransfer, EncoderWork, ExecutedKernel, KernelStream, LanguageStep,
+    PlacedKernel, PlannedEncoder, RankTimeline, ScheduleFlaw, StageKernel, StageKernels,
+    StepTimeline, TimedKernel, composition_count,
+};
 pub use drawing::{LEGEND, draw};
 pub use graph::{EventGraph, GraphError, GraphOperation, Lane, LaneStream, LaneUse, Replay};
 pub use layers::{LayerSplit, SplitError, split_layers};

@@ -2,6 +2,7 @@
 
 mod brute_force;
 mod bubble_table;
+mod bubbles;
 mod closed_forms;
 mod drawing;
 mod flaws;

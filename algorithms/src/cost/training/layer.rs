@@ -6,6 +6,7 @@ use super::{
     AttentionKernel, Elementwise, FeedForward, Machine, Recomputed, Techniques, TrainedModel,
     TrainingPlan,
 };
+use odeon_replay::{StageKernel, StageKernels};
 
 /// Seconds of one layer, or of the head, on one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,6 +28,8 @@ pub(super) struct Layer<'a> {
     pub(super) model: &'a TrainedModel,
     pub(super) plan: &'a TrainingPlan,
     pub(super) techniques: &'a Techniques,
+    /// Tokens attend to those before them alone. Patches of a picture attend to all.
+    pub(super) masked: bool,
 }
 
 impl Layer<'_> {
@@ -70,6 +73,54 @@ impl Layer<'_> {
         }
     }
 
+    /// The kernels of a layer in their order, each slowed by so much: all that [`time`](Self::time) has, one by one.
+    pub(super) fn kernels(&self, slowest: f64) -> StageKernels {
+        let slowed = slowest * self.machine.sustained;
+        let compute = |seconds: f64| StageKernel::compute(slowed * seconds);
+        let speed = if self.techniques.float8 { 2.0 } else { 1.0 };
+        let products =
+            self.model
+                .products(self.rows(), self.tensor(), self.techniques.parallel_block);
+        let exposed = self.collective();
+        let collective = (exposed > 0.0).then(|| StageKernel::collective(exposed));
+        // Attention lies between the first two products, and what is between products behind each part of the layer.
+        let parts = products.len() / 2;
+        let between = self.elementwise() / parts as f64;
+        let mut kernels = StageKernels::default();
+        for (part, pair) in products.chunks(2).enumerate() {
+            let inner = (part == 0).then(|| self.attention());
+            let forward = [Some(self.product(pair[0], speed)), inner];
+            let forward = forward.into_iter().flatten();
+            kernels.forward.extend(collective);
+            kernels.forward.extend(forward.map(compute));
+            kernels.forward.push(compute(self.product(pair[1], speed)));
+            kernels.forward.extend(collective);
+            kernels.forward.push(compute(between));
+        }
+        match self.plan.recomputed {
+            Recomputed::Nothing => {}
+            Recomputed::Half => {
+                let all: f64 = products.iter().map(|it| self.product(*it, speed)).sum();
+                kernels
+                    .backward
+                    .push(compute(all / 2.0 + self.elementwise()));
+            }
+            Recomputed::Layers => kernels.backward.clone_from(&kernels.forward),
+        }
+        for (part, pair) in products.chunks(2).enumerate().rev() {
+            kernels.backward.push(compute(2.0 * between));
+            kernels.backward.extend(collective);
+            let inner = (part == 0).then(|| 2.5 * self.attention());
+            let gradients = |[m, n, k]: [f64; 3]| [[m, k, n], [n, k, m]];
+            let behind = gradients(pair[1]).map(|it| self.product(it, speed));
+            let before = gradients(pair[0]).map(|it| self.product(it, speed));
+            let all = behind.into_iter().chain(inner).chain(before);
+            kernels.backward.extend(all.map(compute));
+            kernels.backward.extend(collective);
+        }
+        kernels
+    }
+
     /// The head with its loss.
     pub(super) fn head(&self) -> LayerTime {
         let size = &self.model.size;
@@ -110,7 +161,11 @@ impl Layer<'_> {
         let size = &self.model.size;
         let heads = [size.heads, size.kv_heads].map(|all| all as f64 / self.tensor());
         let sequence = self.plan.sequence as f64;
-        let pairs = attended(self.plan.sequence, self.techniques.window);
+        let pairs = match self.masked {
+            true => attended(self.plan.sequence, self.techniques.window),
+            // The mask leaves half of them.
+            false => 2.0,
+        };
         let squares = self.plan.micro_batch as f64 * sequence * sequence * pairs;
         let card = &self.machine.card;
         let measured = prefill_attention(card, self.rows(), squares, heads, size.head as f64);
@@ -169,22 +224,27 @@ impl Layer<'_> {
     /// Collectives of the tensor group that nothing hides, in one direction: a gather before and a scatter behind each of
     /// attention and feed-forward part, or both together.
     fn collectives(&self) -> f64 {
-        let bytes = self.rows() * self.model.size.hidden as f64 * ELEMENT_BYTES;
-        let one = self
-            .machine
-            .gather(self.plan.tensor, self.plan.tensor, bytes);
         let count = if self.techniques.parallel_block {
             2.0
         } else {
             4.0
         };
+        count * self.collective()
+    }
+
+    /// One of them.
+    fn collective(&self) -> f64 {
+        let bytes = self.rows() * self.model.size.hidden as f64 * ELEMENT_BYTES;
+        let one = self
+            .machine
+            .gather(self.plan.tensor, self.plan.tensor, bytes);
         // Of chunks that run beside each other's products the first one is left.
         let exposed = if self.techniques.tensor_overlap {
             1.0 / TENSOR_CHUNKS
         } else {
             1.0
         };
-        count * one * exposed
+        one * exposed
     }
 
     /// Seconds of the optimiser on one card.

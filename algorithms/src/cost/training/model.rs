@@ -58,6 +58,27 @@ impl TrainedModel {
         Self::gpt("GPT-530B", [105, 20_480, 160])
     }
 
+    /// ViT-22B (arXiv 2302.05442), the encoder of Optimus. The elements of a patch of 14 x 14 pixels are its
+    /// vocabulary.
+    #[must_use]
+    pub fn vit_22b() -> Self {
+        let [layers, hidden, heads, patch] = [48, 6_144, 48, 3 * 14 * 14];
+        let sizes = [
+            layers,
+            hidden,
+            heads,
+            heads,
+            hidden / heads,
+            4 * hidden,
+            patch,
+        ];
+        Self {
+            size: size("ViT-22B", sizes),
+            feed_forward: FeedForward::Plain,
+            tied: true,
+        }
+    }
+
     /// Llama 3 8B (`config.json` of meta-llama/Meta-Llama-3-8B).
     #[must_use]
     pub fn llama3_8b() -> Self {

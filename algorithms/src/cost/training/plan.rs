@@ -140,6 +140,9 @@ pub enum TrainingPlanError {
     /// The pipeline's schedule is refused.
     #[error(transparent)]
     Schedule(#[from] odeon_replay::ScheduleError),
+    /// The encoder cannot be run in the bubbles of the step.
+    #[error(transparent)]
+    Bubble(#[from] odeon_replay::BubbleError),
     /// The graph of a step is refused.
     #[error(transparent)]
     Graph(#[from] odeon_replay::GraphError),

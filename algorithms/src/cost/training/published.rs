@@ -1,5 +1,7 @@
 //! Tables of papers and systems about their runs, and the same runs simulated.
 
+pub mod optimus;
+
 use super::{
     AttentionKernel, Elementwise, HostSeconds, Machine, Meeting, Recomputed, Shared, Stragglers,
     Techniques, TrainedModel, Training, TrainingPlan, TrainingPlanError,
@@ -20,7 +22,7 @@ pub enum RowOrigin {
 pub struct Row {
     /// The run, in words.
     pub run: String,
-    /// The quantity that is compared: `mfu_percent`, `tokens_per_second`, `milliseconds`, `ratio`.
+    /// The quantity that is compared: `mfu_percent`, `percent`, `tokens_per_second`, `seconds`, `milliseconds`, `ratio`.
     pub unit: &'static str,
     /// The simulated number.
     pub ours: f64,

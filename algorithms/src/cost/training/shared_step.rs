@@ -265,6 +265,7 @@ impl SharedStep<'_> {
             model: &model,
             plan: &plan,
             techniques: &Techniques::FSDP2_COMPILED,
+            masked: true,
         };
         let scale = tokens / (sequence * micro_batch);
         let scaled = |it: LayerTime| LayerTime {

@@ -131,6 +131,7 @@ impl Training {
             model,
             plan,
             techniques,
+            masked: true,
         }
     }
 
@@ -140,7 +141,7 @@ impl Training {
         self.machine.stragglers.slowest(machines)
     }
 
-    fn schedule(&self) -> Result<PipelineSchedule, TrainingPlanError> {
+    pub(super) fn schedule(&self) -> Result<PipelineSchedule, TrainingPlanError> {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let micro_batches = count(self.plan.micro_batches());
         let (stages, chunks) = (self.plan.pipeline as usize, self.plan.chunks as usize);
@@ -230,7 +231,7 @@ impl Training {
     }
 
     /// Seconds of a message between stages: each card of a tensor group sends its part of the rows.
-    fn message(&self) -> f64 {
+    pub(super) fn message(&self) -> f64 {
         if self.plan.pipeline < 2 {
             return 0.0;
         }
@@ -252,7 +253,7 @@ impl Training {
     }
 
     /// Replicas that share the optimiser.
-    fn sharers(&self) -> u32 {
+    pub(super) fn sharers(&self) -> u32 {
         match self.plan.shared {
             Shared::Nothing => 1,
             Shared::Optimizer | Shared::All => self.plan.replicas(),
@@ -262,10 +263,14 @@ impl Training {
     /// Seconds of gathering the parameters, and of reducing and scattering the gradients, of one card. Replicas that
     /// share nothing reduce and gather gradients instead.
     pub(super) fn collectives(&self) -> (f64, f64) {
+        self.collectives_of(self.own_parameters())
+    }
+
+    /// The same of so many parameters on one card.
+    pub(super) fn collectives_of(&self, own: f64) -> (f64, f64) {
         let replicas = self.plan.replicas();
         // Replicas of one stage are neighbours, and stages lie farther apart, as Megatron orders ranks.
         let beside = (self.machine.cards() / self.plan.tensor).clamp(1, replicas);
-        let own = self.own_parameters();
         let gathered = match self.plan.shared {
             Shared::Nothing => GRADIENT_BYTES,
             Shared::Optimizer | Shared::All => PARAMETER_BYTES,
@@ -275,7 +280,7 @@ impl Training {
     }
 
     /// Bytes on the first card: parameters, gradients, states of the optimiser, and activations in flight.
-    fn memory(&self, schedule: &PipelineSchedule) -> f64 {
+    pub(super) fn memory(&self, schedule: &PipelineSchedule) -> f64 {
         let sharers = f64::from(self.sharers());
         let own = self.own_parameters();
         let kept = match self.plan.shared {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use odeon_algorithms::cost::training::published::{
-    Row, RowOrigin, ladder, megascale, start_up, torchtitan, vescale_fsdp,
+    Row, RowOrigin, ladder, megascale, optimus, start_up, torchtitan, vescale_fsdp,
 };
 use odeon_algorithms::cost::training::{
     HostSeconds, Machine, StepTime, Techniques, TrainedModel, Training, TrainingPlan,
@@ -27,7 +27,7 @@ pub(super) fn run(args: &TrainingArgs) -> Result<()> {
 /// The tables of papers.
 fn papers(args: &TrainingArgs) -> Result<()> {
     let wanted = match args.table.is_empty() {
-        true => PaperTable::ALL.to_vec(),
+        true => PaperTable::QUICK.to_vec(),
         false => args.table.clone(),
     };
     let mut all = BTreeMap::new();
@@ -58,6 +58,8 @@ fn rows(table: PaperTable) -> Result<Vec<Row>> {
         PaperTable::Torchtitan => torchtitan(),
         PaperTable::VescaleFsdp => vescale_fsdp(),
         PaperTable::StartUp => start_up(),
+        PaperTable::Bubbles => optimus::bubbles(),
+        PaperTable::Optimus => optimus::steps(),
     }?)
 }
 
@@ -68,13 +70,15 @@ const fn heading(table: PaperTable) -> &'static str {
         PaperTable::Torchtitan => "Llama 3 8B, 8 H100: tokens/s of a card",
         PaperTable::VescaleFsdp => "veScale-FSDP, H800: ms, and ratios",
         PaperTable::StartUp => "groups at the start, 175B: seconds",
+        PaperTable::Bubbles => "bubbles, 175B, 3,072 cards: percent",
+        PaperTable::Optimus => "Optimus, 22B and 175B: seconds, percent",
     }
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let digits = match row.unit {
         "tokens_per_second" => 0,
-        "ratio" => 2,
+        "ratio" | "seconds" => 2,
         _ => 1,
     };
     let told = |number: f64| format!("{number:.digits$}");

@@ -114,6 +114,19 @@ pub(super) fn replay<N: fmt::Display>(graph: &EventGraph<N>) -> Result<Replay, G
     })
 }
 
+/// The latest begin of each operation with which the makespan stays: the replay of the graph from its end.
+pub(super) fn latest_begins_s<N: fmt::Display>(
+    graph: &EventGraph<N>,
+) -> Result<Vec<f64>, GraphError> {
+    let makespan_s = replay(graph)?.makespan_s;
+    let turned = arrows(graph).map(|(operation, over)| (over, operation));
+    let order = ReplayOrder::new(graph.operations.len(), turned);
+    let order = order.map_err(|WaitingCircle(waits)| circle(graph, &waits))?;
+    let mut run = Times::default();
+    order.replay(|at| graph.operations[at].seconds, &mut run);
+    Ok(run.ends_s.iter().map(|end| makespan_s - end).collect())
+}
+
 /// What each operation waits for: the one before it on its lane, and all that it was told to.
 fn arrows<N>(graph: &EventGraph<N>) -> impl Iterator<Item = (u32, u32)> + Clone {
     let on_lanes = (0..).zip(&graph.before);
