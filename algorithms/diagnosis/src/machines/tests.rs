@@ -1,9 +1,11 @@
 //! Machines with faults, of which the right one is to be named, and peers of the detector on the same cases.
 
+mod minder;
 mod roc;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use odeon_skip::{Need, skip};
@@ -52,6 +54,17 @@ impl Score {
 fn cases(count: u64) -> Vec<Case> {
     (1_000..1_000 + count).map(|seed| case(20, seed)).collect()
 }
+
+/// What the published model says of each of [`cases`]`(60)`: it is trained once and looks once, whatever is made of it.
+static PUBLISHED: LazyLock<Vec<Vec<Vec<f32>>>> = LazyLock::new(|| {
+    let (model, error) = minder::Model::trained();
+    println!("published model: mean squared error {error:.6} on other sound machines");
+    assert!(error < 5e-3, "{error}");
+    cases(60)
+        .iter()
+        .map(|it| model.looks(&it.samples))
+        .collect()
+});
 
 fn named(detector: &mut OddMachine, case: &Case) -> Option<usize> {
     let found = detector.observe(&case.samples, Duration::from_secs(900));
@@ -196,9 +209,30 @@ fn the_right_machine_is_named_more_often_than_by_peers() {
     let distance = best("Mahalanobis", &[3.0, 3.5, 4.0, 4.25], &|case, limit| {
         by_mahalanobis(case, f64::from(limit))
     });
+    let place = |case: &Case| cases.iter().position(|it| std::ptr::eq(it, case)).unwrap();
+    let limits = [1.5, 2.0, 2.5, 3.0, 3.5];
+    let published = best("published model", &limits, &|case, limit| {
+        minder::named(&PUBLISHED[place(case)], 20, limit)
+    });
+    let by_itself = best(
+        "published model, each by itself",
+        &limits,
+        &|case, limit| {
+            let scores = minder::over_limits(&PUBLISHED[place(case)], 20);
+            let most = (0..20).max_by(|a, b| scores[*a].total_cmp(&scores[*b]))?;
+            (scores[most] > limit).then_some(most)
+        },
+    );
     let usual = over(&mut |case| named(&mut OddMachine::default(), case));
     assert!(usual.f1() >= 0.95, "{usual:?}");
-    for (peer, f1) in [("hasty", hasty), ("fixed", fixed), ("distance", distance)] {
+    let peers = [
+        ("hasty", hasty),
+        ("fixed", fixed),
+        ("distance", distance),
+        ("published", published),
+        ("published, each by itself", by_itself),
+    ];
+    for (peer, f1) in peers {
         assert!(f1 < own, "{peer}: {f1}, {own}");
     }
 }
