@@ -196,6 +196,8 @@ const LOOK_PAUSE_MAX: Duration = Duration::from_secs(4);
 /// The time that a node may take to say that it is there, before it is asked what cannot be
 /// repeated.
 const THERE_PATIENCE: Duration = Duration::from_secs(2);
+/// The number of times that files are uploaded again which whoever answers now has not got.
+const UPLOADS_AGAIN: u32 = 3;
 /// The time that the connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// The time that an answer may take, beyond what it is asked to wait.
@@ -746,16 +748,19 @@ impl Client {
         let mut job = submission.job().clone();
         job.word
             .get_or_insert_with(|| format!("{:032x}", rand::random::<u128>()));
+        let mut lacked = 0;
         loop {
-            let asked = self.present.load(Ordering::Relaxed);
             self.upload(submission, &mut progress).await?;
             let call = Call::new(Method::POST, Route::to(["jobs"])?).json(&job)?;
             let submitted = self.send(call.may_repeat()).await;
             let lacks = |problem: &Problem| problem.kind == "conflict";
             match submitted {
-                // Another node answers now, which has not got the files.
+                // Whoever answers now has not got the files: another node, or another voter to which the node hands on.
                 Err(ClientError::Refused { problem, .. })
-                    if lacks(&problem) && self.present.load(Ordering::Relaxed) != asked => {}
+                    if lacks(&problem) && lacked < UPLOADS_AGAIN =>
+                {
+                    lacked += 1;
+                }
                 submitted => return submitted,
             }
         }

@@ -131,6 +131,9 @@ const CLEAR_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time that a node may be out of reach from this one alone: by then it knows that too,
 /// and has ended the workers of drivers that run here ([`odeon::Limits::link_idle_timeout`]).
 const APART_PATIENCE: Duration = Duration::from_secs(15);
+/// The time that a process has to say hello whose program is read while it comes. Each piece comes within half a minute,
+/// or its reader fails.
+const MOUNTED_START: Duration = Duration::from_secs(300);
 /// The pause between two looks at what is left of a try.
 const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two looks in the catalog whether a detached actor has started.
@@ -467,7 +470,11 @@ impl Agent {
         let command = self.inner.cgroups.command(known, reserved, &ready.program);
         let command = with_env(command, &spec, ready.environment.as_deref());
         let command = command.env(orphan_processes::VARIABLE, self.mark(tag));
-        Ok(self.with_place(command).folder(ready.folder))
+        let command = self.with_place(command).folder(ready.folder);
+        Ok(match ready.is_mounted {
+            true => command.start_within(MOUNTED_START),
+            false => command,
+        })
     }
 
     /// All that the present try of a job has reserved on this node.

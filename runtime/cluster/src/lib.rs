@@ -48,6 +48,7 @@
 //! | `folder`, `stale_drivers` | what a node keeps between two starts; drivers that a killed daemon has left |
 //! | `cgroups` | groups that hold a try to the processors and the memory that it has reserved |
 //! | `orphan_processes` | processes of a try that have left its process groups |
+//! | `own_program` | the daemon's own executable as a source of pieces |
 //! | `hollow` | nodes without a machine, to measure a head with |
 //! | `node_directory`, `json`, `local_only`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
 
@@ -77,6 +78,7 @@ pub mod logs;
 pub mod node_directory;
 mod observer;
 mod orphan_processes;
+mod own_program;
 mod presence;
 mod raft;
 pub mod resources;

@@ -35,6 +35,7 @@ use mounts::{Mounts, Try};
 
 use crate::catalog::Catalog;
 use crate::job::JobId;
+use crate::own_program;
 use crate::tables::NodeState;
 use crate::unix::Unix;
 
@@ -62,6 +63,8 @@ pub(crate) struct Staged {
     pub(crate) program: PathBuf,
     folder: PathBuf,
     files: Vec<String>,
+    /// Set where they are read while they come.
+    pub(crate) is_mounted: bool,
 }
 
 /// Why a job's files cannot be used here.
@@ -228,7 +231,7 @@ impl Staging {
             return self.mounted(&bundle, place, of).await;
         }
         let heat = self.heat(&bundle, &peers).await?;
-        let missing = self.missing(&bundle).await?;
+        let missing = self.missing_beside_own(&bundle).await?;
         let holding = Holding {
             bytes: bundle.bytes(),
             missing: missing.iter().map(|it| u64::from(it.bytes)).sum(),
@@ -287,6 +290,7 @@ impl Staging {
                     program: assembled.entry,
                     folder: assembled.folder,
                     files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
+                    is_mounted: false,
                 });
             }
             self.fetch_shared(bundle, heat, peers, shares).await?;
@@ -476,6 +480,19 @@ impl Staging {
     pub(crate) async fn missing(&self, bundle: &Bundle) -> Result<Vec<Piece>, StagingError> {
         let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
         blocking(move || Ok(store.missing(bundle.pieces())?)).await
+    }
+
+    /// What is missing once the program of this process has given what is its own, too.
+    async fn missing_beside_own(&self, bundle: &Bundle) -> Result<Vec<Piece>, StagingError> {
+        let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
+        blocking(move || {
+            let missing = store.missing(bundle.pieces())?;
+            match own_program::put_own(&store, &bundle, &missing) {
+                0 => Ok(missing),
+                _ => Ok(store.missing(bundle.pieces())?),
+            }
+        })
+        .await
     }
 
     async fn has(&self, piece: &Piece) -> Result<bool, StagingError> {

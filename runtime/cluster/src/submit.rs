@@ -17,6 +17,7 @@ use crate::catalog::WriteError;
 use crate::daemon::Daemon;
 use crate::fact::{Fact, Written};
 use crate::job::{JobId, JobSpec, JobSpecError};
+use crate::own_program;
 use crate::staging::moment;
 
 pub use crate::staging::UPLOAD_TIME;
@@ -89,7 +90,11 @@ impl Daemon {
             let (store, bundle) = (self.artifacts().clone(), bundle.clone());
             blocking(move || {
                 store.pin(&bundle, moment() + UPLOAD_TIME)?;
-                Ok(store.missing(bundle.pieces())?)
+                let missing = store.missing(bundle.pieces())?;
+                match own_program::put_own(&store, &bundle, &missing) {
+                    0 => Ok(missing),
+                    _ => Ok(store.missing(bundle.pieces())?),
+                }
             })
         };
         match offer().await {

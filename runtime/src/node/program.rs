@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::process::{ChildStderr, ChildStdout, Command};
@@ -22,6 +23,7 @@ pub struct WorkerCommand {
     env: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,
     bare: bool,
+    start_within: Option<Duration>,
     /// Set for the running executable as it is: what it does as a worker is what this process has
     /// done when it began.
     is_own: bool,
@@ -76,6 +78,7 @@ impl WorkerCommand {
             env: vec![],
             folder: None,
             bare: false,
+            start_within: None,
             is_own: false,
             taker: None,
         }
@@ -109,6 +112,19 @@ impl WorkerCommand {
     pub const fn bare(mut self) -> Self {
         self.bare = true;
         self
+    }
+
+    /// Gives a process this long to say hello, where that is more than [`Limits`](crate::Limits) allow: for a program
+    /// whose file is still on its way while it begins.
+    #[must_use]
+    pub const fn start_within(mut self, time: Duration) -> Self {
+        self.start_within = Some(time);
+        self
+    }
+
+    /// The time that a process has to say hello.
+    pub(crate) fn start_timeout(&self, usual: Duration) -> Duration {
+        self.start_within.map_or(usual, |time| time.max(usual))
     }
 
     /// Hands what each process prints to `take`, inside tokio, rather than to where this process

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use odeon::inspect::Why;
 use odeon::{
-    AskError, Clock, Context, FailureKind, FakeDevices, Needs, ProcessId, Reason, Ref, Restart,
-    Shape, System, WorkerCommand, WorkerMode, gib,
+    AskError, Clock, Context, FailureKind, FakeDevices, Limits, Needs, ProcessId, Reason, Ref,
+    Restart, Shape, System, WorkerCommand, WorkerMode, gib,
 };
 use odeon_devices::fake::{Fake, Spec};
 use odeon_devices::fault::FaultKind;
@@ -94,6 +94,10 @@ fn by_script(script: &str, folder: &Path) -> WorkerCommand {
 }
 
 async fn system_of(release: Duration, worker: WorkerCommand) -> System {
+    system_within(Limits::default(), release, worker).await
+}
+
+async fn system_within(limits: Limits, release: Duration, worker: WorkerCommand) -> System {
     let model = DeviceModel {
         release_ms: release.as_millis() as u64,
         ..DeviceModel::default()
@@ -102,6 +106,7 @@ async fn system_of(release: Duration, worker: WorkerCommand) -> System {
     System::builder()
         .job(odeon::job![Eye])
         .node("a")
+        .limits(limits)
         .workers(WorkerMode::Processes(worker))
         .devices(FakeDevices::new(&fake, "node0").unwrap())
         .start()
@@ -266,4 +271,44 @@ async fn who_has_to_make_room_while_its_process_starts_waits_and_comes_back() {
     assert_eq!(sight(eye).await.devices.len(), 8);
     system.shutdown().await;
     std::fs::remove_dir(folder).unwrap();
+}
+
+/// A command may give its processes longer to say hello than the limits of the node; without that they are ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_may_take_as_long_to_say_hello_as_its_command_says() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each waits until it is told to go on.
+    let script = r#"touch "$0/begun"; read go < "$0/go"; exec "$@""#;
+    let mut limits = Limits::default();
+    limits.worker_start_timeout = Duration::from_millis(200);
+    let of = async |name: &str, within: Option<Duration>| {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let go = folder.join("go");
+        let made = std::process::Command::new("mkfifo").arg(&go).status();
+        assert!(made.unwrap().success());
+        let mut worker = by_script(script, &folder);
+        if let Some(time) = within {
+            worker = worker.start_within(time);
+        }
+        (
+            system_within(limits.clone(), Duration::ZERO, worker).await,
+            folder,
+        )
+    };
+    let (patient, place) = of("patient", Some(Duration::from_secs(600))).await;
+    let eye = patient.spawn::<Eye>(()).start().unwrap();
+    eventually("a process that begins", async || {
+        place.join("begun").exists()
+    })
+    .await;
+    // Beside it one without that time is given up.
+    let (usual, _) = of("usual", None).await;
+    let error = usual.spawn::<Eye>(()).restart(Restart::Temporary).await;
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("did not say hello in time"), "{text}");
+    usual.shutdown().await;
+    tokio::fs::write(place.join("go"), "go\n").await.unwrap();
+    assert_eq!(sight(eye).await.devices.len(), 2);
+    patient.shutdown().await;
 }

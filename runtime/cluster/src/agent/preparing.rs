@@ -22,6 +22,8 @@ pub(super) struct Ready {
     pub(super) folder: PathBuf,
     pub(super) environment: Option<PathBuf>,
     pub(super) times: StageTimes,
+    /// Set where the program is read while it comes.
+    pub(super) is_mounted: bool,
     /// What is worth telling of it.
     pub(super) note: Option<String>,
 }
@@ -67,6 +69,7 @@ impl Agent {
             folder,
             environment,
             times,
+            is_mounted: staged.is_mounted,
             note: note.flatten(),
         })
     }

@@ -112,6 +112,7 @@ impl Staging {
             program,
             folder: place,
             files: bundle.files().map(|(path, _)| path.to_owned()).collect(),
+            is_mounted: true,
         })
     }
 

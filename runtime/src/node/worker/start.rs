@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use odeon_shm::keep_open;
 use parking_lot::Mutex;
@@ -25,6 +26,7 @@ use crate::base::clock::Clock;
 use crate::base::error::SystemError;
 use crate::base::failure::{Failure, FailureKind, ProcessExit};
 use crate::base::id::ProcessId;
+use crate::base::limits::Limits;
 use crate::net::link::{self, Greeted, socket};
 use crate::net::wire::Hello;
 use crate::node::program::{NO_ENTRY, Output, WorkerMode};
@@ -89,10 +91,16 @@ impl Engine {
         self: &Arc<Self>,
         launch: Launch<'_>,
     ) -> Result<watch::Receiver<Option<ProcessExit>>, Failure> {
-        let Launch { process, job, .. } = launch;
+        let Launch {
+            process,
+            job,
+            command,
+            ..
+        } = launch;
         let Forked { mut ended, stream } = self.begin_process(&launch)?;
         let seen = ended.clone();
-        let greeting = self.greet_process(job, process, stream);
+        let within = command.start_timeout(self.limits.worker_start_timeout);
+        let greeting = self.greet_process(job, process, stream, within);
         let refused = tokio::select! {
             greeting = greeting => match greeting {
                 Ok(greeted) => {
@@ -171,6 +179,7 @@ impl Engine {
         job: &str,
         process: ProcessId,
         stream: UnixStream,
+        within: Duration,
     ) -> Result<Greeted, SystemError> {
         let fd = stream.as_raw_fd();
         let (reader, writer) = socket::ends(stream).map_err(|source| SystemError::Io {
@@ -182,7 +191,11 @@ impl Engine {
             ..self.hello()
         };
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let greeted = link::greet(reader, writer, hello, &self.limits).await?;
+        let limits = Limits {
+            worker_start_timeout: within,
+            ..self.limits.clone()
+        };
+        let greeted = link::greet(reader, writer, hello, &limits).await?;
         Ok(is_process(greeted, process)?.over_socket(fd))
     }
 
