@@ -60,7 +60,7 @@ use crate::model::{
 
 pub use activations::{ActivationBytes, MicroBatches};
 pub use footprint::{Footprint, Sharing, ZeroStage};
-pub use guard::{GradientFault, GradientGuard, GradientLook, WorstTensor};
+pub use guard::GradientGuard;
 pub use optimizer::{Adam8bit, AdamW, Lion, Muon, Optimizer, Partition};
 use optimizer::{Holding, Prepared};
 pub use schedule::Schedule;

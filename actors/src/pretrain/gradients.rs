@@ -1,7 +1,6 @@
 //! Gradients that a run takes, and steps that are computed once more since theirs was not.
 
 use odeon::Failure;
-use odeon_algorithms::train::Sharing;
 use odeon_diagnosis::run::{RankGradient, RepeatedStep, UsualNorm};
 
 use super::rank::{OwnGradient, Train, Trained};
@@ -65,12 +64,7 @@ impl Gradients {
     }
 
     /// Takes in what the ranks tell of the step that was ordered. Answers it where it was computed twice.
-    pub(super) fn note(
-        &mut self,
-        order: &Train,
-        parts: &[Trained],
-        sharing: Sharing,
-    ) -> Option<RepeatedStep> {
+    pub(super) fn note(&mut self, order: &Train, parts: &[Trained]) -> Option<RepeatedStep> {
         let of_all = parts.first()?;
         if of_all.is_taken {
             self.refused = 0;
@@ -87,7 +81,6 @@ impl Gradients {
             norms: [first.grad_norm, of_all.grad_norm],
             norm_max: order.norm_max.map(f64::from),
             ranks: ranks.collect(),
-            is_sharded: sharing.zero.has_shards(),
             is_taken: of_all.is_taken,
         })
     }

@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use odeon::serde::{Deserialize, Serialize};
 use odeon::{ActorTask, Blob, Blobs, Clock, Context, Failure, Later, Ref, Shape, actor, message};
+use odeon_algorithms::model::GradientFault;
 use odeon_algorithms::model::{Dropout, ModelConfig};
 use odeon_algorithms::tokenizer::Tokenizer;
-use odeon_algorithms::train::{GradientFault, GradientGuard, Sharing, TrainConfig};
+use odeon_algorithms::train::{GradientGuard, Sharing, TrainConfig};
 use odeon_algorithms::weights::ModelFields;
 use odeon_checkpoint::{
     Checkpointer, Keep, Load, LoadError, Loaded, Local, Options, Peers as Copies, Retention, Saving,

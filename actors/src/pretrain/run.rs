@@ -516,7 +516,7 @@ impl<'a> Life<'a> {
             |source| names[usize::from(source)].name.clone(),
         )));
         let losses = parts.iter().map(|part| part.own_loss).collect();
-        let repeated = self.run.gradients.note(&train, &parts, self.sharing);
+        let repeated = self.run.gradients.note(&train, &parts);
         let seen = repeated.map(RunEvent::Repeated);
         for event in seen.into_iter().chain([RunEvent::Losses(losses)]) {
             let found = self.run.watch.observe(&event, self.steps);

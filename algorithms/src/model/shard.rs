@@ -453,6 +453,20 @@ impl ModelShard {
         Param::new(run.set, begin..begin + range.len())
     }
 
+    /// Names of the tensors of a set, and their places in its buffer.
+    pub(super) fn tensors_of<'a>(
+        &'a self,
+        set: usize,
+        layout: &'a Layout,
+    ) -> impl Iterator<Item = (&'a str, Range<usize>)> + Clone {
+        let there = layout.entries().iter().filter(|it| !it.range.is_empty());
+        there.filter_map(move |entry| {
+            let run = self.run_of(entry.range.start);
+            let begin = run.at + entry.range.start - run.flat.start;
+            (run.set == set).then(|| (entry.name.as_str(), begin..begin + entry.range.len()))
+        })
+    }
+
     /// Puts what a rank keeps of flat parameters in its order.
     pub(super) fn cut(&self, flat: &[f32]) -> Vec<f32> {
         let mut kept = vec![0.0; self.layout.len()];

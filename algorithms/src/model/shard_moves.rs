@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender};
 
-use odeon_gpu::{Backend, PassRanks};
+use odeon_gpu::{Backend, Layout, PassRanks};
 
+use super::own_gradient::{GradientLook, ShardGuard};
 use super::shard::{ModelShard, ShardCopies};
 
 /// A set that is to be moved, with the memory for all of it.
@@ -31,6 +32,8 @@ pub(super) struct Halves<B: Backend> {
 pub(super) struct Moved<B: Backend> {
     pub(super) moved: ShardMove<B>,
     pub(super) copies: ShardCopies,
+    /// At a rank's own gradients of the set, where that is asked for.
+    pub(super) look: Option<GradientLook>,
 }
 
 /// Carries moves out.
@@ -43,21 +46,30 @@ pub(super) struct Mover<'a, B: Backend> {
     pub(super) keepers: Vec<Option<&'a dyn PassRanks<B>>>,
     /// Of what this rank keeps; there in passes that go backward.
     pub(super) gradient: Option<&'a mut B::Buffer>,
+    /// Names and flat places of all tensors.
+    pub(super) layout: &'a Layout,
+    /// Set where gradients are looked at before they are added up.
+    pub(super) guard: Option<ShardGuard>,
 }
 
 impl<B: Backend> Mover<'_, B> {
     pub(super) fn carry_out(&mut self, mut to_move: ShardMove<B>) -> Moved<B> {
         let mut copies = ShardCopies::default();
+        let mut look = None;
         match &mut to_move {
             ShardMove::Gather(set, all, None) => copies.gathers = self.gather(*set, all),
             ShardMove::Gather(set, all, Some(halves)) => {
                 copies.gathers = self.gather_halves(*set, halves, all);
             }
-            ShardMove::Sum(set, all) => copies.sums = self.sum(*set, all),
+            ShardMove::Sum(set, all) => {
+                look = self.look(*set, all);
+                copies.sums = self.sum(*set, all);
+            }
         }
         Moved {
             moved: to_move,
             copies,
+            look,
         }
     }
 
@@ -100,6 +112,19 @@ impl<B: Backend> Mover<'_, B> {
         let here = B::view(&halves.all, 0..whole / 2);
         backend.widen(here, B::view_mut(all, 0..whole));
         copied
+    }
+
+    /// Looks at this rank's own gradients of a set, after the fault of a drill.
+    fn look(&mut self, set: usize, all: &mut B::Buffer) -> Option<GradientLook> {
+        let guard = self.guard.as_mut()?;
+        let tensors = self.shard.tensors_of(set, self.layout);
+        if let Some(fault) = guard.drill
+            && let Some((_, place)) = tensors.clone().max_by_key(|(_, place)| place.len())
+        {
+            fault.commit(self.backend, all, place);
+            guard.drill = None;
+        }
+        Some(GradientLook::at(self.backend, all, tensors, guard.most))
     }
 
     fn sum(&mut self, set: usize, all: &mut B::Buffer) -> usize {

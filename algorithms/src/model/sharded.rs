@@ -11,6 +11,7 @@ use odeon_gpu::{Backend, Param, PassParams, PassRanks, Resident, SetNeeds};
 use thiserror::Error;
 
 use super::network::BASE;
+use super::own_gradient::{GradientLook, ShardGuard};
 use super::part::{ModelPart, PartError, PassGroups};
 use super::rank::{PartPlace, PartRanges, RankKind};
 use super::rounded::Rounded;
@@ -42,6 +43,10 @@ pub(crate) struct Gathered<B: Backend> {
     waits: bool,
     /// Since that was asked for.
     copies: ShardCopies,
+    /// Set where gradients are looked at before they are added up.
+    guard: Option<ShardGuard>,
+    /// At this rank's own gradients, since that was asked for.
+    look: GradientLook,
 }
 
 impl<B: Backend> Default for Gathered<B> {
@@ -58,6 +63,8 @@ impl<B: Backend> Default for Gathered<B> {
             ahead: 1,
             waits: false,
             copies: ShardCopies::default(),
+            guard: None,
+            look: GradientLook::default(),
         }
     }
 }
@@ -113,6 +120,17 @@ impl<B: Backend> Gathered<B> {
     /// The copies since this was asked last.
     pub(crate) fn take_copies(&mut self) -> ShardCopies {
         mem::take(&mut self.copies)
+    }
+
+    /// Has gradients looked at before they are added up, or not.
+    pub(crate) fn guard(&mut self, guard: Option<ShardGuard>) {
+        self.guard = guard;
+        self.look = GradientLook::default();
+    }
+
+    /// The look at this rank's own gradients since this was asked last.
+    pub(crate) fn take_look(&mut self) -> GradientLook {
+        mem::take(&mut self.look)
     }
 
     /// Numbers that it has memory for.
@@ -217,8 +235,13 @@ pub(crate) fn over_sets<B: Backend, R>(
         params: &model.params,
         shard,
         keepers: keepers.map(|ranks| ranks.map(|it| &**it)).collect(),
+        guard: gathered.guard.filter(|_| gradient.is_some()),
         gradient,
+        layout: &model.layout,
     };
+    if let Some(guard) = gathered.guard.as_mut().filter(|_| mover.guard.is_some()) {
+        guard.drill = None;
+    }
     let run = |moves| {
         pass(&mut ShardPass {
             model,
@@ -297,9 +320,17 @@ impl<B: Backend> ShardPass<'_, B> {
     /// Waits for the first set that is on its way.
     fn settle(&mut self) {
         let ranks = self.model.widest_shard_ranks();
-        let Moved { moved, copies } = self.moves.next(ranks.map(|it| &**it));
+        let Moved {
+            moved,
+            copies,
+            look,
+        } = self.moves.next(ranks.map(|it| &**it));
         self.gathered.copies.gathers += copies.gathers;
         self.gathered.copies.sums += copies.sums;
+        if let Some(look) = look {
+            let before = mem::take(&mut self.gathered.look);
+            self.gathered.look = before.and_then(look);
+        }
         match moved {
             ShardMove::Gather(set, all, halves) => {
                 self.gathered.sets[set] = Some(all);

@@ -5,9 +5,9 @@
 //! parameter, the step can be computed once more, which tells a fault of a machine from one of the data.
 
 use odeon_gpu::Backend;
-use serde::{Deserialize, Serialize};
 
 use super::Trainer;
+use crate::model::{GradientFault, GradientLook, ShardGuard};
 
 /// Rules by which a step takes the gradient of all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,38 +20,12 @@ pub struct GradientGuard {
     pub drill: Option<GradientFault>,
 }
 
-/// A fault of the gradient of one rank, committed to try what follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GradientFault {
-    /// A number in the middle of it becomes NaN.
-    Nan,
-    /// The highest bit of the exponent of its largest number below 2 becomes 1, as in a memory that fails.
-    Bit,
-}
-
-/// A look at the gradient of one rank.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct GradientLook {
-    /// The sum of its squares.
-    pub squares: f64,
-    /// The tensor that explains them, where they are not finite or beyond what is taken.
-    pub worst: Option<WorstTensor>,
-}
-
-/// The tensor with the worst gradient.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorstTensor {
-    /// Its name.
-    pub name: String,
-    /// The tensors whose gradient is not finite. The backward pass goes from the last tensor to the first, so the worst
-    /// is the last of them; where none is, it is the one with the largest squares.
-    pub not_finite: usize,
-    /// All tensors that have any gradient.
-    pub of: usize,
-}
-
 impl GradientGuard {
+    /// The norm beyond which tensors are looked at one by one.
+    fn most(&self) -> f64 {
+        self.norm_max.map_or(f64::INFINITY, f64::from)
+    }
+
     /// Returns true where a gradient of this norm may change parameters.
     #[must_use]
     pub fn takes(&self, norm: f32) -> bool {
@@ -63,8 +37,18 @@ impl GradientGuard {
 
 impl<B: Backend> Trainer<B> {
     /// Sets the rules of the steps from now on; `None` takes every gradient that is finite, and looks at none.
-    pub const fn guard(&mut self, guard: Option<GradientGuard>) {
+    pub fn guard(&mut self, guard: Option<GradientGuard>) {
         self.guard = guard;
+        let (model, gathered) = self.scorer.gathering();
+        // What is added up beside passes is looked at before that.
+        gathered.guard(
+            guard
+                .filter(|_| model.shard().is_some())
+                .map(|it| ShardGuard {
+                    most: it.most(),
+                    drill: it.drill,
+                }),
+        );
     }
 
     /// Set where steps are guarded: their plan has a look at this rank's own gradient.
@@ -75,52 +59,18 @@ impl<B: Backend> Trainer<B> {
 
     /// Looks at the gradient as it is, after the fault of a drill.
     pub(super) fn look_at_gradient(&mut self) -> GradientLook {
-        let guard = self.guard.unwrap_or_default();
-        if let Some(fault) = guard.drill {
-            self.commit(fault);
+        if self.model().shard().is_some() {
+            return self.scorer.gathering().1.take_look();
         }
+        let guard = self.guard.unwrap_or_default();
         let backend = self.model().backend().clone();
-        let gradient = self.trained_gradient();
-        let of = |range| backend.scope(|| backend.sum_squares(B::view(gradient, range)));
-        let squares = of(0..B::len(gradient));
-        let most = guard.norm_max.map_or(f64::INFINITY, f64::from);
-        if squares.is_finite() && squares.sqrt() <= most {
-            return GradientLook {
-                squares,
-                worst: None,
-            };
+        if let Some(fault) = guard.drill {
+            let gradient = self.trained_gradient_mut();
+            let all = 0..B::len(gradient);
+            fault.commit(&backend, gradient, all);
         }
         let entries = self.trained_layout().entries().iter();
-        let each = entries.map(|entry| (entry, of(entry.range.clone())));
-        let each: Vec<_> = each.filter(|(_, squares)| *squares != 0.0).collect();
-        let not_finite = || each.iter().filter(|(_, squares)| !squares.is_finite());
-        let worst = not_finite()
-            .next_back()
-            .or_else(|| each.iter().max_by(|a, b| a.1.total_cmp(&b.1)));
-        GradientLook {
-            squares,
-            worst: worst.map(|(entry, _)| WorstTensor {
-                name: entry.name.clone(),
-                not_finite: not_finite().count(),
-                of: each.len(),
-            }),
-        }
-    }
-
-    fn commit(&mut self, fault: GradientFault) {
-        let backend = self.model().backend().clone();
-        let gradient = self.trained_gradient_mut();
-        let numbers = backend.to_vec(gradient);
-        let (at, number) = match fault {
-            GradientFault::Nan => (numbers.len() / 2, f32::NAN),
-            GradientFault::Bit => {
-                // Of a number of 2 or more that bit is set already.
-                let all = numbers.iter().enumerate().filter(|(_, it)| it.abs() < 2.0);
-                let largest = all.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-                let (at, number) = largest.unwrap_or((0, &1.0));
-                (at, f32::from_bits(number.to_bits() | 1 << 30))
-            }
-        };
-        backend.write(B::view_mut(gradient, at..at + 1), &[number]);
+        let tensors = entries.map(|entry| (entry.name.as_str(), entry.range.clone()));
+        GradientLook::at(&backend, self.trained_gradient(), tensors, guard.most())
     }
 }

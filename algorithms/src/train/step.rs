@@ -45,8 +45,8 @@ use odeon_gpu::{Backend, PassRanks};
 
 pub use plan::{PictureShape, StepOperation, StepShape, plan};
 
-use super::{GradientLook, Objective, StagePass, TokenGradients, Trainer, Update};
-use crate::model::{Batch, Pictures, ScoresRead, ShardCopies, TokenScores};
+use super::{Objective, StagePass, TokenGradients, Trainer, Update};
+use crate::model::{Batch, GradientLook, Pictures, ScoresRead, ShardCopies, TokenScores};
 
 /// The ranks that train one model together, each with rows of its own and the same weights.
 pub trait Peers<B: Backend>: Send + Sync {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use odeon::Shape;
 use odeon::serde::{Deserialize, Serialize};
+use odeon_algorithms::model::GradientLook;
 use odeon_algorithms::model::ShardTime;
-use odeon_algorithms::train::GradientLook;
 
 /// Results of a rank in a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Shape)]

@@ -1,7 +1,7 @@
 //! Gradients that are not taken, in runs of two ranks.
 
 use odeon_actors::pretrain::rank::Drill;
-use odeon_algorithms::train::GradientFault;
+use odeon_algorithms::model::GradientFault;
 
 use super::*;
 
@@ -31,6 +31,21 @@ fn findings(told: &Told) -> Vec<(u64, String, Vec<u32>, String)> {
 /// SEMANTICS 169.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_that_spoils_a_gradient_once_is_named_and_the_run_is_the_same_to_the_bit() {
+    named_and_the_same(|_| {}).await;
+}
+
+/// SEMANTICS 169. Ranks that keep shards add up while they compute, and look at their own gradients before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_keeps_shards_is_named_too() {
+    named_and_the_same(|plan| plan.sharing.zero = ZeroStage::Parameters).await;
+}
+
+async fn named_and_the_same(change: impl Fn(&mut PretrainPlan)) {
+    let of = |folder: &Path, drills| {
+        let mut plan = of(folder, drills);
+        change(&mut plan);
+        plan
+    };
     let folder = tempfile::tempdir().unwrap();
     let whole = told(&of(folder.path(), vec![]), |_, _, _, _| {}).await;
     assert_eq!(findings(&whole), []);

@@ -51,8 +51,6 @@ pub struct RepeatedStep {
     pub norm_max: Option<f64>,
     /// The own gradient of each rank, each time.
     pub ranks: Vec<[RankGradient; 2]>,
-    /// Set where that of a rank holds what others have added, since each keeps a shard: it names no rank then.
-    pub is_sharded: bool,
     /// Set where the second gradient changed the weights.
     pub is_taken: bool,
 }

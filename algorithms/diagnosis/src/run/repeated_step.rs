@@ -44,22 +44,15 @@ fn judged(step: &RepeatedStep, at: u64) -> Finding<RunEvent> {
     let other = numbered().filter(|(_, [first, again])| is_other(first.norm, again.norm));
     let other: Numbered<'_> = other.collect();
     let [first, again] = step.norms;
-    let (rule, severity, who, sentence) = if !other.is_empty() && !step.is_sharded {
+    let (rule, severity, who, sentence) = if !other.is_empty() {
         let why = corrupt(&other, at);
         ("gradient_corrupt", Severity::Error, other, why)
     } else if is_other(first, again) {
-        let where_from = match step.is_sharded {
-            true => {
-                "ranks that keep shards add up while they compute, so that it may be of any of them"
-            }
-            false => "that of each rank was the same, so it went wrong between them",
-        };
         let why = format!(
-            "the sum of gradients of step {at} was another when it was computed again, with a norm of {} and then {}{}: \
-             {where_from}",
+            "the sum of gradients of step {at} was another when it was computed again, with a norm of {} and then {}: \
+             that of each rank was the same, so it went wrong between them",
             number(first),
             number(again),
-            tensor(&other),
         );
         ("gradient_corrupt", Severity::Error, vec![], why)
     } else if !first.is_finite() {
@@ -227,7 +220,6 @@ mod tests {
             norms,
             norm_max: Some(5.0),
             ranks,
-            is_sharded: false,
             is_taken: norms[1] <= 5.0,
         }
     }
@@ -295,24 +287,6 @@ mod tests {
         let why = "gradient_spike: the gradient of step 20 has a norm of 9.100, beyond 5.000, and was the same when it \
                    was computed again, first at b: look at its samples; the step changed nothing";
         assert_eq!(said, [(vec![], why.to_owned())]);
-    }
-
-    /// SEMANTICS 169.
-    #[test]
-    fn a_rank_that_keeps_a_shard_is_not_blamed_for_what_others_have_added() {
-        let ranks = vec![rank(1.0, 1.0, None), rank(9.0, 1.2, Some("a"))];
-        let step = RepeatedStep {
-            is_sharded: true,
-            ..step([9.0, 1.5], ranks)
-        };
-        let said = told(&mut RepeatedSteps::default(), step, 2);
-        assert!(
-            said[0].0.is_empty()
-                && said[0]
-                    .1
-                    .contains("first at a: ranks that keep shards add up"),
-            "{said:?}"
-        );
     }
 
     #[test]

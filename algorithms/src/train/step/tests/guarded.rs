@@ -1,7 +1,8 @@
 //! Tests of gradients that are not taken.
 
 use super::*;
-use crate::train::{GradientFault, GradientGuard};
+use crate::model::GradientFault;
+use crate::train::GradientGuard;
 
 /// Tries of one step on two ranks, each with the guards of both: their outcomes, and the parameters in the end.
 fn tried(tries: &'static [[GradientGuard; 2]], shares: bool) -> Vec<(Vec<StepOutcome>, Vec<f32>)> {
