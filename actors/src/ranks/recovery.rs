@@ -397,14 +397,14 @@ impl Recovery {
         (test, around)
     }
 
-    /// Ends the processes of ranks. Where none can be ended the action is over, which is told.
+    /// Ends the processes of ranks. Where none can be ended the action is over, which is told, and false is answered.
     fn end<A>(
         &mut self,
         who: &[PlacedRank],
         group: &Group<A>,
         why: &str,
         tell: &mut impl FnMut(Acted),
-    ) {
+    ) -> bool {
         let admin = self.board.admin();
         let members = who
             .iter()
@@ -412,13 +412,14 @@ impl Recovery {
         let ended = members.map(|it| admin.end_process_of(it.id(), why));
         if ended.fold(false, |any, ended| any | ended) {
             self.ended_here = true;
-            return;
+            return true;
         }
         let why = format!("{why}; but it is in no process that can be ended, so nothing is done");
         self.record_end("; but no process could be ended");
         self.board.with(|state| state.ladder.went_on());
         let ranks = who.iter().map(|it| it.rank).collect();
         tell(self.noted(Acted::told(ranks, why)));
+        false
     }
 
     /// Does what a person has ordered.
@@ -430,8 +431,11 @@ impl Recovery {
     ) {
         let (who, rung) = self.forced(forced, tell).await;
         if rung.action != Action::Tell {
+            // Before: whoever counts losses may see the end at once.
             self.board.with(|state| state.ended_for_person = true);
-            self.end(&self.leaving(&who, &rung), group, &rung.why, tell);
+            if !self.end(&self.leaving(&who, &rung), group, &rung.why, tell) {
+                self.board.with(|state| state.ended_for_person = false);
+            }
         }
     }
 
