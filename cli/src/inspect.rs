@@ -450,8 +450,6 @@ async fn job(State(inspect): State<Inspect>, Path(id): Path<String>) -> Told<tol
     let job = job.ok_or_else(|| Refused::Unknown(format!("there is no job {id}")))?;
     let startup = inspect.startup(&id);
     let detail = inspect.shown(|it| told::JobDetail {
-        environment: std::collections::BTreeMap::new(),
-        files: vec![],
         actors: it.some_actors(|row| job_number(&row.job) == id),
         events: it.some_events("job", &id),
         startup,

@@ -982,10 +982,6 @@ records! {
     JobDetail {
         /// The job.
         job: Job,
-        /// Its variables.
-        environment: BTreeMap<String, String>,
-        /// Its files.
-        files: Vec<File>,
         /// Some of its actors.
         actors: Vec<ActorRow>,
         /// The events about it.
@@ -1009,14 +1005,6 @@ records! {
         ratio: Option<f64>,
         /// Milliseconds on each node that has passed it.
         nodes: BTreeMap<String, f64>,
-    }
-
-    /// A file of a job.
-    File {
-        /// Its name.
-        name: String,
-        /// Its length in bytes.
-        bytes: u64,
     }
 
     /// The page of events.

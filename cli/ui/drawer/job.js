@@ -1,7 +1,7 @@
 // A job: its phases, why it is pending, how it ended, what it runs with.
 // @ts-check
 import { html } from '../vendor/preact.js';
-import { bytes, digits, plural, span, when } from '../format.js';
+import { digits, span, when } from '../format.js';
 import { href } from '../route.js';
 import { now } from '../store.js';
 import { Actors } from '../view/actorrow.js';
@@ -13,7 +13,6 @@ import { Title } from './title.js';
 
 export function JobBody({ of: d }) {
   const j = d.job;
-  const env = Object.entries(d.environment ?? {});
   return html`<${Title} state=${j.state} title=${j.name} sub=${html`for <${Age} since=${j.since} />`} />
     <${Phases} of=${j.phases} state=${j.state} />
     ${j.refusal ? html`<${Section} title="Why it is pending"><${Refusal} of=${j.refusal} /><//>` : null}
@@ -22,9 +21,7 @@ export function JobBody({ of: d }) {
     ${d.startup?.length ? html`<${Section} title="Start-up" note=${span(d.startup.reduce((/** @type {number} */ sum, /** @type {any} */ s) => sum + s.ms, 0))}><${Startup} of=${d.startup} /><//>` : null}
     <${Actors} rows=${d.actors} all=${j.actors} f=${`job:${j.id}`} label="Actors of the job" />
     <${Happened} of=${d.events} whose="the job" note=${html`<a href=${href('timeline', { sel: `job:${j.id}`, from: String(j.submitted) })}>in the timeline</a>`} />
-    <${Logs} query=${{ job: j.id }} />
-    ${d.files?.length ? html`<${Section} title="Files" note=${plural(d.files.length, 'file')}><${Rows} label="Files" head=${['name', 'size']} right=${[1]} rows=${d.files.map((f) => [f.name, bytes(f.bytes)])} /><//>` : null}
-    ${env.length ? html`<${Section} title="Environment"><${Rows} label="Environment" head=${['name', 'value']} rows=${env.map(([k, v]) => [html`<code>${k}</code>`, html`<code>${v}</code>`])} /><//>` : null}`;
+    <${Logs} query=${{ job: j.id }} />`;
 }
 
 /** Stages of the start: over all nodes, then on each. @param {{ of: any[] }} props */

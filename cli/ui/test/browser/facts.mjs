@@ -190,14 +190,6 @@ export const scenarios = [
       await h.axe(p, 'tables in a drawer');
     }
   } },
-  { name: 'facts: a job without files and environment has no empty sections', run: async (h) => {
-    const page = await h.open('small', '#/jobs?sel=job:j8');
-    const titles = page.locator('aside.drawer .section h2');
-    await titles.filter({ hasText: 'Environment' }).waitFor();
-    await h.go(page, '#/jobs?sel=job:j6');
-    await page.locator('aside.drawer .title h2', { hasText: 'tokenize' }).waitFor();
-    assert.deepEqual((await titles.allInnerTexts()).filter((t) => ['Files', 'Environment'].includes(t)), []);
-  } },
   { name: 'facts: a kind of event that there is none of says which there are, and the events stay', run: async (h) => {
     const page = await h.open('small', '#/events?f=kind:foo');
     await page.locator('.filter.wrong [role=alert]', { hasText: 'no kind is called foo: failure, restart' }).waitFor();

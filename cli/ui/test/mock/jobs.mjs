@@ -27,8 +27,7 @@ export function jobsAt(world, at) {
 /** @returns {any} */
 export function jobDetail(world, id, at) {
   const j = jobsAt(world, at).find((x) => x.id === id);
-  const bare = id === 'j6';
-  return j && { job: j, environment: bare ? {} : { ODEON_LOG: 'info', CUDA_VISIBLE_DEVICES: '0,1,2,3' }, files: bare ? [] : [{ name: 'config.toml', bytes: 1841 }, { name: 'pretrain', bytes: 18_400_112 }], actors: world.actors.filter((a) => a.job === id).slice(0, 8), events: world.events.filter((e) => e.subject?.id === id) };
+  return j && { job: j, actors: world.actors.filter((a) => a.job === id).slice(0, 8), events: world.events.filter((e) => e.subject?.id === id) };
 }
 
 /** Who wrote the lines that are asked for: processes, or why there are none. */
