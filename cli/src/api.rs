@@ -15,6 +15,7 @@ pub(crate) mod host;
 mod jobs;
 pub(crate) mod key;
 mod limits;
+mod live_jobs;
 mod majority;
 mod problem;
 mod recovery;

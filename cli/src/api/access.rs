@@ -15,6 +15,7 @@ use super::extract::in_time;
 use super::forwarding::{self, FROM, HANDED_ON};
 use super::host::is_own;
 use super::key::{PAGE, hash_of, page_key, page_key_of};
+use super::live_jobs::{is_live_jobs, live_jobs};
 use super::problem::No;
 use super::serve::Peer;
 use crate::inspect::{ACTIONS, Exchange, INSPECT, METRICS, SESSION, cookie_of, with_cookie};
@@ -132,7 +133,10 @@ pub(super) async fn admit(
                 if let Some(Ok(address)) = from_text.map(HeaderValue::try_from) {
                     headers.insert(FROM, address);
                 }
-                let response = forwarding::hand_on(&api.daemon, request).await;
+                let response = match is_live_jobs(request.uri()) {
+                    true => live_jobs(Arc::clone(&api), request).await,
+                    false => forwarding::hand_on(&api.daemon, request).await,
+                };
                 let is_strange = response.status() == StatusCode::UNAUTHORIZED;
                 let too_many = from
                     .filter(|_| is_strange)
@@ -216,12 +220,11 @@ async fn known_elsewhere(api: &Arc<Api>, key: Option<String>) -> Result<(), Resp
     }
 }
 
-/// Returns true for a question about the jobs that pages show. A page that follows them asks for a stream, which is not
-/// handed on.
+/// Returns true for a question about the jobs that pages show, once or live.
 fn is_of_jobs(asked: &Uri) -> bool {
     let of_jobs = |query: &str| query.split('&').any(|it| it == "view=jobs");
     match asked.path().strip_prefix(INSPECT) {
-        Some("view") => asked.query().is_some_and(of_jobs),
+        Some("view" | "stream") => asked.query().is_some_and(of_jobs),
         Some(path) => path.starts_with("jobs"),
         None => false,
     }

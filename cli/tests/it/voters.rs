@@ -482,6 +482,19 @@ fn a_node_that_does_not_vote_answers_through_one_that_does() {
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 401");
+    // So does its live page of jobs.
+    let mut stream = TcpStream::connect(address).unwrap();
+    let key = file["key"].as_str().unwrap();
+    let ask = format!(
+        "GET /api/v1/inspect/stream?view=jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\r\n"
+    );
+    stream.write_all(ask.as_bytes()).unwrap();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    for _ in 0..2 {
+        assert!(lines.any(|it| it == "event: snapshot"));
+        let page = lines.next().unwrap();
+        assert!(page.contains(&format!("\"id\":\"{job}\"")), "{page}");
+    }
     // More vote when more are wanted, and fewer when fewer are.
     cluster.ok("node-2", &["voters", "3"]);
     let status = cluster.ok("head", &["status"]);
