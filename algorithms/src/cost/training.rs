@@ -13,7 +13,8 @@
 //! collectives of replicas beside passes. [`published`] has the tables of papers that it is held against.
 //!
 //! With an encoder ([`MultimodalTraining`]) each layer becomes its kernels, one by one, and the encoder's are run in the
-//! bubbles between them ([`odeon_replay::BubblePlanner`]).
+//! bubbles between them ([`odeon_replay::BubblePlanner`]). Where the mix of text and pictures changes, four places of the
+//! encoder's passes are compared ([`MixedTraining`]).
 //!
 //! Ranks that share a model in any mixture of ways, as a run of this project has them, are priced by [`SharedStep`]: the
 //! same kernels, and as many bytes as their footprint says.
@@ -44,6 +45,7 @@
 
 mod layer;
 mod machine;
+mod mix;
 mod model;
 mod multimodal;
 mod plan;
@@ -58,6 +60,7 @@ mod techniques;
 mod tests;
 
 pub use machine::{Machine, Stragglers};
+pub use mix::{EncoderDesign, MixedTraining, PlannedMix};
 pub use model::{FeedForward, TrainedModel};
 pub use multimodal::MultimodalTraining;
 pub use plan::{Recomputed, Shared, TrainingPlan, TrainingPlanError};

@@ -65,6 +65,8 @@ pub(crate) enum PaperTable {
     Bubbles,
     /// Encoders in bubbles, which takes some seconds: shown where it is named
     Optimus,
+    /// Four places of an encoder with more and more pictures, which takes some seconds: shown where it is named
+    Mix,
 }
 
 impl PaperTable {

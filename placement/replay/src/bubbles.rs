@@ -7,6 +7,7 @@
 
 mod check;
 mod compositions;
+mod designs;
 mod encoder;
 mod error;
 mod execution;
@@ -19,6 +20,7 @@ mod timeline;
 
 pub use check::ScheduleFlaw;
 pub use compositions::{Compositions, composition_count};
+pub use designs::SharedEncoder;
 pub use encoder::{EncoderPass, EncoderPlan, EncoderWork};
 pub use error::BubbleError;
 pub use execution::ExecutedKernel;

@@ -78,6 +78,7 @@
 //! | `bubbles/packing` | passes of one direction, before the language model and in its bubbles |
 //! | `bubbles/compositions` | the ways to deal out micro-batches to pipelines of the encoder |
 //! | `bubbles/planner` | the search for a plan and a composition |
+//! | `bubbles/designs` | an encoder in the first stage, or in all stages alike |
 //! | `bubbles/schedule` | the encoder's kernels with their places and times, and its messages |
 //! | `bubbles/check` | each kernel once, in free time, behind what it needs and before what needs it |
 //! | `bubbles/execution` | the event graph of a schedule that is carried out by order |
@@ -105,8 +106,8 @@ mod what_if;
 pub use bubbles::{
     Bubble, BubbleError, BubbleKind, BubblePlanner, BubbleSchedule, Compositions, EncoderPass,
     EncoderPlan, EncoderTransfer, EncoderWork, ExecutedKernel, KernelStream, LanguageStep,
-    PlacedKernel, PlannedEncoder, RankTimeline, ScheduleFlaw, StageKernel, StageKernels,
-    StepTimeline, TimedKernel, composition_count,
+    PlacedKernel, PlannedEncoder, RankTimeline, ScheduleFlaw, SharedEncoder, StageKernel,
+    StageKernels, StepTimeline, TimedKernel, composition_count,
 };
 pub use drawing::{LEGEND, draw};
 pub use graph::{EventGraph, GraphError, GraphOperation, Lane, LaneStream, LaneUse, Replay};

@@ -62,7 +62,17 @@ impl TrainedModel {
     /// vocabulary.
     #[must_use]
     pub fn vit_22b() -> Self {
-        let [layers, hidden, heads, patch] = [48, 6_144, 48, 3 * 14 * 14];
+        Self::vit("ViT-22B", [48, 6_144, 48])
+    }
+
+    /// A ViT of 10B parameters, as MegaScale-Omni has one whose widths are not told.
+    #[must_use]
+    pub fn vit_10b() -> Self {
+        Self::vit("ViT-10B", [40, 4_608, 36])
+    }
+
+    fn vit(name: &str, [layers, hidden, heads]: [u64; 3]) -> Self {
+        let patch = 3 * 14 * 14;
         let sizes = [
             layers,
             hidden,
@@ -73,7 +83,7 @@ impl TrainedModel {
             patch,
         ];
         Self {
-            size: size("ViT-22B", sizes),
+            size: size(name, sizes),
             feed_forward: FeedForward::Plain,
             tied: true,
         }

@@ -1,5 +1,6 @@
 //! Tables of papers and systems about their runs, and the same runs simulated.
 
+pub mod omni;
 pub mod optimus;
 
 use super::{

@@ -11,7 +11,7 @@ use super::super::tests::measured::{
 use super::super::{Card, CostError};
 use super::machine::A100_SUSTAINED;
 use super::published::{
-    Row, ladder, megascale, megascale_run, optimus, sharded_run, start_up, torchtitan, vescale_fsdp,
+    Row, ladder, megascale, megascale_run, omni, optimus, sharded_run, start_up, torchtitan, vescale_fsdp,
 };
 use super::*;
 
@@ -527,4 +527,19 @@ fn encoders_that_cannot_be_cut_are_refused() {
     );
     assert!(refused(1, 0).contains("is 0"), "{}", refused(1, 0));
     assert_eq!(run.encoder_works().unwrap().len(), 16);
+}
+
+/// SEMANTICS 214. `cargo test -p odeon-algorithms --lib on_demand -- --nocapture` prints what `odeon simulate training
+/// --table mix` does.
+#[test]
+fn a_step_that_encodes_on_demand_follows_the_mix_and_plans_of_one_mix_fall_behind() {
+    let rows = omni::sweep().unwrap();
+    let drift = omni::drift().unwrap();
+    for row in rows.iter().chain([&drift]) {
+        println!("{row:?}");
+        let over = |seconds: f64| seconds / row.ideal_s;
+        assert!(over(row.on_demand_s) < 1.1, "{row:?}");
+        assert!(over(row.on_demand_s) > 1.0, "{row:?}");
+        assert!(row.first_stage_s > row.on_demand_s, "{row:?}");
+    }
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use odeon_algorithms::cost::training::published::{
-    Row, RowOrigin, ladder, megascale, optimus, start_up, torchtitan, vescale_fsdp,
+    Row, RowOrigin, ladder, megascale, omni, omni::MixRow, optimus, start_up, torchtitan,
+    vescale_fsdp,
 };
 use odeon_algorithms::cost::training::{
     HostSeconds, Machine, StepTime, Techniques, TrainedModel, Training, TrainingPlan,
@@ -32,18 +33,17 @@ fn papers(args: &TrainingArgs) -> Result<()> {
     };
     let mut all = BTreeMap::new();
     for (number, table) in wanted.into_iter().enumerate() {
-        let rows = rows(table)?;
+        let shown = shown(table)?;
         if args.json {
             let name = table.to_possible_value();
             let name = name.map_or_else(String::new, |it| it.get_name().to_owned());
-            all.insert(name, rows);
+            all.insert(name, shown.json);
             continue;
         }
         if number > 0 {
             print::line("")?;
         }
-        let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        print::table(&[heading(table), "ours", "theirs", "off", ""], &cells)?;
+        print::table(&shown.head, &shown.cells)?;
     }
     if args.json {
         print::line(serde_json::to_string(&all)?)?;
@@ -51,8 +51,55 @@ fn papers(args: &TrainingArgs) -> Result<()> {
     Ok(())
 }
 
-fn rows(table: PaperTable) -> Result<Vec<Row>> {
-    Ok(match table {
+/// A table, in both ways in which it is shown.
+struct Shown {
+    head: Vec<&'static str>,
+    cells: Vec<Vec<String>>,
+    json: serde_json::Value,
+}
+
+/// Ours beside theirs.
+fn compared(table: PaperTable, rows: Vec<Row>) -> Result<Shown> {
+    Ok(Shown {
+        head: vec![heading(table), "ours", "theirs", "off", ""],
+        cells: rows.iter().map(cells).collect(),
+        json: serde_json::to_value(rows)?,
+    })
+}
+
+/// Four places of an encoder with more and more pictures, and the sum of a run in which they become more.
+fn mix() -> Result<Shown> {
+    let (sweep, drift) = (omni::sweep()?, omni::drift()?);
+    let seconds = |name: String, row: &MixRow| {
+        let of = |seconds: f64| format!("{seconds:.2} ({:.2})", seconds / row.ideal_s);
+        vec![
+            name,
+            format!("{:.2}", row.ideal_s),
+            of(row.first_stage_s),
+            of(row.apart_s),
+            of(row.bubbles_s),
+            of(row.on_demand_s),
+        ]
+    };
+    let share = |row: &MixRow| format!("{:.0} %", 100.0 * row.share);
+    let mut cells: Vec<_> = sweep.iter().map(|row| seconds(share(row), row)).collect();
+    cells.push(seconds("200 steps, 10 to 90 %".to_owned(), &drift));
+    Ok(Shown {
+        head: vec![
+            heading(PaperTable::Mix),
+            "ideal",
+            "first stage",
+            "cards apart",
+            "bubbles",
+            "on demand",
+        ],
+        cells,
+        json: serde_json::json!({ "sweep": sweep, "drift": drift }),
+    })
+}
+
+fn shown(table: PaperTable) -> Result<Shown> {
+    let rows = match table {
         PaperTable::Megascale => megascale(),
         PaperTable::Ladder => ladder(),
         PaperTable::Torchtitan => torchtitan(),
@@ -60,7 +107,9 @@ fn rows(table: PaperTable) -> Result<Vec<Row>> {
         PaperTable::StartUp => start_up(),
         PaperTable::Bubbles => optimus::bubbles(),
         PaperTable::Optimus => optimus::steps(),
-    }?)
+        PaperTable::Mix => return mix(),
+    };
+    compared(table, rows?)
 }
 
 const fn heading(table: PaperTable) -> &'static str {
@@ -72,6 +121,7 @@ const fn heading(table: PaperTable) -> &'static str {
         PaperTable::StartUp => "groups at the start, 175B: seconds",
         PaperTable::Bubbles => "bubbles, 175B, 3,072 cards: percent",
         PaperTable::Optimus => "Optimus, 22B and 175B: seconds, percent",
+        PaperTable::Mix => "pictures, 10B and 175B, 512 cards: seconds (of the ideal)",
     }
 }
 

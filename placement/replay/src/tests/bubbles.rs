@@ -1,6 +1,7 @@
 //! Tests of encoders in the bubbles of a pipeline.
 
 mod brute_force;
+mod designs;
 mod execution;
 mod flaws;
 mod properties;
