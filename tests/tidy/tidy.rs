@@ -40,6 +40,8 @@ const LAYERS: &[(&str, &str, &[&str])] = &[
         "odeon-diagnosis",
         &["odeon-collective", "odeon-devices", "odeon-topology"],
     ),
+    // Pure, and below whoever loads, trains and talks.
+    ("algorithms/media", "odeon-media", &["odeon-simd"]),
     (
         "gpu",
         "odeon-gpu",
@@ -229,6 +231,7 @@ const PURE: &[&str] = &[
     "odeon-sharding",
     "odeon-algorithms",
     "odeon-macros",
+    "odeon-media",
 ];
 
 /// The files that may hold unsafe code, each with its argument written down.
