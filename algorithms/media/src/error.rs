@@ -118,6 +118,8 @@ pub enum MediaPlace {
     Byte(u64),
     /// A frame of an animation, from 0.
     Frame(u32),
+    /// A sample of sound, from 0.
+    Sample(u64),
     /// Somewhere in what is compressed, which decoders give no offset of.
     Data,
 }
@@ -127,6 +129,7 @@ impl fmt::Display for MediaPlace {
         match self {
             Self::Byte(at) => write!(f, "at byte {at}"),
             Self::Frame(frame) => write!(f, "in frame {frame}"),
+            Self::Sample(sample) => write!(f, "behind sample {sample}"),
             Self::Data => f.write_str("in its compressed data"),
         }
     }

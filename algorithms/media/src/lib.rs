@@ -7,6 +7,8 @@
 //!            |                   |
 //!      sizes, tokens      pixels or frames
 //!      (no pixel decoded)
+//!
+//! bytes ── probe_sound ── limits ── decode, mix, resample ── windows, mel, logarithm ──> features
 //! ```
 //!
 //! - What is too large is refused by its headers, before memory is taken ([`PictureLimits`]). What is broken is an error that
@@ -32,6 +34,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `error` | why a file is not read |
+//! | `foreign` | names for bytes that are something else |
 //! | `scan` | a walk over untrusted bytes |
 //! | `picture` | pixels, and what shines through them |
 //! | `picture/probe` | what headers tell, limits |
@@ -43,15 +46,22 @@
 //! | `processor` | resize, normalise, cut into patches |
 //! | `packing` | several pictures in one sequence: positions, windows |
 //! | `video` | which frames are looked at, and when they are |
+//! | `sound` | samples of one channel |
+//! | `sound/container`, `sound/opus` | packets of each format, and their decoders |
+//! | `sound/decode` | what headers tell, limits, samples |
+//! | `sound/resample` | another rate |
+//! | `sound/mel` | features of Whisper |
 
 #![forbid(unsafe_code)]
 
 mod error;
 mod fit;
+mod foreign;
 mod packing;
 mod picture;
 mod processor;
 mod scan;
+mod sound;
 mod video;
 
 pub use error::{Bound, MediaError, MediaPlace};
@@ -62,6 +72,10 @@ pub use picture::{
     Transparency, decode, decode_frames, frames, probe,
 };
 pub use processor::{PatchLayout, PictureProcessor, ResizeFilter, resized};
+pub use sound::{
+    MelFeatures, MonoSound, Resampler, SoundFormat, SoundInfo, SoundLimits, WhisperFeatures,
+    decode_sound, probe_sound,
+};
 pub use video::{
     VideoBudget, VideoSampling, evenly, patch_seconds, qwen_frames, qwen_stamp, seed_stamp, seen_at,
 };

@@ -6,7 +6,10 @@
 use std::fs;
 use std::path::Path;
 
-use odeon_media::{PictureLimits, Transparency, decode_frames, frames, probe};
+use odeon_media::{
+    PictureLimits, SoundLimits, Transparency, decode_frames, decode_sound, frames, probe,
+    probe_sound,
+};
 use peak_alloc::PeakAlloc;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -26,10 +29,9 @@ fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(folder);
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths.filter(|path| path.is_file()).collect();
     files.sort();
     let read = |path: std::path::PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -74,7 +76,27 @@ fn a_picture_takes_no_more_memory_than_its_headers_tell() {
         let refused = most(|| assert!(frames(&bytes, &just, Transparency::White).is_err()));
         assert!(refused < 4096, "{name}: a refusal takes {refused}");
     }
+    sounds();
     damaged();
+}
+
+// SEMANTICS 228.
+fn sounds() {
+    let limits = SoundLimits::default();
+    for (name, bytes) in files("sounds") {
+        let info = probe_sound(&bytes).unwrap();
+        let taken = most(|| drop(decode_sound(&bytes, 16_000, &limits).unwrap()));
+        let told = info.decode_bytes(16_000);
+        assert!(taken <= told, "{name}: {taken} of {told}");
+        println!("{name}: {taken} of {told} bytes");
+    }
+    let hour = files("")
+        .into_iter()
+        .find(|(name, _)| name == "hour.flac")
+        .unwrap()
+        .1;
+    let refused = most(|| assert!(decode_sound(&hour, 16_000, &limits).is_err()));
+    assert!(refused < 1 << 20, "a refusal takes {refused}");
 }
 
 fn damaged() {
@@ -104,6 +126,23 @@ fn damaged() {
             bytes[at % length] = byte;
         }
         let taken = most(|| drop(decode_frames(&bytes, &limits, Transparency::White)));
+        prop_assert!(taken <= limits.bytes_max, "{name}: {taken}");
+        Ok(())
+    });
+    run.unwrap();
+    let all = files("sounds");
+    let limits = SoundLimits {
+        bytes_max: 20 << 20,
+        ..SoundLimits::default()
+    };
+    let run = runner.run(&damage, |(which, damage)| {
+        let (name, bytes) = which.get(&all);
+        let mut bytes = bytes.clone();
+        let length = bytes.len();
+        for (at, byte) in damage {
+            bytes[at % length] = byte;
+        }
+        let taken = most(|| drop(decode_sound(&bytes, 16_000, &limits)));
         prop_assert!(taken <= limits.bytes_max, "{name}: {taken}");
         Ok(())
     });

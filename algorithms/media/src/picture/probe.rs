@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Orientation, gif, jpeg, png, webp};
 use crate::error::{Bound, MediaError};
+use crate::foreign::foreign;
 
 /// A format of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,56 +151,4 @@ pub fn probe(bytes: &[u8]) -> Result<PictureInfo, MediaError> {
         PictureFormat::Gif => gif::probe(bytes)?,
     };
     Ok(info)
-}
-
-/// What bytes are that are no picture, for whoever has to find out.
-fn foreign(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        return "has no bytes".to_owned();
-    }
-    if bytes.get(4..8) == Some(b"ftyp") {
-        let brand = bytes.get(8..12).unwrap_or_default();
-        return match brand {
-            b"heic" | b"heix" | b"mif1" | b"msf1" => "is HEIC: convert it to one of these",
-            b"avif" | b"avis" => "is AVIF: convert it to one of these",
-            _ => "is a video or another file of MP4's family",
-        }
-        .to_owned();
-    }
-    let known: [(&[u8], &str); 14] = [
-        (b"BM", "looks like BMP: convert it to one of these"),
-        (b"II*\0", "is TIFF: convert it to one of these"),
-        (b"MM\0*", "is TIFF: convert it to one of these"),
-        (
-            b"\0\0\x01\0",
-            "looks like an icon (ICO): convert it to one of these",
-        ),
-        (b"\xff\x0a", "is JPEG XL: convert it to one of these"),
-        (b"\0\0\0\x0cJXL ", "is JPEG XL: convert it to one of these"),
-        (b"\x1a\x45\xdf\xa3", "is WebM or Matroska, a video"),
-        (b"%PDF", "is PDF: draw its pages first"),
-        (b"\x1f\x8b", "is compressed by gzip: unpack it first"),
-        (b"PK\x03\x04", "is a ZIP archive: unpack it first"),
-        (b"RIFF", "is a RIFF file of another kind than WebP"),
-        (b"<?xml", "is XML, perhaps SVG: draw it first"),
-        (b"<svg", "is SVG: draw it first"),
-        (
-            b"version https://git-lfs",
-            "is a pointer of Git LFS: fetch the file",
-        ),
-    ];
-    if let Some((_, found)) = known.iter().find(|(start, _)| bytes.starts_with(start)) {
-        return (*found).to_owned();
-    }
-    let start = &bytes[..bytes.len().min(64)];
-    let text = start.trim_ascii_start().to_ascii_lowercase();
-    if text.starts_with(b"<!doctype") || text.starts_with(b"<html") {
-        return "is a page of HTML, as servers send for what they lack".to_owned();
-    }
-    let begins: Vec<String> = start
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("begins with {}", begins.join(" "))
 }

@@ -1,4 +1,4 @@
-//! Pictures beside Pillow and the processors of transformers, and bytes that are no pictures.
+//! Pictures and sound beside other libraries, and bytes that are neither.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 
@@ -8,3 +8,4 @@ mod formats;
 mod patches;
 mod positions;
 mod sizes;
+mod sounds;
