@@ -9,6 +9,7 @@ Everything is drawn here, so nobody else has a right to it. Tests read the extra
 import json
 import struct
 import sys
+import tarfile
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -326,6 +327,26 @@ def large():
     moved[0].save(folder / "moving.webp", save_all=True, append_images=moved[1:], duration=50, lossless=True)
 
 
+def photographs():
+    """Means of the oracle's photographs as Pillow and Qwen's processor have them: numbers, and nothing of the pictures."""
+    tar = HERE.parents[4] / "shared/oracles/images/cc12m-train-0000.tar"
+    processor, found = Qwen2VLImageProcessor(), {}
+    with tarfile.open(tar) as opened:
+        for member in opened:
+            if not member.name.endswith(".jpg"):
+                continue
+            picture = Image.open(BytesIO(opened.extractfile(member).read())).convert("RGB")
+            made = processor(picture, return_tensors="pt")
+            pixels = made["pixel_values"].double()
+            found[member.name] = {
+                "width": picture.width, "height": picture.height, "grid": made["image_grid_thw"][0].tolist(),
+                "levels": np.asarray(picture).reshape(-1, 3).mean(0).tolist(),
+                # Places differ in these, so patches in another order are seen.
+                "patches": float((pixels * torch.linspace(-1, 1, pixels.numel()).reshape(pixels.shape).double()).mean()),
+            }
+    write("photographs.json", found)
+
+
 def patches():
     """Pixels after resizing, and patches, as the processors make them."""
     levels, numbers = Pack(), Pack()
@@ -367,7 +388,7 @@ def patches():
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for part in [sizes, sampled, positions, formats, large, patches]:
+    for part in [sizes, sampled, positions, formats, large, photographs, patches]:
         if len(sys.argv) < 2 or part.__name__ in sys.argv[1:]:
             part()
     print("made with transformers", transformers.__version__, "torch", torch.__version__)

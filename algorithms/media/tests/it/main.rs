@@ -6,6 +6,7 @@ mod broken;
 mod extracts;
 mod formats;
 mod patches;
+mod photographs;
 mod positions;
 mod sizes;
 mod sounds;
