@@ -40,6 +40,7 @@
 //! | `picture/probe` | what headers tell, limits |
 //! | `picture/exif` | which way up a picture was taken |
 //! | `picture/jpeg`, `picture/png`, `picture/webp`, `picture/gif` | one format each: headers, and its decoder |
+//! | `picture/vp8` | into how many parts a lossy WebP is cut |
 //! | `picture/canvas` | frames over each other |
 //! | `picture/decode` | pictures and frames, decoded when they are asked for |
 //! | `fit` | sizes, and so tokens, of pictures and videos |

@@ -7,6 +7,7 @@ mod gif;
 mod jpeg;
 mod png;
 mod probe;
+mod vp8;
 mod webp;
 
 pub use decode::{PictureFrame, PictureFrames, decode, decode_frames, frames};

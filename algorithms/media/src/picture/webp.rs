@@ -5,6 +5,7 @@ use std::io::Cursor;
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::canvas::{Area, Canvas, blended};
+use super::vp8;
 use super::{Orientation, Picture, PictureFormat, PictureInfo, Transparency, exif};
 use crate::error::{MediaError, MediaPlace};
 use crate::scan::Scan;
@@ -90,7 +91,8 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Header, MediaError> {
             frames: if seen.animated { seen.frames } else { 1 },
             duration_ms: if seen.animated { seen.duration_ms } else { 0 },
             orientation,
-            decode_bytes: pixels * (4 + turned) + canvas + inside + TABLES,
+            // Compressed data is copied, read as long as it goes on, and copied once more.
+            decode_bytes: pixels * (4 + turned) + canvas + inside + bytes.len() as u64 * 4 + TABLES,
         },
     })
 }
@@ -124,6 +126,9 @@ impl Seen {
             let (Some(width), Some(height)) = sides else {
                 return Err(short());
             };
+            if !vp8::partitions_fit(chunk) {
+                return Err(broken(at, "a part of its compressed data is missing"));
+            }
             (u32::from(width & 0x3fff), u32::from(height & 0x3fff))
         } else {
             self.lossless = true;
