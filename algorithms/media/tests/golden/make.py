@@ -1,6 +1,6 @@
 """Makes the extracts beside it: what Pillow and the processors of transformers make of small pictures.
 
-    python3 -m venv V && V/bin/pip install torch torchvision transformers pillow scipy
+    python3 -m venv V && V/bin/pip install torch torchvision transformers pillow scipy webp
     V/bin/python algorithms/media/tests/golden/make.py
 
 Everything is drawn here, so nobody else has a right to it. Tests read the extracts alone.
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+import webp
 from PIL import Image, ImageOps
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tvf
@@ -272,6 +273,14 @@ def formats():
     still("alpha-lossless.webp", faded, lossless=True, exact=True)
     still("turned.webp", quality=95, exif=exif)
 
+    # In eight parts, which Pillow does not write: the fields of libwebp's configuration by their number, quick methods alone.
+    config = webp.WebPConfig.new(quality=90)
+    fields = webp.ffi.cast("int *", config.ptr)
+    fields[2], fields[18] = 0, 3
+    data = bytes(webp.WebPPicture.from_pil(Image.fromarray(drawn(45, 200))).encode(config).buffer())
+    (folder / "parts.webp").write_bytes(data)
+    pack.add("parts.webp", white(Image.open(folder / "parts.webp")))
+
     def moving(name, pictures, **options):
         path = folder / name
         pictures[0].save(path, save_all=True, append_images=pictures[1:], **options)
@@ -390,5 +399,6 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     for part in [sizes, sampled, positions, formats, large, photographs, patches]:
         if len(sys.argv) < 2 or part.__name__ in sys.argv[1:]:
+            RANDOM = np.random.default_rng(7)
             part()
     print("made with transformers", transformers.__version__, "torch", torch.__version__)
