@@ -5,7 +5,9 @@ it cannot. `eager` and `compiled` are in f32; `compiled` trains through `torch.c
 trains under autocast and samples from a model and a cache in bf16. Sampling is eager in all: each step
 has another number of tokens before it, and would be compiled for each of them.
 
-usage: pytorch_peer.py THREADS SECONDS
+usage: pytorch_peer.py THREADS SECONDS [wall|processor]
+
+By `processor` a second is one of processor time of all threads of this process.
 """
 
 import copy
@@ -89,12 +91,12 @@ class Model(torch.nn.Module):
         return self.head(self.norm(x))
 
 
-def rate(seconds, run):
-    start, rates = time.perf_counter(), []
-    while time.perf_counter() - start < seconds:
-        step = time.perf_counter()
+def rate(now, seconds, run):
+    start, rates = now(), []
+    while not rates or now() - start < seconds:
+        step = now()
         tokens = run()
-        rates.append(tokens / (time.perf_counter() - step))
+        rates.append(tokens / (now() - step))
     return sorted(rates)[len(rates) // 2]
 
 
@@ -140,6 +142,7 @@ def prepare(shape, tokens, batch, how):
 
 def main():
     threads, seconds = int(sys.argv[1]), float(sys.argv[2])
+    now = time.process_time if sys.argv[3:] == ["processor"] else time.perf_counter
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     shapes = {name: shape for name, *shape in CASES}
@@ -149,7 +152,7 @@ def main():
         try:
             if (name, how) not in prepared:
                 prepared[name, how] = prepare(*shapes[name], how)
-            print(rate(seconds, prepared[name, how][what]), flush=True)
+            print(rate(now, seconds, prepared[name, how][what]), flush=True)
         except Exception as failure:
             print(str(failure).splitlines()[0], flush=True)
 

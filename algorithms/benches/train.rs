@@ -1,26 +1,35 @@
 //! Training and sampling speed of three models, beside PyTorch where it is installed: each with products in f32 and,
 //! where the processor has the instructions, in bf16 (PyTorch: under autocast, with a cache in bf16).
 //!
-//! `cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N]
-//! [--only tiny:train] [--no-peer]`
+//! ```sh
+//! cargo bench -p odeon-algorithms --bench train -- [--threads N] [--seconds S] [--rounds N] [--processor]
+//!     [--only small:train,smollm2:train] [--own f32,bf16] [--peer eager,compiled,bf16] [--no-peer]
+//! ```
 //!
 //! Beside them two choices of one's own are paired with what is done without: sums in one order, and samples
 //! of a group that share their prompt.
 //!
 //! All take turns, so that a slow minute of the machine hits all; rates are medians over the rounds,
-//! and so is the ratio of each round. `ODEON_PYTHON` names the Python that has torch. Training in
-//! PyTorch is measured as it is and compiled, where a C++ compiler is there for `torch.compile`.
+//! and so is the ratio of each round. With `--processor` they are by the processor time of all threads of Odeon and of
+//! PyTorch's process, so that what others take does not count; nor does a thread that waits for another, so compare with
+//! one thread. A turn takes at least `--seconds`: with 0 it is one step. `--only` names rows, `--own` and `--peer` what is
+//! measured in each, so that one row of a large model is measured in minutes.
+//!
+//! `ODEON_PYTHON` names the Python that has torch. Training in PyTorch is measured as it is and compiled, where a C++
+//! compiler is there for `torch.compile`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its numbers")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use odeon_algorithms::generate::{Generator, GeneratorConfig, Request, Sampling};
 use odeon_algorithms::model::{Batch, BatchError, Model, ModelConfig, Sequence};
 use odeon_algorithms::train::{CrossEntropy, TrainConfig, Trainer};
 use odeon_gpu::{Cpu, CpuOptions, Precision};
+use rustix::time::{ClockId, clock_gettime};
 
 struct Case {
     name: &'static str,
@@ -70,78 +79,101 @@ fn cases() -> [Case; 3] {
 
 const SLOTS: usize = 32;
 
+/// A clock of seconds.
+#[derive(Clone, Copy)]
+enum Clock {
+    Wall,
+    /// The time of all threads of a process on processors.
+    Processor,
+}
+
+impl Clock {
+    fn now(self) -> f64 {
+        static BEGIN: LazyLock<Instant> = LazyLock::new(|| {
+            #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+            Instant::now()
+        });
+        match self {
+            Self::Wall => BEGIN.elapsed().as_secs_f64(),
+            Self::Processor => {
+                let time = clock_gettime(ClockId::ProcessCPUTime);
+                time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+            }
+        }
+    }
+}
+
+/// What the command line asks for.
+struct Asked {
+    threads: usize,
+    /// Seconds of a turn, at least.
+    seconds: f64,
+    rounds: usize,
+    clock: Clock,
+    /// Rows, products and ways of PyTorch; all where none is named.
+    only: Vec<String>,
+    own: Vec<String>,
+    peer: Vec<String>,
+    is_alone: bool,
+}
+
+impl Asked {
+    fn new() -> Self {
+        let args: Vec<String> = std::env::args().collect();
+        let has = |flag: &str| args.iter().any(|a| a == flag);
+        let word = |flag: &str| args.get(args.iter().position(|a| a == flag)? + 1);
+        let number = |flag: &str, default: f64| {
+            word(flag)
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(default)
+        };
+        let list = |flag: &str| {
+            let words = word(flag).into_iter().flat_map(|words| words.split(','));
+            words.map(str::to_owned).collect()
+        };
+        Self {
+            threads: number("--threads", 2.0) as usize,
+            seconds: number("--seconds", 1.5),
+            rounds: (number("--rounds", 5.0) as usize).max(1),
+            clock: match has("--processor") {
+                true => Clock::Processor,
+                false => Clock::Wall,
+            },
+            only: list("--only"),
+            own: list("--own"),
+            peer: list("--peer"),
+            is_alone: has("--no-peer"),
+        }
+    }
+
+    fn has_row(&self, model: &str, what: &str) -> bool {
+        is_in(&self.only, &format!("{model}:{what}"))
+    }
+}
+
+fn is_in(named: &[String], name: &str) -> bool {
+    named.is_empty() || named.iter().any(|one| one == name)
+}
+
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |flag: &str, default: f64| {
-        let at = args.iter().position(|a| a == flag);
-        at.and_then(|i| args.get(i + 1)?.parse().ok())
-            .unwrap_or(default)
+    let asked = Asked::new();
+    let mut peer = match asked.is_alone {
+        true => None,
+        false => Peer::start(&asked),
     };
-    let threads = number("--threads", 2.0) as usize;
-    let budget = Duration::from_secs_f64(number("--seconds", 1.5));
-    let rounds = (number("--rounds", 5.0) as usize).max(1);
-    let only = args
-        .iter()
-        .position(|a| a == "--only")
-        .and_then(|i| args.get(i + 1));
-    let mut peer = if args.iter().any(|a| a == "--no-peer") {
-        None
-    } else {
-        Peer::start(threads, budget)
+    let per = match asked.clock {
+        Clock::Wall => "second",
+        Clock::Processor => "second of processor time",
     };
-    println!("tokens per second, {threads} threads, median of {rounds} rounds (lowest to highest)");
+    let Asked {
+        threads, rounds, ..
+    } = asked;
+    println!("tokens per {per}, {threads} threads, median of {rounds} rounds (lowest to highest)");
     let prepare: [(&str, Prepare); 2] = [("train", train), ("sample", sample)];
     for case in cases() {
         for (what, prepare) in prepare {
-            if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
-                continue;
-            }
-            let mut own: Vec<_> = backends(threads)
-                .into_iter()
-                .map(|(name, cpu)| (name, prepare(&case, cpu), vec![]))
-                .collect();
-            // The first time is no measure.
-            own.iter_mut().for_each(|(_, run, _)| {
-                run();
-            });
-            let ways: &[&'static str] = match what {
-                "train" => &["eager", "compiled", "bf16"],
-                _ => &["eager", "bf16"],
-            };
-            let mut theirs: Vec<Theirs> = vec![];
-            for how in ways {
-                if let Some(peer) = &mut peer
-                    && peer.rate(case.name, what, how).is_some()
-                {
-                    theirs.push(Theirs::new(how));
-                }
-            }
-            for _ in 0..rounds {
-                for (_, run, rates) in &mut own {
-                    rates.push(rate(budget, run));
-                }
-                for one in &mut theirs {
-                    if let Some(other) = peer
-                        .as_mut()
-                        .and_then(|peer| peer.rate(case.name, what, one.how))
-                    {
-                        one.rates.push(other);
-                        let last = own.iter().map(|(_, _, rates)| rates[rates.len() - 1]);
-                        one.ratios.push(last.map(|own| own / other).collect());
-                    }
-                }
-            }
-            println!("{} {what}", case.name);
-            for (name, _, rates) in &own {
-                println!("{}", spread(&format!("odeon {name}"), rates.clone(), 0));
-            }
-            for Theirs { how, rates, ratios } in theirs {
-                let mut columns = vec![spread(&format!("pytorch {how}"), rates, 0)];
-                for (number, (name, ..)) in own.iter().enumerate() {
-                    let ratios = ratios.iter().map(|all| all[number]).collect();
-                    columns.push(spread(&format!("{name} at"), ratios, 2));
-                }
-                println!("{}", columns.concat());
+            if asked.has_row(case.name, what) {
+                beside_peer(&asked, &case, what, prepare, peer.as_mut());
             }
         }
     }
@@ -150,34 +182,96 @@ fn main() {
             ("order", train_in_order as Alone, train_alone as Alone),
             ("group", train_groups, train_groups_apart),
         ] {
-            if only.is_some_and(|only| *only != format!("{}:{what}", case.name)) {
-                continue;
+            if asked.has_row(case.name, what) {
+                paired(&asked, case, what, [with, without]);
             }
-            let mut both = [with(case, threads), without(case, threads)];
-            for run in &mut both {
-                // The first time is no measure.
-                run();
-            }
-            let (mut rates, mut ratios) = ([vec![], vec![]], vec![]);
-            for _ in 0..rounds {
-                let [one, other] = both.each_mut().map(|run| rate(budget, run));
-                ratios.push(one / other);
-                rates[0].push(one);
-                rates[1].push(other);
-            }
-            let [one, other] = rates;
-            let columns = [
-                spread("with", one, 0),
-                spread("without", other, 0),
-                spread("ratio", ratios, 2),
-            ];
-            println!(
-                "{:13} {}",
-                format!("{} {what}", case.name),
-                columns.concat()
-            );
         }
     }
+}
+
+/// A row of Odeon beside PyTorch.
+fn beside_peer(
+    asked: &Asked,
+    case: &Case,
+    what: &str,
+    prepare: Prepare,
+    mut peer: Option<&mut Peer>,
+) {
+    let backends = backends(asked.threads).into_iter();
+    let mut own: Vec<_> = backends
+        .filter(|(name, _)| is_in(&asked.own, name))
+        .map(|(name, cpu)| (name, prepare(case, cpu), vec![]))
+        .collect();
+    // The first time is no measure.
+    own.iter_mut().for_each(|(_, run, _)| {
+        run();
+    });
+    let ways: &[&'static str] = match what {
+        "train" => &["eager", "compiled", "bf16"],
+        _ => &["eager", "bf16"],
+    };
+    let mut theirs: Vec<Theirs> = vec![];
+    for how in ways.iter().filter(|how| is_in(&asked.peer, how)) {
+        if let Some(peer) = &mut peer
+            && peer.rate(case.name, what, how).is_some()
+        {
+            theirs.push(Theirs::new(how));
+        }
+    }
+    for _ in 0..asked.rounds {
+        for (_, run, rates) in &mut own {
+            rates.push(rate(asked, run));
+        }
+        for one in &mut theirs {
+            if let Some(other) = peer
+                .as_mut()
+                .and_then(|peer| peer.rate(case.name, what, one.how))
+            {
+                one.rates.push(other);
+                let last = own.iter().map(|(_, _, rates)| rates[rates.len() - 1]);
+                one.ratios.push(last.map(|own| own / other).collect());
+            }
+        }
+    }
+    println!("{} {what}", case.name);
+    for (name, _, rates) in &own {
+        println!("{}", spread(&format!("odeon {name}"), rates.clone(), 0));
+    }
+    for Theirs { how, rates, ratios } in theirs {
+        let mut columns = vec![spread(&format!("pytorch {how}"), rates, 0)];
+        for (number, (name, ..)) in own.iter().enumerate() {
+            let ratios = ratios.iter().map(|all| all[number]).collect();
+            columns.push(spread(&format!("{name} at"), ratios, 2));
+        }
+        println!("{}", columns.concat());
+    }
+}
+
+/// A row of Odeon in two ways.
+fn paired(asked: &Asked, case: &Case, what: &str, ways: [Alone; 2]) {
+    let mut both = ways.map(|way| way(case, asked.threads));
+    for run in &mut both {
+        // The first time is no measure.
+        run();
+    }
+    let (mut rates, mut ratios) = ([vec![], vec![]], vec![]);
+    for _ in 0..asked.rounds {
+        let [one, other] = both.each_mut().map(|run| rate(asked, run));
+        ratios.push(one / other);
+        rates[0].push(one);
+        rates[1].push(other);
+    }
+    let [one, other] = rates;
+    let columns = [
+        spread("with", one, 0),
+        spread("without", other, 0),
+        spread("ratio", ratios, 2),
+    ];
+    println!(
+        "{:13} {}",
+        format!("{} {what}", case.name),
+        columns.concat()
+    );
 }
 
 /// Figures of PyTorch in one of its ways.
@@ -220,7 +314,7 @@ struct Peer {
 
 impl Peer {
     /// Starts it, where there is one.
-    fn start(threads: usize, budget: Duration) -> Option<Self> {
+    fn start(asked: &Asked) -> Option<Self> {
         let python = std::env::var("ODEON_PYTHON").unwrap_or_else(|_| "python3".into());
         let torch = Command::new(&python).args(["-c", "import torch"]).output();
         if !torch.is_ok_and(|o| o.status.success()) {
@@ -229,8 +323,12 @@ impl Peer {
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/pytorch_peer.py");
         let mut child = Command::new(&python)
-            .args([script, &threads.to_string()])
-            .arg(budget.as_secs_f64().to_string())
+            .args([script, &asked.threads.to_string()])
+            .arg(asked.seconds.to_string())
+            .arg(match asked.clock {
+                Clock::Wall => "wall",
+                Clock::Processor => "processor",
+            })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -295,15 +393,13 @@ fn backends(threads: usize) -> Vec<(&'static str, Cpu)> {
 }
 
 /// The median of tokens per second over repetitions.
-fn rate(budget: Duration, run: &mut Run) -> f64 {
-    #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-    let now = Instant::now;
-    let start = now();
-    let mut rates = Vec::new();
-    while start.elapsed() < budget {
+fn rate(asked: &Asked, run: &mut Run) -> f64 {
+    let now = || asked.clock.now();
+    let (start, mut rates) = (now(), vec![]);
+    while rates.is_empty() || now() - start < asked.seconds {
         let step = now();
         let tokens = run();
-        rates.push(tokens as f64 / step.elapsed().as_secs_f64());
+        rates.push(tokens as f64 / (now() - step));
     }
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
