@@ -1,6 +1,8 @@
 //! Rates of products in bf16, beside those in f32 and beside the bare kernel over panels that lie in the first cache.
 //!
-//! `cargo bench -p odeon-gpu --bench products -- [--threads N] [--rounds N]`
+//! `cargo bench -p odeon-gpu --bench products -- [--threads N] [--rounds N] [--only TEXT]`
+//!
+//! Beside them the time in which a number of the left factor is rounded into panels, where that lies in no cache.
 //!
 //! All take turns, so that a slow minute of the machine hits all; rates are medians over the rounds, and so is the
 //! ratio of each round. They are by the processor time of all threads, so that what others take does not count; nor
@@ -13,6 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Seconds of processor time in which one rate is measured, at least.
 const BUDGET: f64 = 0.06;
+/// Bytes that no cache holds.
+const COLD: usize = 160 << 20;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -33,7 +37,9 @@ fn main() {
     };
     let f32 = Cpu::new(threads);
     println!("GFLOP/s, {threads} threads, median of {rounds} rounds (lowest to highest)");
-    for (name, call) in calls() {
+    let only = args.iter().position(|a| a == "--only");
+    let only = only.and_then(|i| args.get(i + 1)).map_or("", |text| text);
+    for (name, call) in calls().into_iter().filter(|(name, _)| name.contains(only)) {
         let [a, b, c] = [
             call.a.extent(1, call.m, call.k),
             call.b.extent(1, call.k, call.n),
@@ -57,9 +63,20 @@ fn main() {
                 .zip(values)
                 .for_each(|(all, value)| all.push(value));
         }
+        // Of factors that lie in no cache, as in a step.
+        let many: Vec<Vec<f32>> = vec![a.clone(); (COLD / (4 * a.len())).max(1)];
+        let rounded = (0..rounds).map(|_| {
+            let begun = now();
+            let numbers = many.iter().map(|a| bf16.bare_rounding(&call, a));
+            let numbers = numbers
+                .sum::<Option<usize>>()
+                .expect("products are in bf16");
+            (now() - begun) * 1e9 / numbers as f64
+        });
+        let rounded = spread("ns to round a left number", rounded.collect(), 2);
         let [bare, own, wide, to_bare, to_wide] = all;
         println!(
-            "{name:32}{}{}{}{}{}",
+            "{name:32}{}{}{}{}{}{rounded}",
             spread("bare", bare, 0),
             spread("bf16", own, 0),
             spread("f32", wide, 0),
@@ -84,6 +101,7 @@ fn calls() -> Vec<(String, MatMul)> {
         .map(cube)
         .into_iter()
         .chain(layer(2048, 2080, 384))
+        .chain(layer(8192, 2080, 384).into_iter().skip(2))
         .chain(layer(1024, 3072, 576))
         .collect()
 }
@@ -99,12 +117,14 @@ fn noise(len: usize) -> Vec<f32> {
     (0..len).map(next).collect()
 }
 
+/// Seconds of processor time of all threads.
+fn now() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Billions of operations per second, over as many runs as there is time for.
 fn rate(threads: usize, mut run: impl FnMut() -> usize) -> f64 {
-    let now = || {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-    };
     let (start, mut operations, mut taken) = (now(), 0, 0.0);
     while taken < BUDGET * threads as f64 {
         operations += run();

@@ -164,6 +164,17 @@ impl Cpu {
     pub fn bare_products(&self, times: usize) -> Option<usize> {
         (self.precision() == Precision::Bf16).then(|| gemm::bf16::bare(&self.pool, times))
     }
+
+    /// Rounds the left factor `a` of a product to bf16 on the calling thread, into the panels that the kernel reads, and
+    /// says how many numbers that were: what a product does before it multiplies. Nothing where products are in f32.
+    ///
+    /// # Panics
+    /// If the factor is not in `a`.
+    #[must_use]
+    pub fn bare_rounding(&self, call: &MatMul, a: &[f32]) -> Option<usize> {
+        (self.precision() == Precision::Bf16)
+            .then(|| gemm::bf16::bare_rounding(&self.pool, call, a))
+    }
 }
 
 impl Backend for Cpu {

@@ -29,6 +29,8 @@ const DEPTH: usize = 4096;
 const GROUP: usize = 96 << 10;
 /// Row panels of a task at most, so that there are tasks enough.
 const GROUP_PANELS: usize = 12;
+/// Neighbours of a row that are rounded together.
+const TOGETHER: usize = 128;
 /// Elements of the right factor that are rounded at a time.
 const RIGHT: usize = 4 << 20;
 /// Inner elements of the panels that the bare kernel multiplies: they stay in the first cache.
@@ -199,6 +201,24 @@ pub(in crate::cpu) fn bare(pool: &Pool, times: usize) -> usize {
     2 * ROWS * COLS * BARE * times * pool.threads()
 }
 
+/// Rounds the left factor of a product on the calling thread, some panels at a time as tasks do; its elements.
+pub(in crate::cpu) fn bare_rounding(pool: &Pool, call: &MatMul, a: &[f32]) -> usize {
+    let LeftPanels { height, group, .. } = LeftPanels::of(call);
+    let (left, each) = (Factor::left(a, call.a), group * height);
+    for stretch in stretches(call.k) {
+        let (first, end) = (2 * stretch.start, (2 * stretch.end).min(call.k));
+        pool.scratch(each * stretch.len(), |panels| {
+            let panels: &mut [u32] = bytemuck::cast_slice_mut(panels);
+            for from in (0..call.m).step_by(each.max(1)) {
+                let lines = each.min(call.m - from);
+                pack_lines(left.from(from, first), [lines, end - first], height, panels);
+            }
+            std::hint::black_box(panels);
+        });
+    }
+    call.m * call.k
+}
+
 /// The product with a right factor in panels, written from one element of the destination on.
 fn multiply(
     pool: &Pool,
@@ -208,13 +228,14 @@ fn multiply(
     panels: &[f32],
     (c, at): (Shared, usize),
 ) {
-    let (rows, cols) = (call.m.div_ceil(ROWS), call.n.div_ceil(COLS));
-    // Tiles of equal height, of which a task has some.
-    let height = call.m.div_ceil(rows.max(1));
+    let cols = call.n.div_ceil(COLS);
+    let LeftPanels {
+        rows,
+        height,
+        group,
+    } = LeftPanels::of(&call);
     let threads = wide.map_or(1, Pool::threads);
     // Tasks with few rows each would round those of the right factor's panels in turn.
-    let longest = stretches(call.k).next().map_or(0, |first| first.len());
-    let group = (GROUP / (height * longest).max(1)).clamp(1, GROUP_PANELS);
     let (row_tasks, col_tasks) = match rows.div_ceil(group) {
         tasks if threads == 1 || rows >= 8 * threads => (tasks.next_multiple_of(threads), 1),
         tasks => (tasks, (4 * threads).div_ceil(tasks).min(cols)),
@@ -231,6 +252,34 @@ fn multiply(
     match wide {
         Some(pool) => pool.for_each(row_tasks * col_tasks, one),
         None => (0..row_tasks * col_tasks).for_each(one),
+    }
+}
+
+/// Panels of equal height that a left factor is cut into.
+struct LeftPanels {
+    rows: usize,
+    /// Lines of each.
+    height: usize,
+    /// As many as a task rounds at a time.
+    group: usize,
+}
+
+impl LeftPanels {
+    fn of(call: &MatMul) -> Self {
+        let rows = call.m.div_ceil(ROWS);
+        let height = call.m.div_ceil(rows.max(1));
+        let longest = stretches(call.k).next().map_or(0, |first| first.len());
+        // Of lines that lie side by side as many as have some cache lines of each row: fewer at a time take longer to
+        // round than panels take that do not stay in the second cache.
+        let least = match call.a.row == 1 && call.a.col != 1 {
+            true => (TOGETHER / height.max(1)).clamp(1, GROUP_PANELS),
+            false => 1,
+        };
+        Self {
+            rows,
+            height,
+            group: (GROUP / (height * longest).max(1)).clamp(least, GROUP_PANELS),
+        }
     }
 }
 

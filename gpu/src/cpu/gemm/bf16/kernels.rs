@@ -8,18 +8,18 @@ use std::arch::x86_64::{
     _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_storeu_epi32, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_permutexvar_epi16, _mm512_set1_epi32,
     _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4,
-    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
+    _mm512_unpacklo_epi64,
 };
 
-use super::{COLS, Factor, Finish, ROWS};
+use super::{COLS, Factor, Finish, ROWS, TOGETHER};
 use crate::cpu::pool::Shared;
 
 /// Lanes of a register.
 const LANES: usize = 16;
-/// Cache lines or rows that are asked for before they are read.
-const AHEAD: usize = 8;
-/// Neighbours of a row that are rounded together.
-const TOGETHER: usize = 128;
+/// Elements of a line that are asked for before they are read, and rows of elements.
+const AHEAD: usize = 128;
+const ROWS_AHEAD: usize = 32;
 
 /// Part of a destination: rows of at most [`COLS`] elements.
 #[derive(Clone, Copy)]
@@ -136,6 +136,10 @@ pub(super) unsafe fn pack(
         from.extent(lines, depth) <= from.data.len() && panels.len() >= lines.div_ceil(width) * len,
         "a factor in its view, and room for its panels"
     );
+    assert!(
+        width <= LANES || width.is_multiple_of(LANES),
+        "no register of a panel's line is written behind the next one"
+    );
     if len == 0 {
         return;
     }
@@ -175,10 +179,14 @@ fn pack_turned(
     for start in (0..depth).step_by(2 * LANES) {
         let count = (depth - start).min(2 * LANES);
         let masks = [first(count.min(LANES)), first(count.saturating_sub(LANES))];
+        // Behind the end of these lines come the next ones.
+        let ahead = start + AHEAD;
+        let ahead = ahead / depth * kept * from.line + ahead % depth;
         for (line, block) in block[..lines].iter_mut().enumerate() {
-            let at = from.data.as_ptr().wrapping_add(line * from.line + start);
-            prefetch(at.wrapping_add(AHEAD * LANES));
-            prefetch(at.wrapping_add((AHEAD + 1) * LANES));
+            let at = from.data.as_ptr().wrapping_add(line * from.line);
+            prefetch(at.wrapping_add(ahead));
+            prefetch(at.wrapping_add(ahead + LANES));
+            let at = at.wrapping_add(start);
             // SAFETY: the masks have the elements before `depth` alone, which `pack` bounds.
             *block = unsafe {
                 as_bits(_mm512_cvtne2ps_pbh(
@@ -188,9 +196,8 @@ fn pack_turned(
             };
         }
         let pairs = transposed(block);
-        let places = panel[start / 2 * width..].chunks_mut(width);
-        for (pair, place) in pairs.into_iter().zip(places).take(count.div_ceil(2)) {
-            store(pair, &mut place[..kept]);
+        for (nth, pair) in pairs.into_iter().enumerate().take(count.div_ceil(2)) {
+            store(pair, kept, &mut panel[(start / 2 + nth) * width..]);
         }
     }
 }
@@ -214,19 +221,21 @@ fn pack_paired(from: Factor<'_>, [lines, depth]: [usize; 2], width: usize, panel
     let len = depth.div_ceil(2) * width;
     for pair in 0..depth.div_ceil(2) {
         for (panel, words) in panels.chunks_exact_mut(len).enumerate() {
-            let words = &mut words[pair * width..][..width];
-            for (group, place) in words.chunks_mut(LANES).enumerate() {
+            let words = &mut words[pair * width..];
+            for group in 0..width.div_ceil(LANES) {
                 let line = (panel * width + group * LANES).min(lines);
-                let there = first((lines - line).min(place.len()));
+                let kept = (width - group * LANES).min(LANES);
+                let there = first((lines - line).min(kept));
                 let rows = [2 * pair, 2 * pair + 1].map(|row| {
                     let mask = if row < depth { there } else { 0 };
                     let at = from.data.as_ptr().wrapping_add(row * from.depth + line);
-                    prefetch(at.wrapping_add(AHEAD * from.depth));
+                    prefetch(at.wrapping_add(ROWS_AHEAD * from.depth));
                     // SAFETY: the mask has the lines that are there alone, which `pack` bounds.
                     unsafe { _mm512_maskz_loadu_ps(mask, at) }
                 });
                 let both = as_bits(_mm512_cvtne2ps_pbh(rows[1], rows[0]));
-                store(_mm512_permutexvar_epi16(turns, both), place);
+                let pairs = _mm512_permutexvar_epi16(turns, both);
+                store(pairs, kept, &mut words[group * LANES..]);
             }
         }
     }
@@ -244,6 +253,8 @@ fn pack_scattered(
             let [low, high] = [2 * pair, 2 * pair + 1].map(|at| {
                 let there = line < lines && at < depth;
                 let element = there.then(|| from.data[line * from.line + at * from.depth]);
+                // As the instruction has it, one that is not normal is zero.
+                let element = element.filter(|it| !it.is_subnormal());
                 u32::from(half::bf16::from_f32(element.unwrap_or(0.0)).to_bits())
             });
             *place = low | high << 16;
@@ -258,17 +269,26 @@ const fn first(lanes: usize) -> u16 {
 
 /// Asks for the cache line of an address that need not exist.
 #[inline]
-fn prefetch(at: *const f32) {
+fn prefetch<T>(at: *const T) {
     // SAFETY: a prefetch is no access.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
+/// Writes the first lanes, and behind them any others that there is room for: the next pair is written there later.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn store(pairs: __m512i, place: &mut [u32]) {
-    assert!(place.len() <= LANES, "a register's lanes");
-    // SAFETY: the mask has the elements of `place` alone.
-    unsafe { _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), first(place.len()), pairs) };
+fn store(pairs: __m512i, kept: usize, place: &mut [u32]) {
+    match place.first_chunk_mut::<LANES>() {
+        // SAFETY: the place has all lanes.
+        Some(all) => unsafe { _mm512_storeu_si512(all.as_mut_ptr().cast(), pairs) },
+        None => {
+            let place = &mut place[..kept];
+            // SAFETY: the mask has the elements of `place` alone.
+            unsafe {
+                _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), first(place.len()), pairs)
+            }
+        }
+    }
 }
 
 #[target_feature(enable = "avx512f")]

@@ -137,6 +137,79 @@ proptest! {
         };
         check(&cpu, call, u64::from(seed));
     }
+
+    #[test]
+    fn panels_have_every_number_rounded_at_its_place(
+        (lines, depth) in (1..150usize, 1..150usize),
+        width in prop_oneof![1..=ROWS, Just(COLS)],
+        order in order(),
+        seed: u64,
+    ) {
+        if cpu(1, false).is_none() {
+            return Ok(());
+        }
+        let steps = order.steps(lines, depth);
+        let data = of_any_kind(steps.extent(1, lines, depth), seed);
+        let [pairs, count] = [depth.div_ceil(2), lines.div_ceil(width)];
+        let mut panels = vec![0x0bad_cafe; count * width * pairs];
+        pack_lines(Factor::left(&data, steps), [lines, depth], width, &mut panels);
+        for (at, both) in panels.into_iter().enumerate() {
+            let (panel, pair, line) = (at / (width * pairs), at / width % pairs, at % width);
+            let line = panel * width + line;
+            for (half, nth) in [(both & 0xffff, 2 * pair), (both >> 16, 2 * pair + 1)] {
+                let there = line < lines && nth < depth;
+                let number = there.then(|| data[line * steps.row + nth * steps.col]);
+                let want = number.map_or(0, to_nearest);
+                prop_assert_eq!(half, u32::from(want), "{:?} [{}, {}]", number, line, nth);
+            }
+        }
+    }
+}
+
+/// Numbers of which half are at borders: of two bf16, of what is normal, of infinity; or none at all.
+fn of_any_kind(len: usize, seed: u64) -> Vec<f32> {
+    const BORDERS: [u32; 12] = [
+        0x3f80_8000,
+        0x3f81_8000,
+        0x3f80_7fff,
+        0x3f80_8001,
+        0x7f7f_8000,
+        0x7f80_0000,
+        0x7f80_0001,
+        0x7fff_ffff,
+        0x007f_ffff,
+        0x0080_0000,
+        0x0000_0001,
+        0x0000_0000,
+    ];
+    let mut state = seed;
+    let next = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let drawn = (state >> 32) as u32;
+        let border = BORDERS[(state >> 20) as usize % BORDERS.len()];
+        f32::from_bits(match drawn & 1 {
+            0 => drawn,
+            _ => border | (drawn & 0x8000_0000),
+        })
+    };
+    (0..len).map(next).collect()
+}
+
+/// The bf16 of a number: the nearest, of two as near the even one; zero for one that is not normal, and none for none.
+fn to_nearest(number: f32) -> u16 {
+    let bits = number.to_bits();
+    let sign = (bits >> 16) as u16 & 0x8000;
+    match bits & 0x7fff_ffff {
+        0..0x0080_0000 => sign,
+        magnitude @ 0x7f80_0001.. => sign | (magnitude >> 16) as u16 | 0x40,
+        magnitude => {
+            let (upper, lower) = ((magnitude >> 16) as u16, magnitude & 0xffff);
+            let is_up = lower > 0x8000 || (lower == 0x8000 && upper & 1 == 1);
+            sign | (upper + u16::from(is_up))
+        }
+    }
 }
 
 /// Sizes at, before and behind tiles, groups and stretches, in the three layouts of a layer.
