@@ -9,8 +9,8 @@
 //! ```
 //!
 //! With the argument `runs` or `links` there is one table; others are plans of the first on four ranks, such as
-//! `"zero = 3, tp = 2"`. Plans take turns, so that each meets the machine in all its moods; figures are medians of all
-//! steps but the first two of each run.
+//! `"zero = 3, tp = 2"`. Plans take turns, so that each meets the machine in all its moods; figures are medians over the
+//! runs of the median of all steps but the first two of each, with the least and the most of what is hidden.
 
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
@@ -85,31 +85,54 @@ async fn of_runs(
     runs: usize,
     width: usize,
 ) -> anyhow::Result<()> {
-    let mut all: Vec<Vec<StepReport>> = vec![vec![]; plans.len()];
+    let mut all = vec![vec![]; plans.len()];
     for _ in 0..runs {
-        for ((ranks, fields), steps) in plans.iter().zip(&mut all) {
+        for ((ranks, fields), figures) in plans.iter().zip(&mut all) {
             let folder = tempfile::tempdir()?;
             let plan = plan(folder.path(), *ranks, width, fields)?;
-            steps.extend(measured(system, &plan).await?);
+            let steps = measured(system, &plan).await?;
+            let each = |of: fn(&StepReport) -> f64| 1e3 * median(&steps, of) / f64::from(*ranks);
+            figures.push(Figures {
+                step: 1e3 * median(&steps, |step| step.seconds),
+                moved: each(|step| step.moving_seconds),
+                waited: each(|step| step.moving_waits),
+            });
         }
     }
     println!("| ranks, width {width} | `[parallel]` | a step | moved | waited for | hidden |");
     println!("| --- | --- | --- | --- | --- | --- |");
-    for ((ranks, fields), steps) in plans.iter().zip(&all) {
-        let each = |of: fn(&StepReport) -> f64| median(steps, of) / f64::from(*ranks);
-        let (moved, waited) = (
-            each(|step| step.moving_seconds),
-            each(|step| step.moving_waits),
-        );
-        println!(
-            "| {ranks} | `{fields}` | {:.0} ms | {:.0} ms | {:.0} ms | {:.0} % |",
-            1e3 * median(steps, |step| step.seconds),
-            1e3 * moved,
-            1e3 * waited,
-            100.0 * (1.0 - waited / moved),
-        );
+    for ((ranks, fields), figures) in plans.iter().zip(&all) {
+        println!("| {ranks} | `{fields}` | {} |", cells(figures));
     }
     Ok(())
+}
+
+/// Medians over the steps of a run, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    step: f64,
+    moved: f64,
+    waited: f64,
+}
+
+/// Medians over the runs; of what passes hide also the least and the most, in percent.
+fn cells(runs: &[Figures]) -> String {
+    let hidden: Vec<f64> = runs
+        .iter()
+        .map(|run| 100.0 * (1.0 - run.waited / run.moved))
+        .collect();
+    let (least, most) = hidden
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| {
+            (least.min(*it), most.max(*it))
+        });
+    format!(
+        "{:.0} ms | {:.0} ms | {:.0} ms | {:.0} % ({least:.0} to {most:.0})",
+        median(runs, |run| run.step),
+        median(runs, |run| run.moved),
+        median(runs, |run| run.waited),
+        median(&hidden, |it| *it),
+    )
 }
 
 /// The second table.
@@ -118,24 +141,23 @@ fn over_links(runs: usize, width: usize) -> anyhow::Result<()> {
         .iter()
         .flat_map(|plan| LINKS.map(|link| (plan, link)))
         .collect();
+    let ms = |time: Duration| 1e3 * time.as_secs_f64();
     let mut all = vec![vec![]; cases.len()];
     for _ in 0..runs {
-        for (((_, sharing), link), steps) in cases.iter().zip(&mut all) {
-            steps.extend(links::steps(*sharing, width, link * 1e6)?);
+        for (((_, sharing), link), figures) in cases.iter().zip(&mut all) {
+            let steps = links::steps(*sharing, width, link * 1e6)?;
+            figures.push(Figures {
+                step: median(&steps, |step| ms(step.took)),
+                moved: median(&steps, |step| ms(step.shards.moving)),
+                waited: median(&steps, |step| ms(step.shards.waited)),
+            });
         }
     }
-    let ms = |time: Duration| 1e3 * time.as_secs_f64();
     println!();
     println!("| `[parallel]`, width {width} | link | a step | moved | waited for | hidden |");
     println!("| --- | --- | --- | --- | --- | --- |");
-    for (((fields, _), link), steps) in cases.iter().zip(&all) {
-        let moved = median(steps, |step| ms(step.shards.moving));
-        let waited = median(steps, |step| ms(step.shards.waited));
-        println!(
-            "| `{fields}` | {link:.0} MB/s | {:.0} ms | {moved:.0} ms | {waited:.0} ms | {:.0} % |",
-            median(steps, |step| ms(step.took)),
-            100.0 * (1.0 - waited / moved),
-        );
+    for (((fields, _), link), figures) in cases.iter().zip(&all) {
+        println!("| `{fields}` | {link:.0} MB/s | {} |", cells(figures));
     }
     Ok(())
 }
