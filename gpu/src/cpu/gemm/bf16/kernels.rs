@@ -254,7 +254,10 @@ fn pack_scattered(
                 let there = line < lines && at < depth;
                 let element = there.then(|| from.data[line * from.line + at * from.depth]);
                 // As the instruction has it, one that is not normal is zero.
-                let element = element.filter(|it| !it.is_subnormal());
+                let element = element.map(|it| match it.is_subnormal() {
+                    true => 0f32.copysign(it),
+                    false => it,
+                });
                 u32::from(half::bf16::from_f32(element.unwrap_or(0.0)).to_bits())
             });
             *place = low | high << 16;
