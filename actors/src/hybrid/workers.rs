@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use odeon::group::Communicator;
 use odeon::serde::{Deserialize, Serialize};
-use odeon::{Blob, Blobs, Context, Failure, actor, telemetry};
+use odeon::{Blob, Blobs, Clock, Context, Failure, Timestamp, actor, telemetry};
 use odeon_algorithms::objective::{Baseline, Lagrangian, Overlong};
 use odeon_algorithms::task::{Split, Task, TaskSpec};
 use odeon_algorithms::tokenizer::Tokenizer;
@@ -26,6 +26,7 @@ use crate::engine::{
 };
 use crate::ranks::gangs::Gangs;
 use crate::ranks::meeting::{Begin, Greet, Greeted, Meeting};
+use crate::ranks::metrics::{RankMetrics, StepSeconds};
 use crate::ranks::trained::RankTrained;
 use crate::rl::cost::Harm;
 use crate::rl::ranks::RankedPairs;
@@ -82,6 +83,10 @@ pub struct PolicyWorker {
     fresh: bool,
     version: u64,
     blobs: Blobs,
+    /// Of a rank that shares the policy with others.
+    metrics: Option<RankMetrics>,
+    /// When it was done with the step before.
+    free_since: Timestamp,
 }
 
 impl std::fmt::Debug for PolicyWorker {
@@ -96,17 +101,30 @@ impl std::fmt::Debug for PolicyWorker {
 impl PolicyWorker {
     async fn start(mut args: WorkerArgs, cx: &mut Context<Self>) -> Result<Self, Failure> {
         args.spec.keep_within("policy", cx.devices());
+        let RankPlace { sharing, rank } = args.place;
+        let told = (sharing.ranks() > 1)
+            .then(|| RankMetrics::new(rank as u32, sharing, cx.incarnation()))
+            .transpose()?;
         let made = in_place(|| compute::Trainer::of_rank(&args.spec, args.place));
+        let trainer = made.map_err(Failure::fatal)?;
+        let model = trainer.optimizer().model();
+        let whole = model.part().map(odeon_algorithms::model::ModelPart::whole);
+        let config = whole.unwrap_or_else(|| model.config());
+        let of_model =
+            |told: RankMetrics| told.of_model(config, &args.spec.policy_train(), sharing);
+        let metrics = told.map(of_model).transpose()?;
         Ok(Self {
             task: args.spec.task()?,
             meeting: args.meeting(),
             args,
-            trainer: made.map_err(Failure::fatal)?,
+            trainer,
             assembly: None,
             rollout: None,
             fresh: false,
             version: 0,
             blobs: cx.blobs(),
+            metrics,
+            free_since: Clock::now(),
         })
     }
 
@@ -143,7 +161,9 @@ impl PolicyWorker {
         let stats = in_place(|| {
             let mut last = None;
             for step in warm_up.first..=warm_up.last {
+                let begun = Clock::now();
                 last = Some(self.trainer.warm_up(step)?);
+                self.tell(begun, step);
             }
             last.ok_or_else(|| Failure::error("there is no step to make"))
         });
@@ -191,7 +211,9 @@ impl PolicyWorker {
                     step: update.step,
                     ..batch_of(replies)
                 };
+                let begun = Clock::now();
                 let trained = in_place(|| self.trainer.train_part(&batch, &signals));
+                self.tell(begun, self.args.spec.warmup_steps + update.step);
                 let lengths = batch.trajectories.iter().map(|it| it.response.len() as u64);
                 trained.map(|(stats, learnt)| RankTrained {
                     stats,
@@ -241,6 +263,21 @@ impl PolicyWorker {
             .as_ref()
             .map_or(0, |(progress, _)| progress.version);
         Ok(restored)
+    }
+
+    /// Tells the seconds of a step, counted from 1, whose batch was there at this time. What it waited for is that batch,
+    /// which it may have helped to make.
+    fn tell(&mut self, begun: Timestamp, step: u64) {
+        let Some(metrics) = &mut self.metrics else {
+            return;
+        };
+        let seconds = StepSeconds {
+            wait: begun.since(self.free_since).as_secs_f64(),
+            ..self.trainer.take_seconds()
+        };
+        let activations = self.trainer.optimizer().held_activations().device;
+        metrics.tell(step.saturating_sub(1), seconds, activations);
+        self.free_since = Clock::now();
     }
 
     fn assembly(&self) -> Result<&Assembly, Failure> {

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use odeon::telemetry::Labels;
 use odeon::{Clock, Failure, Needs, System, WorkerMode};
 use odeon_actors::engine::compute::{
     ComputeSpec, Device, ModelSource, Precision, Sampling, policy_optimizer,
@@ -458,6 +459,62 @@ async fn a_program_whose_models_ranks_share_makes_the_steps_of_one() {
             }
             same(name, &one, &of(&|_| {}).await);
         }
+    }
+}
+
+/// SEMANTICS 222.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranks_that_share_a_placed_policy_tell_their_place_memory_and_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = shared(folder.path(), Program::Grpo, TP2);
+    let system = system().await;
+    let (reports, mut told) = mpsc::unbounded_channel();
+    let (_halting, halt) = watch::channel(false);
+    let desk = Desk {
+        reports,
+        members: watch::channel(vec![]).0,
+        halt,
+    };
+    let run = odeon_actors::hybrid::run(&system, &plan, desk);
+    let mut seen = system.admin().watch();
+    let mut points = vec![];
+    let following = async {
+        while let Some(report) = told.recv().await {
+            // Both ranks have told of a step before it is told of.
+            if matches!(&report, Report::Step(step) if step.version == 2) {
+                let node = seen.look(Duration::from_secs(60)).await;
+                assert_eq!(node.silent, []);
+                let all = node.processes.into_iter();
+                points.extend(all.flat_map(|process| process.sight.points));
+            }
+        }
+    };
+    let both = async { tokio::join!(run, following).0 };
+    let ended = Clock::timeout(Duration::from_secs(300), both).await;
+    ended.expect("the run ends").unwrap();
+    system.shutdown().await;
+    let label = |labels: &Labels, name: &str| {
+        let label = labels.iter().find(|(it, _)| it == name);
+        label.map(|(_, label)| label.to_string())
+    };
+    for rank in 0..2 {
+        let of = |name: &str| {
+            let own = points.iter().filter(|point| point.name == name);
+            own.filter(|point| label(&point.labels, "rank") == Some(rank.to_string()))
+                .collect::<Vec<_>>()
+        };
+        let place = of("train.rank");
+        assert_eq!(label(&place[0].labels, "mesh").as_deref(), Some("{dp: 1, tp: 2}"));
+        assert!(of("train.memory_bytes").len() >= 5, "{points:?}");
+        // Supervised steps, and two of the reinforcement.
+        let steps: Vec<_> = (1..=42).map(|step| Some(step.to_string())).collect();
+        for name in ["train.stage_s", "train.exchange_s", "train.wait_s"] {
+            let told = of(name)
+                .into_iter()
+                .map(|point| label(&point.labels, "step"));
+            assert_eq!(told.collect::<Vec<_>>(), steps, "{name}");
+        }
+        assert!(of("train.stage_s").iter().all(|point| point.value > 0.0));
     }
 }
 
