@@ -21,6 +21,7 @@ mod problem;
 mod recovery;
 pub(crate) mod request_id;
 mod serve;
+mod versions;
 
 use std::sync::Arc;
 
@@ -93,6 +94,8 @@ pub(crate) struct Api {
         jobs::stop,
         jobs::retry,
         jobs::act_on_array,
+        versions::update,
+        versions::roll_back,
         jobs::logs,
         jobs::stacks,
         recovery::recovery,
@@ -173,6 +176,8 @@ impl Api {
             .route("/jobs/{job}", get(jobs::job))
             .route("/jobs/{job}/stop", post(jobs::stop))
             .route("/jobs/{job}/retry", post(jobs::retry))
+            .route("/jobs/{job}/update", post(versions::update))
+            .route("/jobs/{job}/rollback", post(versions::roll_back))
             .route("/jobs/{job}/array", post(jobs::act_on_array))
             .route("/jobs/{job}/logs", get(jobs::logs))
             .route("/jobs/{job}/stacks", get(jobs::stacks))

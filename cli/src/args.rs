@@ -6,6 +6,7 @@ pub(crate) mod mistyped;
 mod ranks;
 mod resources;
 pub(crate) mod training;
+mod versions;
 pub(crate) mod words;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use odeon_cluster::job::array::ArraySpec;
 use odeon_mesh::Mesh;
 
 pub(crate) use self::ranks::RankRange;
+pub(crate) use self::versions::{RollbackArgs, UpdateArgs};
 
 /// An actor runtime for training large models.
 #[derive(Debug, Parser)]
@@ -142,6 +144,10 @@ pub(crate) enum Command {
     Wait(WaitArgs),
     /// Run a job again that is over
     Retry(OneJobArgs),
+    /// Have a job that goes on run another program, or its recipe with other settings, on the places that it has
+    Update(UpdateArgs),
+    /// Have a job go back to an earlier version of its program, on the places that it has
+    Rollback(RollbackArgs),
     /// Show what a job prints from now on; Ctrl-C leaves it running
     Attach(OneJobArgs),
     /// Measure what the runtime costs, against the bare parts it is made of

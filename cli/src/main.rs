@@ -4,13 +4,13 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/environment`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training, runs under faults and environments; the answer to a command that does not exist; the commands, one a file |
+//! | `args`, `args/words`, `args/resources`, `args/ranks`, `args/training`, `args/faults`, `args/environment`, `args/versions`, `args/mistyped`, `command`, `command/*` | every flag, once; the words that some take; those of what a job asks for, numbers of ranks, plans of training, runs under faults, environments and versions; the answer to a command that does not exist; the commands, one a file |
 //! | `self_check` | the check of a node that is not trusted |
 //! | `recovery` | the desks of runs, where people order something about ranks |
 //! | `demos` | the recordings in the binary |
-//! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their list (`table`) |
+//! | `command/job`, `command/job/*` | jobs: what a program is and what travels with it (`program`, `files`, `recipe`, `recipe/pretraining`), its variables (`environment`), the lines that it prints (`lines`), arrays of them (`array`), their versions (`versions`), their list (`table`) |
 //! | `command/watched`, `command/pages` | what is looked at: found by the note that a run leaves in its folder |
-//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `recovery`, `cluster`, `group_test`) |
+//! | `api` | the HTTP API of a daemon, with routes by what they are about (`jobs`, `versions`, `recovery`, `cluster`, `group_test`) |
 //! | `api/*` | what a request brings (`extract`), who may use them (`access`, by `key`, at one of our names, `host`), how often (`limits`), who did (`audit`), whether an answer may be old (`majority`), the way to a node that can answer (`forwarding`) |
 //! | `inspect`, `inspect/inspection`, `inspect/refused` | the routes of inspection; what they share; why there is no answer |
 //! | `inspect/view`, `inspect/problems`, `inspect/time`, `inspect/workload`, `inspect/jobs` | the pages |
@@ -104,6 +104,8 @@ fn main() -> ExitCode {
         Command::Cancel(args) => command::job::cancel(&args),
         Command::Wait(args) => command::job::wait(&args),
         Command::Retry(args) => command::job::retry(&args),
+        Command::Update(args) => command::job::versions::update(&args),
+        Command::Rollback(args) => command::job::versions::roll_back(&args),
         Command::Attach(args) => command::job::attach(&args),
         Command::Ui(args) => done(command::ui::run(&args)),
         Command::Record(args) => done(command::record::run(&args)),

@@ -25,8 +25,8 @@ use crate::route::Route;
 use crate::submission::{Submission, SubmissionError};
 use crate::types::{
     ActOnArray, ArrayAct, CheckedCluster, CheckedNode, Drain, GroupTest, GroupTested, Job, Key,
-    Lines, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Offered, Problem, Refuse, Stacks,
-    Status, StopJob, Token, Voters,
+    Lines, Namespace, NamespaceUse, NewKey, NewToken, News, Node, Offered, Problem, Refuse,
+    RollBackJob, Stacks, Status, StopJob, Token, UpdateJob, Voters,
 };
 
 /// A connection to the API of a cluster. Clones share it.
@@ -764,6 +764,50 @@ impl Client {
                 submitted => return submitted,
             }
         }
+    }
+
+    /// Has a job go over to another program. Its files are those of a submission, where there is one: what is to change then
+    /// stands in the update.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn update(
+        &self,
+        id: &str,
+        update: &UpdateJob,
+        files: Option<&Submission>,
+        mut progress: impl FnMut(Upload),
+    ) -> Result<Job, ClientError> {
+        // Whoever has not heard the answer asks again, and it counts once.
+        let mut update = update.clone();
+        update
+            .word
+            .get_or_insert_with(|| format!("{:032x}", rand::random::<u128>()));
+        loop {
+            let asked = self.present.load(Ordering::Relaxed);
+            if let Some(submission) = files {
+                self.upload(submission, &mut progress).await?;
+            }
+            let route = Route::to(["jobs", id, "update"])?;
+            let call = Call::new(Method::POST, route).json(&update)?;
+            let updated = self.send(call.may_repeat()).await;
+            let moved = self.present.load(Ordering::Relaxed) != asked;
+            match updated {
+                // Another node answers now, which has not got the files.
+                Err(ClientError::Refused { problem, .. })
+                    if files.is_some() && moved && problem.kind == "conflict" => {}
+                updated => return updated,
+            }
+        }
+    }
+
+    /// Has a job go back to a version.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    #[odeon_macros::boxed]
+    pub async fn roll_back(&self, id: &str, to: &RollBackJob) -> Result<Job, ClientError> {
+        self.post(Route::to(["jobs", id, "rollback"])?, to).await
     }
 
     /// Uploads what is missing.

@@ -220,7 +220,7 @@ pub struct Job {
     pub namespace: String,
     /// The name of the key that submitted it.
     pub by: String,
-    /// `waiting`, `staging`, `running`, `stopping`, `succeeded`, `failed`, `stopped`, `cancelled`,
+    /// `waiting`, `staging`, `running`, `updating`, `stopping`, `succeeded`, `failed`, `stopped`, `cancelled`,
     /// `refused` or `lost`.
     pub state: String,
     /// Why it waits, what is in its way, or how it ended, in words.
@@ -290,6 +290,91 @@ pub struct Job {
     /// The longest time that a try of it may neither print anything nor use a processor, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit_s: Option<u64>,
+    /// The number of the version that it has.
+    #[serde(default = "first_version")]
+    pub version: u32,
+    /// The versions that are kept, the oldest first; none where it was never updated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<JobVersion>,
+}
+
+const fn first_version() -> u32 {
+    1
+}
+
+/// A program that a job has, had, or is to have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobVersion {
+    /// Its number, from 1.
+    pub number: u32,
+    /// `waiting`, `starting`, `at work` or `failed`.
+    pub state: String,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// The version whose place it has taken, to which it goes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<u32>,
+    /// Set for the one that the job is about to have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub next: bool,
+    /// When that comes at the latest, where it waits for a restart; in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ms: Option<u64>,
+    /// The name of the key that wanted it.
+    pub by: String,
+    /// Why; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// When it was wanted, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The digest of its files.
+    pub bundle: String,
+    /// Arguments of its executable.
+    pub args: Vec<String>,
+}
+
+/// Another program for a job that goes on, on the places that it has. What is missing stays as the version has it that the
+/// job has, or is about to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateJob {
+    /// The digest of its files, as the upload gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
+    /// Arguments of its executable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Links in its folder; with `bundle`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, String>,
+    /// Variables beside those that it has, or in their place.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Fields of its recipe, each as `KEY=VALUE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// Why, for those who see it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// The time for which it may wait for a restart that comes anyway, in seconds, a week at most; at once without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u64>,
+    /// A word of the client's own, under which the same key's update counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub word: Option<String>,
+}
+
+/// A version that a job is to go back to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollBackJob {
+    /// Its number; the one before, or that a version which waits is taken back, without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// Why, for those who see it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// The place of a job in an array.

@@ -9,6 +9,7 @@ use odeon_cluster::daemon::{JobStacks, ProgramStack};
 use odeon_cluster::doctor::Check;
 use odeon_cluster::fact::ArrayAct;
 use odeon_cluster::job::array::ArrayTask;
+use odeon_cluster::job::version::{Version, VersionState};
 use odeon_cluster::job::{Job, State};
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::resources;
@@ -113,7 +114,15 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         }
         State::Staging { attempt } => (hindered.cloned(), attempt.since, None),
         State::Running { since, .. } => (None, *since, None),
-        State::Stopping { by, since, .. } => (Some(stopped_by(by, hindered)), *since, None),
+        State::Stopping {
+            by, since, updates, ..
+        } => {
+            let why = match (updates, job.versions.next()) {
+                (true, Some(turn)) => with(&format!("goes over to {turn}"), hindered),
+                _ => with(&format!("by {by}"), hindered),
+            };
+            (Some(why), *since, None)
+        }
         State::Ended { outcome, at, .. } => {
             (Some(outcome.to_string()), *at, Some(outcome.exit_code()))
         }
@@ -165,6 +174,36 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         array: job.array.as_ref().map(array_task),
         grace_s: job.spec.grace_s,
         idle_limit_s: job.spec.idle_limit_s,
+        version: job.version(),
+        versions: job
+            .versions
+            .all()
+            .iter()
+            .map(|it| version(job, it))
+            .collect(),
+    }
+}
+
+fn version(job: &Job, it: &Version) -> types::JobVersion {
+    let next = job.versions.next().filter(|turn| turn.to == it.number);
+    let (state, failed) = match &it.state {
+        VersionState::Waiting => ("waiting", None),
+        VersionState::Starting => ("starting", None),
+        VersionState::AtWork => ("at work", None),
+        VersionState::Failed { why } => ("failed", Some(why.clone())),
+    };
+    types::JobVersion {
+        number: it.number,
+        state: state.to_owned(),
+        failed,
+        before: it.before,
+        next: next.is_some(),
+        due_ms: next.and_then(|turn| turn.due).map(|due| due.0),
+        by: it.by.clone(),
+        why: it.why.clone(),
+        at_ms: it.at.0,
+        bundle: it.program.bundle.to_string(),
+        args: it.program.args.clone(),
     }
 }
 
@@ -235,6 +274,7 @@ fn job_seen(job: types::Job) -> seen::Job {
     let state = match job.state.as_str() {
         "waiting" => "queued",
         "staging" => "starting",
+        "updating" => "stopping",
         "cancelled" => "stopped",
         "refused" | "lost" => "failed",
         other => other,
@@ -317,10 +357,11 @@ fn needs_of(job: &types::Job) -> String {
     }
 }
 
-fn stopped_by(by: &str, hindered: Option<&String>) -> String {
+/// What is done, and what is in its way.
+fn with(done: &str, hindered: Option<&String>) -> String {
     match hindered {
-        Some(why) => format!("by {by}; {why}"),
-        None => format!("by {by}"),
+        Some(why) => format!("{done}; {why}"),
+        None => done.to_owned(),
     }
 }
 

@@ -104,7 +104,7 @@ fn after_of(api: &Api, text: &str) -> Result<After, No> {
     })
 }
 
-fn digest_of(text: &str) -> Result<Digest, No> {
+pub(super) fn digest_of(text: &str) -> Result<Digest, No> {
     text.parse()
         .map_err(|_| No::invalid(format!("`{text}` is no digest")))
 }

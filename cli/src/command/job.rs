@@ -9,6 +9,7 @@ mod lines;
 mod program;
 pub(crate) mod recipe;
 mod table;
+pub(crate) mod versions;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(super) use self::program::check_line_ends;
 
 use self::array::{Named, end_of_all, wait_all};
 use self::lines::LinePrinter;
+use self::program::{Asked, Ranks};
 use self::recipe::Kept;
 use super::cluster::look;
 use crate::args::{
@@ -141,7 +143,13 @@ const NAME_CHARS_MAX: usize = 25;
 fn submission(args: &SubmitArgs) -> Result<(Submission, Option<Kept>)> {
     args.each.check(args.gang).map_err(anyhow::Error::msg)?;
     let resources = args.resources.asked(args.gang, &args.each)?;
-    let what = program::what(args)?;
+    let gpus = args.resources.gpus;
+    let what = program::what(&Asked {
+        words: &args.words,
+        ranks: args.gang.map(|ranks| Ranks::Of(ranks, &args.each, gpus)),
+        set: &args.set,
+        installs: args.environment.is_asked(),
+    })?;
     let mut notes = what.notes;
     let (mut files, mut links) = (what.files, BTreeMap::from_iter(what.links));
     let named = files::named(&args.file)?;
@@ -350,8 +358,14 @@ pub(crate) fn job(args: &JobArgs) -> Result<()> {
         rows.push(("variables", job.env.join(" ")));
     }
     rows.push(("files", job.bundle.clone()));
+    if !job.versions.is_empty() {
+        rows.push(("version", job.version.to_string()));
+    }
     for (name, value) in rows {
         print::line(format!("{name:<11}{value}"))?;
+    }
+    for row in versions::rows(&job) {
+        print::line(row)?;
     }
     for earlier in &job.earlier {
         print::line(format!(

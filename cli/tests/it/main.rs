@@ -26,6 +26,7 @@ mod stacks;
 mod startup;
 #[path = "../../../algorithms/tests/golden/unpack.rs"]
 mod unpack;
+mod updates;
 mod upgrade;
 mod voters;
 

@@ -106,7 +106,7 @@ fn staged(place: &Path, steps: u32) {
 }
 
 /// The losses of all steps as the run has them at its end, by their bits.
-fn losses(place: &Path) -> Vec<(u64, u64)> {
+pub(crate) fn losses(place: &Path) -> Vec<(u64, u64)> {
     let told = fs::read_to_string(place.join("work/results/sent/metrics.jsonl")).unwrap();
     let lines = told
         .lines()
@@ -130,7 +130,7 @@ fn alone(place: &Path) -> Output {
 }
 
 /// The losses of a recipe when it runs here and by itself.
-fn expected(recipe: fn(&Path, u32), steps: u32) -> Vec<(u64, u64)> {
+pub(crate) fn expected(recipe: fn(&Path, u32), steps: u32) -> Vec<(u64, u64)> {
     let folder = tempfile::tempdir().unwrap();
     recipe(folder.path(), steps);
     let output = alone(folder.path());

@@ -9,6 +9,7 @@ mod handoff;
 mod idle;
 mod preparing;
 mod stacks;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -61,8 +62,8 @@ struct Inner {
     stale_drivers: StaleDrivers,
     cgroups: Cgroups,
     book: Mutex<Book>,
-    /// The specs of jobs with processes here.
-    specs: Mutex<BTreeMap<JobId, JobSpec>>,
+    /// The specs of tries with processes here.
+    specs: Mutex<BTreeMap<(JobId, u32), JobSpec>>,
     /// Tries of other nodes that may have processes here.
     guests: Mutex<BTreeMap<(JobId, u32), Guest>>,
     /// Orders to this node to become another release.
@@ -225,6 +226,7 @@ impl Agent {
         self.inner.staging.clear(id, attempt).await;
         self.inner.cgroups.remove(of);
         self.inner.system.admin().reserve(&tag, vec![]);
+        self.inner.specs.lock().remove(&of);
         let tells = {
             let mut book = self.inner.book.lock();
             book.stops.remove(&of);
@@ -455,7 +457,7 @@ impl Agent {
         let known = try_of(tag).ok_or_else(|| format!("`{tag}` is no try of a job"))?;
         let (job, _) = known;
         let joined = self.join_try(known).await?;
-        let spec = self.spec_of(job).await?;
+        let spec = self.spec_of(known).await?;
         let ready = self.prepare(known, &spec, &Shares::new("", [])).await;
         let ready = ready.map_err(|error| error.to_string())?;
         self.tell_driver(joined, known, ready.times, ready.note);
@@ -505,7 +507,7 @@ impl Agent {
             links,
             environment,
             ..
-        } = self.spec_of(known.0).await.map_err(refused)?;
+        } = self.spec_of(known).await.map_err(refused)?;
         let spec = JobSpec {
             name: name.clone(),
             namespace: namespace.clone(),
@@ -571,19 +573,24 @@ impl Agent {
         }
     }
 
-    async fn spec_of(&self, job: JobId) -> Result<JobSpec, String> {
-        if let Some(spec) = self.inner.specs.lock().get(&job) {
+    /// The job of a try as that was begun: a later one may be of another version.
+    async fn spec_of(&self, of: (JobId, u32)) -> Result<JobSpec, String> {
+        if let Some(spec) = self.inner.specs.lock().get(&of) {
             return Ok(spec.clone());
         }
+        let (job, number) = of;
         let found = self
             .inner
             .catalog
             .job(job)
             .await
             .map_err(|e| e.to_string())?;
-        let spec = found.ok_or_else(|| format!("there is no job {job}"))?.spec;
-        self.inner.specs.lock().insert(job, spec.clone());
-        Ok(spec)
+        let found = found.ok_or_else(|| format!("there is no job {job}"))?;
+        if found.attempt().map(|it| it.number) != Some(number) {
+            return Err(format!("try {number} of {job} is over"));
+        }
+        self.inner.specs.lock().insert(of, found.spec.clone());
+        Ok(found.spec)
     }
 }
 

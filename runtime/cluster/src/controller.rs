@@ -230,6 +230,7 @@ impl Controller {
                 let event = Event::Extended { attempt, more };
                 self.happened(job, event).await
             }
+            Order::Turn { job, to } => self.happened(job, Event::TurnDue { to }).await,
             Order::Hold { job, why } => self.happened(job, Event::Held { why }).await,
             Order::Start { job, node, .. } => {
                 let row = self.catalog.read(|tables| tables.jobs.get(&job).cloned());

@@ -14,7 +14,7 @@ use std::time::Duration;
 use odeon::{
     Clock, Failure, FakeDevices, Limits, NodeIdentity, System, SystemError, WorkerCommand,
 };
-use odeon_artifacts::{Footprint, Store};
+use odeon_artifacts::{Digest, Footprint, Shares, Store};
 use odeon_observe::Observer;
 use thiserror::Error;
 
@@ -35,6 +35,7 @@ use crate::logs::LogLimits;
 use crate::logs::archive::Archive;
 use crate::observer;
 use crate::presence::Presence;
+use crate::staging::StagingError;
 use crate::staging::demand::OnDemand;
 use crate::tables::NodeState;
 use crate::unix::Unix;
@@ -242,6 +243,12 @@ impl Daemon {
     #[must_use]
     pub fn artifacts(&self) -> &Arc<Store> {
         self.agent.staging().store()
+    }
+
+    /// Has a bundle here, which one of these nodes gives.
+    pub(crate) async fn keep(&self, bundle: Digest, from: &[String]) -> Result<(), StagingError> {
+        let alone = Shares::new("", []);
+        self.agent.staging().keep(bundle, from, &alone).await
     }
 
     /// Removes all files that no job needs. That it did not work is seen by who needs the room.

@@ -9,6 +9,8 @@
 //!     └───────────────── stopped, cancelled, refused ─────────────────┘
 //! ```
 //!
+//! One that goes over to another [version] is stopping, and then staging again on the places that it has.
+//!
 //! [`Job::apply`] is the only way from one state to the next. It takes what happened and when, and
 //! refuses what cannot happen.
 //!
@@ -18,19 +20,21 @@
 //! one is known as old.
 
 pub mod array;
+mod event;
 mod spec;
+pub mod version;
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
 use self::array::{After, ArrayTask};
+pub use self::event::{Event, Unfit};
 pub use self::spec::{DEFAULT_NAMESPACE, Hosted, JobSpec, JobSpecError};
+use self::version::{Turn, Versions, WAIT_MAX_S};
 use crate::resources::{Bytes, Reservation};
-use crate::startup::{StageTimes, StartStage, Startup};
+use crate::startup::{StartStage, Startup};
 use crate::unix::Unix;
+use serde::{Deserialize, Serialize};
 
 /// The number of a job in its cluster; written `j17`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,10 +69,21 @@ pub struct Attempt {
     pub boot: u64,
     /// When it was assigned.
     pub since: Unix,
+    /// Since when the job has had its places, where a try of another version has had them before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Unix>,
     /// The parts of nodes that it has to itself until it is over: that of its driver first, then
     /// those of its ranks. None for a job that asks for nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<Reservation>,
+}
+
+impl Attempt {
+    /// Since when the job has had its places: from then on its time counts.
+    #[must_use]
+    pub fn held_since(&self) -> Unix {
+        self.held_since.unwrap_or(self.since)
+    }
 }
 
 /// Where a job is in its life.
@@ -100,7 +115,7 @@ pub enum State {
         /// The driver's number of the operating system.
         pid: u32,
     },
-    /// Somebody has stopped it, and its processes end.
+    /// Somebody has stopped it, or has it go over to another version, and its processes end.
     Stopping {
         /// The try.
         attempt: Attempt,
@@ -110,6 +125,9 @@ pub enum State {
         in_order: bool,
         /// Since when.
         since: Unix,
+        /// Set where another version begins on its places then.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        updates: bool,
     },
     /// It is over.
     Ended {
@@ -168,6 +186,11 @@ pub enum Outcome {
         /// By whom.
         by: String,
     },
+    /// Its processes were ended for those of another version: an outcome of a try, and of no job.
+    Replaced {
+        /// By which.
+        version: u32,
+    },
     /// It cannot run anywhere in this cluster.
     Refused {
         /// Why.
@@ -196,7 +219,7 @@ impl Outcome {
             Self::Failed { code: None, .. } => 1,
             Self::TimedOut { .. } | Self::Idle { .. } => 124,
             Self::OutOfMemory { .. } => 137,
-            Self::Stopped { .. } => 143,
+            Self::Stopped { .. } | Self::Replaced { .. } => 143,
             Self::Cancelled { .. }
             | Self::Unmet { .. }
             | Self::Refused { .. }
@@ -211,6 +234,7 @@ impl Outcome {
         match self {
             Self::Stopped { .. }
             | Self::Cancelled { .. }
+            | Self::Replaced { .. }
             | Self::Unmet { .. }
             | Self::Refused { .. }
             | Self::Lost { .. } => {
@@ -248,6 +272,7 @@ impl fmt::Display for Outcome {
             ),
             Self::Stopped { by } => write!(f, "stopped by {by}"),
             Self::Cancelled { by } => write!(f, "cancelled by {by}"),
+            Self::Replaced { version } => write!(f, "replaced by version {version}"),
             Self::Refused { why } => write!(f, "refused: {why}"),
             Self::Lost { node, why } => write!(f, "lost with node `{node}`: {why}"),
         }
@@ -293,119 +318,9 @@ pub struct Job {
     /// Times of the stages of its last start.
     #[serde(default, skip_serializing_if = "Startup::is_empty")]
     pub startup: Startup,
-}
-
-/// An event in the life of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
-pub enum Event {
-    /// It cannot have a node yet.
-    Held {
-        /// The obstacle.
-        why: String,
-    },
-    /// It was given a node.
-    Assigned {
-        /// Which.
-        node: String,
-        /// Which life of it.
-        boot: u64,
-        /// The parts of nodes that it has to itself, where it asks for some.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        reserved: Vec<Reservation>,
-    },
-    /// A try that runs with fewer ranks than it may have was given more. What it had on nodes that are
-    /// gone is not its own any more.
-    Extended {
-        /// Of which try.
-        attempt: u32,
-        /// The parts of nodes that it has from now on, beside those that live.
-        more: Vec<Reservation>,
-    },
-    /// A node has passed stages of a try's start.
-    Prepared {
-        /// Of which try.
-        attempt: u32,
-        /// Which node.
-        node: String,
-        /// Milliseconds of each.
-        times: StageTimes,
-        /// Something that is worth telling of it, in words.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        note: Option<String>,
-    },
-    /// Its driver runs.
-    Started {
-        /// Of which try.
-        attempt: u32,
-        /// The driver's number of the operating system.
-        pid: u32,
-    },
-    /// A try is over, and none of its processes is left.
-    Over {
-        /// Which try.
-        attempt: u32,
-        /// Its outcome.
-        outcome: Outcome,
-    },
-    /// The voters have not kept all that a try has printed, and its end waits for that no longer.
-    Unkept {
-        /// Which try.
-        attempt: u32,
-        /// The number of lines.
-        lines: u64,
-    },
-    /// Somebody wants it to end.
-    Stop {
-        /// The name of whoever stopped it.
-        by: String,
-        /// Set where it may end in order; else it is killed.
-        in_order: bool,
-    },
-    /// Somebody wants a job that is over to be run again, with all of its retries.
-    Retry {
-        /// The name of whoever begins it anew.
-        by: String,
-    },
-}
-
-/// Why an event cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unfit {
-    /// It is over.
-    #[error("job {job} is over: it {outcome}")]
-    Over {
-        /// Which job.
-        job: JobId,
-        /// The outcome of the job.
-        outcome: String,
-    },
-    /// It is not over.
-    #[error("job {job} is not over: it is {state}")]
-    Alive {
-        /// Which job.
-        job: JobId,
-        /// Where it is in its life.
-        state: &'static str,
-    },
-    /// It is about a try that is over, or has not begun.
-    #[error("it is about try {attempt} of job {job}, which is not the present one")]
-    Stale {
-        /// Which job.
-        job: JobId,
-        /// Which try.
-        attempt: u32,
-    },
-    /// It does not follow from where the job is.
-    #[error("job {job} is {state}, so it cannot be {event}")]
-    Disorder {
-        /// Which job.
-        job: JobId,
-        /// Where it is.
-        state: &'static str,
-        /// The event that was said to have happened.
-        event: &'static str,
-    },
+    /// The programs that it has had, where there were several.
+    #[serde(default, skip_serializing_if = "Versions::is_empty")]
+    pub versions: Versions,
 }
 
 /// The run time from which on a try's failure does not count with those before it.
@@ -440,6 +355,7 @@ impl Job {
             awaits: vec![],
             array: None,
             startup: Startup::default(),
+            versions: Versions::default(),
         }
     }
 
@@ -519,6 +435,7 @@ impl Job {
             State::Waiting { .. } => "waiting",
             State::Staging { .. } => "staging",
             State::Running { .. } => "running",
+            State::Stopping { updates: true, .. } => "updating",
             State::Stopping { .. } => "stopping",
             State::Ended { outcome, .. } => match outcome {
                 Outcome::Succeeded => "succeeded",
@@ -526,7 +443,7 @@ impl Job {
                 | Outcome::TimedOut { .. }
                 | Outcome::Idle { .. }
                 | Outcome::OutOfMemory { .. } => "failed",
-                Outcome::Stopped { .. } => "stopped",
+                Outcome::Stopped { .. } | Outcome::Replaced { .. } => "stopped",
                 Outcome::Cancelled { .. } | Outcome::Unmet { .. } => "cancelled",
                 Outcome::Refused { .. } => "refused",
                 Outcome::Lost { .. } => "lost",
@@ -555,6 +472,7 @@ impl Job {
             self.tries_before = self.tries;
             self.has_run = false;
             self.quick_failures = 0;
+            self.begin_run(at);
             self.state = State::Waiting {
                 why: format!("it is to be run again, by {by}"),
                 not_before: None,
@@ -585,6 +503,7 @@ impl Job {
                     node,
                     boot,
                     since: at,
+                    held_since: None,
                     reserved,
                 };
                 self.state = State::Staging { attempt };
@@ -640,14 +559,55 @@ impl Job {
                         by,
                         in_order,
                         since: at,
+                        updates: false,
                     };
                 }
-                // Who has lost patience may have it killed.
+                // Who has lost patience may have it killed; and no other version begins then.
                 State::Stopping {
-                    in_order: gently, ..
-                } => *gently &= in_order,
+                    in_order: gently,
+                    updates,
+                    by: who,
+                    ..
+                } => {
+                    *gently &= in_order;
+                    if std::mem::replace(updates, false) {
+                        *who = by;
+                    }
+                }
                 State::Ended { .. } => {}
             },
+            Event::Update {
+                program,
+                by,
+                why,
+                wait_s,
+            } => {
+                if let Some(wait) = wait_s.filter(|it| *it > WAIT_MAX_S) {
+                    return Err(Unfit::Wait(wait));
+                }
+                let due = wait_s.map(|wait| at.after(Duration::from_secs(wait)));
+                let turn = Turn {
+                    to: 0,
+                    by,
+                    why,
+                    due,
+                };
+                self.update(program, turn, at)?;
+            }
+            Event::RollBack { to, by, why } => {
+                let turn = Turn {
+                    to: 0,
+                    by,
+                    why,
+                    due: None,
+                };
+                self.roll_back(to, turn, at)?;
+            }
+            Event::TurnDue { to } => self.make_turn(to, at)?,
+            Event::AtWork { attempt } => {
+                self.own_attempt(attempt)?;
+                self.came_to_work();
+            }
             Event::Retry { .. } => {
                 let state = self.word();
                 return Err(Unfit::Alive { job, state });
@@ -669,10 +629,19 @@ impl Job {
         // to its end in order before it heard of that.
         let outcome = match (&self.state, outcome) {
             (_, Outcome::Succeeded) => Outcome::Succeeded,
-            (State::Stopping { by, .. }, _) => Outcome::Stopped { by: by.clone() },
+            (
+                State::Stopping {
+                    by, updates: false, ..
+                },
+                _,
+            ) => Outcome::Stopped { by: by.clone() },
             (_, outcome) => outcome,
         };
+        if let Some(turn) = self.turn_after(&outcome, at) {
+            return self.turn_in_place(&turn, attempt, outcome, at);
+        }
         if self.begins_anew(&outcome) {
+            self.switch_if_waiting(at);
             let pause = self.pause_after(&outcome, at);
             let when = match pause {
                 Duration::ZERO => String::new(),
@@ -692,7 +661,7 @@ impl Job {
     /// Returns true where another try follows one that has ended so.
     fn begins_anew(&self, outcome: &Outcome) -> bool {
         let left = match &self.spec.hosts {
-            None => self.tries - self.tries_before <= self.spec.retries,
+            None => self.tries - self.tries_before - self.versions.turns() <= self.spec.retries,
             Some(hosted) => hosted.kept,
         };
         match outcome {

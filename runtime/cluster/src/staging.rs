@@ -603,7 +603,8 @@ impl Staging {
         kept
     }
 
-    fn folder_of(&self, job: JobId, attempt: u32) -> PathBuf {
+    /// Where a try works.
+    pub(crate) fn folder_of(&self, job: JobId, attempt: u32) -> PathBuf {
         self.jobs.join(format!("{job}.{attempt}"))
     }
 

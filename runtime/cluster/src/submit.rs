@@ -7,16 +7,22 @@
 //! Files that were offered stay for [`UPLOAD_TIME`], whoever brings the rest. A job is accepted when
 //! all of its files are here, on the other voters too, and its row is in the catalog.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use odeon::Clock;
 use odeon_artifacts::{Bundle, Digest, DiskError, GetError, Piece, PutError, Store};
 use thiserror::Error;
 
 use crate::agent;
 use crate::catalog::WriteError;
 use crate::daemon::Daemon;
+use crate::environment::EnvironmentSpec;
 use crate::fact::{Fact, Written};
-use crate::job::{JobId, JobSpec, JobSpecError};
+use crate::job::version::Program;
+use crate::job::{Event, JobId, JobSpec, JobSpecError};
 use crate::own_program;
 use crate::staging::moment;
 
@@ -70,10 +76,29 @@ pub enum SubmitError {
     /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// A file of it cannot be read.
+    #[error("a file of it cannot be read: {0}")]
+    File(String),
     /// Its thread was lost.
     #[error("the thread that looked after the files was lost")]
     Thread,
 }
+
+/// Who wants another version of a job, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewVersion {
+    /// The name of whoever wants it.
+    pub by: String,
+    /// Why, in words; may be empty.
+    pub why: String,
+    /// The time for which it may wait for a restart, in seconds; none where it is made at once.
+    pub wait_s: Option<u64>,
+    /// A word of the client's own, under which it counts once.
+    pub word: Option<String>,
+}
+
+/// The longest time that an update waits for nodes to bring its files: they bring the rest when it begins.
+const BRING_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Daemon {
     /// The missing pieces of a bundle. What is here, or comes, stays for [`UPLOAD_TIME`].
@@ -145,8 +170,26 @@ impl Daemon {
         word: Option<&str>,
     ) -> Result<JobId, SubmitError> {
         spec.check()?;
-        let (store, digest) = (self.artifacts().clone(), spec.bundle);
-        let mut environment = spec.environment.take();
+        let environment = spec.environment.take();
+        spec.environment = self.taken_in(spec.bundle, environment).await?;
+        let digest = spec.bundle;
+        self.spread(digest).await?;
+        let command = word.map_or_else(rand::random, |word| command_of(&by, word));
+        let submitted = Fact::JobSubmitted { spec, by };
+        match self.catalog().write_once(command, submitted).await? {
+            Written::Job(id) => Ok(id),
+            Written::Done => Err(SubmitError::Word),
+        }
+    }
+
+    /// Checks that the files of a bundle are here, which stay until the catalog knows the job, and reads what the key of
+    /// its environment is made of.
+    async fn taken_in(
+        &self,
+        digest: Digest,
+        mut environment: Option<EnvironmentSpec>,
+    ) -> Result<Option<EnvironmentSpec>, SubmitError> {
+        let store = self.artifacts().clone();
         let (missing, all, environment) = blocking(move || {
             let bundle = match store.bundle(&digest) {
                 Ok(bundle) => bundle,
@@ -167,14 +210,116 @@ impl Daemon {
         if missing > 0 {
             return Err(SubmitError::Missing { missing, all });
         }
-        spec.environment = environment;
-        self.spread(digest).await?;
-        let command = word.map_or_else(rand::random, |word| command_of(&by, word));
-        let submitted = Fact::JobSubmitted { spec, by };
-        match self.catalog().write_once(command, submitted).await? {
-            Written::Job(id) => Ok(id),
-            Written::Done => Err(SubmitError::Word),
+        Ok(environment)
+    }
+
+    /// Has a job go over to another program, whose files were offered and put, on the places that it has. Voters have its
+    /// files before, and so have the nodes of its present try, as far as they answer in time. What is sent again by the same
+    /// person under the same word counts once.
+    ///
+    /// # Errors
+    /// Why not; then nothing has changed, unless the catalog is not known to have refused it.
+    #[odeon::boxed]
+    pub async fn update(
+        &self,
+        job: JobId,
+        mut program: Program,
+        wanted: NewVersion,
+    ) -> Result<(), SubmitError> {
+        self.fetch(program.bundle).await;
+        let environment = program.environment.take();
+        program.environment = self.taken_in(program.bundle, environment).await?;
+        self.spread(program.bundle).await?;
+        self.bring_to_places(job, program.bundle).await;
+        let NewVersion {
+            by,
+            why,
+            wait_s,
+            word,
+        } = wanted;
+        let command = word.map_or_else(rand::random, |word| command_of(&by, &word));
+        let event = Event::Update {
+            program,
+            by,
+            why,
+            wait_s,
+        };
+        let written = self
+            .catalog()
+            .write_once(command, Fact::Job { job, event })
+            .await?;
+        match written {
+            Written::Done => Ok(()),
+            Written::Job(_) => Err(SubmitError::Word),
         }
+    }
+
+    /// Has the nodes of a job's present try bring a bundle, so that less time goes by between two versions. One that does
+    /// not brings it when the version begins.
+    async fn bring_to_places(&self, job: JobId, bundle: Digest) {
+        let Ok(Some(row)) = self.catalog().job(job).await else {
+            return;
+        };
+        let attempt = row.attempt();
+        let reserved = attempt.into_iter().flat_map(|it| &it.reserved);
+        let mut nodes: BTreeSet<&str> = reserved.map(|it| it.node.as_str()).collect();
+        nodes.extend(attempt.map(|it| it.node.as_str()));
+        nodes.remove(self.name());
+        let bringing = nodes.into_iter().map(|node| async move {
+            if let Err(why) = agent::keep(self.system(), node, bundle, self.name()).await {
+                tracing::debug!(
+                    node,
+                    why,
+                    "a node does not bring the files of a version yet"
+                );
+            }
+        });
+        let bringing: FuturesUnordered<_> = bringing.collect();
+        let all = bringing.collect::<Vec<()>>();
+        drop(Clock::timeout(BRING_PATIENCE, all).await);
+    }
+
+    /// Has a bundle here that the cluster keeps, where a voter gives it. One that votes has it as a rule.
+    async fn fetch(&self, bundle: Digest) {
+        let store = self.artifacts().clone();
+        let is_here = blocking(move || Ok(store.bundle(&bundle).is_ok())).await;
+        if is_here.unwrap_or(false) {
+            return;
+        }
+        let voters = self.catalog().voters().into_iter();
+        let others: Vec<String> = voters.filter(|it| it != self.name()).collect();
+        let kept = self.keep(bundle, &others).await;
+        if let Err(error) = kept {
+            tracing::debug!(%bundle, %error, "nobody gives a bundle");
+        }
+    }
+
+    /// The content of a file of a bundle that the cluster keeps, or nothing where it has no such file. What is not here is
+    /// brought from the voters.
+    ///
+    /// # Errors
+    /// Nobody gives it.
+    #[odeon::boxed]
+    pub async fn file_of(
+        &self,
+        bundle: Digest,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, SubmitError> {
+        self.fetch(bundle).await;
+        let (store, path) = (self.artifacts().clone(), path.to_owned());
+        blocking(move || {
+            let bundle = match store.bundle(&bundle) {
+                Ok(bundle) => bundle,
+                Err(GetError::Disk(error)) => return Err(error.into()),
+                Err(_) => return Err(SubmitError::Unlisted(bundle)),
+            };
+            if bundle.file(&path).is_none() {
+                return Ok(None);
+            }
+            let content = read(&store, &bundle, &path).map_err(SubmitError::File)?;
+            Ok(Some(content))
+        })
+        .await
     }
 
     /// Has a majority of the voters keep a bundle.

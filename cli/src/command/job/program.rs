@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::files::{self, Found};
 use super::recipe::{Kept, Sent};
 use super::{plain, this_program};
-use crate::args::{RankArgs, RankRange, SetArgs, SubmitArgs};
+use crate::args::{RankArgs, RankRange, SetArgs};
 
 /// The job's executable, its name where it is not that of the file, the words that it is given, and
 /// the files that these name.
@@ -77,27 +77,52 @@ impl What {
     }
 }
 
+/// A program as it is named.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// The program and its words.
+    pub(super) words: &'a [String],
+    /// The gang of it, if it is one.
+    pub(super) ranks: Option<Ranks<'a>>,
+    /// Fields of the recipe, if it is one.
+    pub(super) set: &'a SetArgs,
+    /// Set where nodes install the environment that it may be of.
+    pub(super) installs: bool,
+}
+
+/// The gang of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ranks<'a> {
+    /// So many ranks, each with this, and as many cards as that.
+    Of(RankRange, &'a RankArgs, Option<u32>),
+    /// As these words have it, up to its program.
+    AsBefore(&'a [String]),
+}
+
 /// A program as it is named, or this one, which runs a gang of it.
-pub(super) fn what(args: &SubmitArgs) -> Result<What> {
+pub(super) fn what(args: &Asked<'_>) -> Result<What> {
     let here = std::env::current_dir().context("finding the current folder")?;
     let path = std::env::var("PATH").unwrap_or_default();
-    if let Some(ranks) = args.gang {
+    if let Some(ranks) = args.ranks {
         let program = args.words.first().context("no program to submit")?;
-        check_no_fields(program, &args.set)?;
+        check_no_fields(program, args.set)?;
         if here.join(program).is_file() {
             check_line_ends(&here.join(program))?;
         }
-        let mut gang = Line::read(&args.words, &here)?;
+        let mut gang = Line::read(args.words, &here)?;
         let name = gang.name();
-        gang.words = gang_words(ranks, &args.each, args.resources.gpus, &gang.words);
+        gang.words = match ranks {
+            Ranks::Of(ranks, each, gpus) => gang_words(ranks, each, gpus, &gang.words),
+            Ranks::AsBefore(head) => [head, &gang.words].concat(),
+        };
         return Ok(What::new(this_program()?, name, gang));
     }
     let (program, words) = args.words.split_first().context("no program to submit")?;
     if program.ends_with(".toml") && here.join(program).is_file() {
-        return What::recipe(Path::new(program), words, &args.set);
+        return What::recipe(Path::new(program), words, args.set);
     }
-    check_no_fields(program, &args.set)?;
-    let installs = args.environment.is_asked();
+    check_no_fields(program, args.set)?;
+    let installs = args.installs;
     let script = match kind_of(Path::new(program), &here, &path, installs)? {
         Kind::Executable => {
             let line = Line {
@@ -107,7 +132,7 @@ pub(super) fn what(args: &SubmitArgs) -> Result<What> {
             return Ok(What::new(program, None, line));
         }
         Kind::LookedUp => {
-            let line = Line::read(&args.words, &here)?;
+            let line = Line::read(args.words, &here)?;
             return Ok(What::new(ENV, line.name(), line));
         }
         Kind::Script(interpreter) => interpreter,

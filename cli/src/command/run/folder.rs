@@ -10,6 +10,7 @@ use odeon_actors::recipe::{Recipe, RecipeError, Source};
 use odeon_actors::rl::report::Report;
 use serde_json::{Map, Value};
 
+use super::change::Fields;
 use super::metrics::{METRICS, reports};
 use crate::command::pages;
 use crate::command::processes::{self, replace};
@@ -340,7 +341,7 @@ fn clear(folder: &Path) -> Result<()> {
 
 /// Settings of a recipe that a checkpoint depends on. The rest may change between two runs of a
 /// folder.
-const FIXED: &[(&str, &[&str])] = &[
+pub(super) const FIXED: Fields = &[
     ("run", &["seed"]),
     (
         "model",

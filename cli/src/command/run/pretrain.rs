@@ -21,6 +21,7 @@ use odeon_otel::Settings;
 use tokio::sync::{mpsc, watch};
 
 use super::super::{model, plan};
+use super::change::Fields;
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
@@ -133,14 +134,9 @@ fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
     }
     let before = Source::read(&path.join(folder::RECIPE))?.pretrain_recipe()?;
     let (before, now) = (serde_json::to_value(before)?, serde_json::to_value(recipe)?);
-    for (table, fields) in [
-        ("run", &["seed"][..]),
-        ("model", &[]),
-        ("tokenizer", &[]),
-        ("pretrain", &["optimizer"]),
-        ("eval", &["one_of"]),
-    ] {
-        if let Some((field, before, now)) = folder::difference(&before[table], &now[table], fields)
+    for (table, fields) in FIXED {
+        if let Some((field, before, now)) =
+            folder::difference(&before[*table], &now[*table], fields)
         {
             let what = format!(
                 "{field} was {before} when the run in {} began and is {now} now, and its checkpoint \
@@ -152,6 +148,15 @@ fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
     }
     Ok(())
 }
+
+/// Settings of a recipe that a checkpoint depends on. The rest may change between two runs of a folder.
+pub(super) const FIXED: Fields = &[
+    ("run", &["seed"]),
+    ("model", &[]),
+    ("tokenizer", &[]),
+    ("pretrain", &["optimizer"]),
+    ("eval", &["one_of"]),
+];
 
 /// Runs it to its end, or until somebody asks it to stop.
 async fn follow(
@@ -298,7 +303,10 @@ impl Book {
         self.metrics.write(report)?;
         self.display.show(report);
         match report {
-            Report::Step(step) => record(step),
+            Report::Step(step) => {
+                super::at_work();
+                record(step);
+            }
             Report::Saved {
                 steps,
                 blocked_seconds,

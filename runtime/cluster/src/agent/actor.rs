@@ -144,7 +144,7 @@ impl AgentActor {
                 return 1;
             }
             orphan_processes::end(self.agent.mark(&tag)).await;
-            self.agent.inner.specs.lock().remove(&job);
+            self.agent.inner.specs.lock().remove(&(job, attempt));
             self.agent.inner.staging.clear(job, attempt).await;
             self.agent.inner.cgroups.remove((job, attempt));
         }

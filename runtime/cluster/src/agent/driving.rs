@@ -48,22 +48,26 @@ impl Agent {
         attempt: u32,
         mut stop: watch::Receiver<Option<bool>>,
     ) -> Outcome {
-        // Its time counts from here: whoever was promised its places waits for its files, too.
-        let began = Unix::now();
-        let mut ready = match self.ready(job, attempt, &mut stop).await {
+        // Its time counts from here: whoever was promised its places waits for its files, too. That of another version
+        // goes on.
+        let held_since = job.attempt().and_then(|it| it.held_since);
+        let began = held_since.unwrap_or_else(Unix::now);
+        let given = Unix::now();
+        let mut ready = match self.ready(job, attempt, began, &mut stop).await {
             Ok(ready) => ready,
             Err(outcome) => return outcome,
         };
-        let assigned = job.attempt().map_or(began, |it| it.since);
+        let assigned = job.attempt().map_or(given, |it| it.since);
         ready
             .times
-            .insert(StartStage::Placed, millis(began.since(assigned)));
+            .insert(StartStage::Placed, millis(given.since(assigned)));
         let starts = Clock::now();
         let environment = ready.environment.as_deref();
         let command = self.command(job, attempt, &ready.program, environment);
         let command = command.folder(ready.folder);
         let tag = job.tag(attempt);
-        self.inner.specs.lock().insert(job.id, job.spec.clone());
+        let spec = job.spec.clone();
+        self.inner.specs.lock().insert((job.id, attempt), spec);
         let system = &self.inner.system;
         self.reserve(job, attempt);
         let driver = match &job.spec.hosts {
@@ -119,6 +123,7 @@ impl Agent {
         &self,
         job: &Job,
         attempt: u32,
+        began: Unix,
         stop: &mut watch::Receiver<Option<bool>>,
     ) -> Result<Ready, Outcome> {
         let stopped = || Outcome::Stopped {
@@ -127,7 +132,7 @@ impl Agent {
         let limit = job.spec.time_limit();
         let over = async {
             match limit {
-                Some(limit) => Clock::sleep(limit).await,
+                Some(limit) => Clock::sleep(began.after(limit).since(Unix::now())).await,
                 None => std::future::pending().await,
             }
         };
@@ -161,7 +166,8 @@ impl Agent {
             command = command.arg(arg);
         }
         let tries = attempt.saturating_sub(job.tries_before);
-        command.env(TRY_VARIABLE, tries.to_string())
+        let command = command.env(TRY_VARIABLE, tries.to_string());
+        self.with_version(command, job, attempt)
     }
 
     /// Has the engine know what a try has reserved before its driver asks for any of it.
@@ -200,7 +206,8 @@ impl Agent {
         };
         let overdue = self.overdue(of, &job, began);
         let exit = async {
-            let (end, overdue) = follow_until(&mut driver, stop, grace, overdue).await;
+            let following = follow_until(&mut driver, stop, grace, overdue);
+            let (end, overdue) = self.beside_trial(&job, attempt, following).await;
             drop(over);
             if let Some(handoff) = self.inner.book.lock().driven.get_mut(&of) {
                 handoff.exit = Some(end.clone());

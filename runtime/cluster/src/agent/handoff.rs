@@ -87,7 +87,7 @@ impl Agent {
             book.driven.insert((job, attempt), handoff.clone());
             drop(book);
             let mut specs = self.inner.specs.lock();
-            specs.insert(job, handoff.job.spec.clone());
+            specs.insert((job, attempt), handoff.job.spec.clone());
             drop(specs);
             self.inner.staging.environments().admit((job, attempt));
             self.reserve(&handoff.job, attempt);

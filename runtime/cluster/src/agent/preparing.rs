@@ -107,7 +107,7 @@ impl Agent {
         nodes: Vec<String>,
     ) -> Result<(), String> {
         let joined = self.join_try(of).await?;
-        let spec = self.spec_of(of.0).await?;
+        let spec = self.spec_of(of).await?;
         let ready = self
             .prepare(of, &spec, &Shares::new(&self.inner.node, nodes))
             .await;

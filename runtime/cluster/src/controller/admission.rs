@@ -95,7 +95,7 @@ impl<'a> Room<'a> {
             };
             holders.push(Holder {
                 ends: end_of(job, now),
-                since: attempt.since,
+                since: attempt.held_since(),
                 job: job.id,
             });
             for it in &attempt.reserved {
@@ -347,7 +347,7 @@ impl<'a> Room<'a> {
         let jobs = holders.filter_map(|(holder, _)| holder.parse::<JobId>().ok());
         let jobs = jobs.filter(|job| named.insert(*job));
         let known = jobs.filter_map(|id| {
-            let since = self.tables.jobs.get(&id)?.attempt()?.since;
+            let since = self.tables.jobs.get(&id)?.attempt()?.held_since();
             Some(format!("{id} {since}"))
         });
         known.take(HOLDERS_TOLD).collect()
@@ -440,9 +440,16 @@ fn spare(now: &View, first: JobId, plan: &Plan, after: &View) -> View {
 /// When a job that holds something is over at the latest.
 fn end_of(job: &Job, now: Unix) -> Unix {
     let ends = match (&job.state, job.attempt()) {
-        (State::Stopping { since, .. }, _) => since.after(job.spec.grace()),
+        (
+            State::Stopping {
+                since,
+                updates: false,
+                ..
+            },
+            _,
+        ) => since.after(job.spec.grace()),
         // Its files are brought within its time.
-        (_, Some(attempt)) => end_if_begun(job, attempt.since),
+        (_, Some(attempt)) => end_if_begun(job, attempt.held_since()),
         (_, None) => end_if_begun(job, now),
     };
     ends.max(now)

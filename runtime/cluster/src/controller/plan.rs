@@ -108,6 +108,13 @@ pub enum Order {
         /// The obstacle.
         why: String,
     },
+    /// A version has waited for long enough for a restart.
+    Turn {
+        /// Which job.
+        job: JobId,
+        /// Which version.
+        to: u32,
+    },
     /// A node is to begin a try.
     Start {
         /// Which job.
@@ -156,6 +163,10 @@ pub fn plan(
         }
     }
     for job in tables.living_jobs() {
+        if let Some(turn) = job.turn_due(now) {
+            let (job, to) = (job.id, turn.to);
+            orders.push(Order::Turn { job, to });
+        }
         match &job.state {
             State::Staging { attempt } => orders.push(Order::Start {
                 job: job.id,

@@ -127,7 +127,7 @@ fn arrow(from: Place, step: &Step, room: bool) -> Option<Place> {
     }
 }
 
-fn job(retries: u32) -> Job {
+pub(super) fn job(retries: u32) -> Job {
     let spec = JobSpec {
         name: "test".to_owned(),
         namespace: DEFAULT_NAMESPACE.to_owned(),

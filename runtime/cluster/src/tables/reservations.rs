@@ -108,7 +108,7 @@ impl Tables {
 }
 
 /// Returns true while the life of a node runs that a reservation is of.
-fn is_alive(nodes: &BTreeMap<String, NodeRow>, it: &Reservation) -> bool {
+pub(super) fn is_alive(nodes: &BTreeMap<String, NodeRow>, it: &Reservation) -> bool {
     let row = nodes.get(&it.node);
     row.is_some_and(|row| row.state == NodeState::Up && row.spec.boot == it.boot)
 }

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::fact::ArrayAct;
 use crate::job::JobSpec;
+use crate::job::array::After;
+use crate::job::version::Program;
 use crate::resources::{Allotment, JobResources, Reservation};
 use crate::startup::StartStage;
 
@@ -170,6 +172,21 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
         1 => any::<bool>().prop_map(move |in_order| Event::Stop { by: by(), in_order }),
         1 => Just(Event::Retry { by: by() }),
         1 => Just(Event::Held { why: "no room".to_owned() }),
+        2 => (0u8..9, any::<bool>()).prop_map(move |(n, waits)| Event::Update {
+            program: Program {
+                bundle: Digest::of(&[n]),
+                args: vec![],
+                env: BTreeMap::new(),
+                links: BTreeMap::new(),
+                environment: None,
+            },
+            by: by(),
+            why: String::new(),
+            wait_s: waits.then_some(60),
+        }),
+        1 => prop::option::of(1u32..9).prop_map(move |to| Event::RollBack { to, by: by(), why: String::new() }),
+        1 => (1u32..9).prop_map(|to| Event::TurnDue { to }),
+        1 => (1u32..4).prop_map(|attempt| Event::AtWork { attempt }),
         1 => (1u32..4, 1u64..9).prop_map(|(attempt, lines)| Event::Unkept { attempt, lines }),
         1 => (1u32..4, name(), 0u64..9).prop_map(|(attempt, node, ms)| Event::Prepared {
             attempt,
@@ -264,7 +281,11 @@ fn facts() -> impl Strategy<Value = (Writer, Fact)> {
 fn is_about_a_try(event: &Event) -> bool {
     matches!(
         event,
-        Event::Prepared { .. } | Event::Started { .. } | Event::Over { .. } | Event::Unkept { .. }
+        Event::Prepared { .. }
+            | Event::Started { .. }
+            | Event::Over { .. }
+            | Event::AtWork { .. }
+            | Event::Unkept { .. }
     )
 }
 
@@ -909,6 +930,10 @@ fn fact_kind(fact: &Fact) -> usize {
             Event::Unkept { .. } => 18,
             Event::Extended { .. } => 20,
             Event::Prepared { .. } => 21,
+            Event::Update { .. } => 27,
+            Event::RollBack { .. } => 28,
+            Event::TurnDue { .. } => 29,
+            Event::AtWork { .. } => 30,
         },
         Fact::VotersSet { .. } => 17,
         Fact::Array { .. } => 19,
@@ -920,7 +945,7 @@ fn fact_kind(fact: &Fact) -> usize {
     }
 }
 
-const FACT_KINDS: usize = 27;
+const FACT_KINDS: usize = 31;
 
 /// SEMANTICS 59.
 #[test]

@@ -118,6 +118,7 @@ impl World {
                 }
                 Order::Extend { job, attempt, more } => (job, Event::Extended { attempt, more }),
                 Order::Hold { job, why } => (job, Event::Held { why }),
+                Order::Turn { job, to } => (job, Event::TurnDue { to }),
                 Order::Lose { .. } | Order::Start { .. } | Order::Stop { .. } => continue,
             };
             let said = self.say(Writer::Leader, Fact::Job { job, event });

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fact::{Command, Fact, NamespaceQuota, NodeSpec, Writer, Written};
+use crate::job::version::Program;
 use crate::job::{Event, JobSpec, Outcome};
 use crate::resources::{Allotment, JobResources};
 use crate::unix::Unix;
@@ -162,6 +163,7 @@ impl Writes {
                     self.event(job, Event::Extended { attempt, more });
                 }
                 Order::Hold { job, why } => self.event(job, Event::Held { why }),
+                Order::Turn { job, to } => self.event(job, Event::TurnDue { to }),
                 Order::Start { .. } | Order::Stop { .. } => {}
             }
         }
@@ -593,4 +595,48 @@ fn an_array_is_begun_up_to_its_limit_and_holds_up_nobody() {
         done += 1;
     }
     assert_eq!((done, first), (7, JobId(1)));
+}
+
+/// SEMANTICS 218.
+#[test]
+fn a_version_that_has_waited_for_long_enough_is_made_by_whoever_leads() {
+    let mut writes = Writes::default();
+    writes.up("a");
+    let job = writes.submit("s", None, 0);
+    writes.assign(job, "a");
+    let program = Program {
+        args: vec!["--lr".to_owned()],
+        ..Program::of(&Writes::spec("s", None, 0))
+    };
+    let (by, why) = ("ann".to_owned(), String::new());
+    let wait_s = Some(60);
+    let update = Event::Update {
+        program,
+        by,
+        why,
+        wait_s,
+    };
+    writes.event(job, update);
+    let asked = writes.tables.now;
+    let turns = |writes: &Writes, at: Unix| {
+        let orders = plan(&writes.tables, &Silent::new(), &rules(), at).into_iter();
+        orders
+            .filter(|order| matches!(order, Order::Turn { .. }))
+            .collect::<Vec<_>>()
+    };
+    let due = asked.after(Duration::from_secs(60));
+    assert_eq!(turns(&writes, Unix(due.0 - 1)), []);
+    let turn = Order::Turn { job, to: 2 };
+    assert_eq!(turns(&writes, due), [turn.clone()]);
+    assert!(writes.carry_out(&[turn]));
+    assert_eq!(turns(&writes, due), []);
+    // Its node is told to end the try in order, and nobody else gets its place.
+    let orders = plan(&writes.tables, &Silent::new(), &rules(), due);
+    let stop = Order::Stop {
+        job,
+        attempt: 1,
+        node: "a".to_owned(),
+        in_order: true,
+    };
+    assert!(orders.contains(&stop), "{orders:?}");
 }

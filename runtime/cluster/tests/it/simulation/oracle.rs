@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use odeon_cluster::fact::{Command, Fact, Refusal, Written};
-use odeon_cluster::job::{Event, JobId};
+use odeon_cluster::job::{self, Event, Job, JobId, State};
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
 
 use super::world::CPUS;
@@ -54,6 +54,8 @@ pub(crate) struct Tally {
     pub(crate) elections: u64,
     /// Commands of a leader whose clock was behind the catalog's.
     pub(crate) backwards: u64,
+    /// Tries of another version on the places of the last one.
+    pub(crate) turns: u64,
 }
 
 impl Tally {
@@ -68,6 +70,7 @@ impl Tally {
         self.swept += other.swept;
         self.elections += other.elections;
         self.backwards += other.backwards;
+        self.turns += other.turns;
     }
 
     /// The kinds of events that never happened.
@@ -80,6 +83,7 @@ impl Tally {
             (self.swept, "swept tries"),
             (self.elections, "elections"),
             (self.backwards, "clocks that are behind"),
+            (self.turns, "versions on the places of others"),
         ];
         let none = all.iter().filter(|(count, _)| *count == 0);
         none.map(|(_, what)| *what).collect()
@@ -98,6 +102,10 @@ impl Oracle {
         self.tally.commits += 1;
         let before = self.truth.jobs.len();
         let clock = self.truth.now;
+        let held = match &command.fact {
+            Fact::Job { job, .. } => self.truth.jobs.get(job).and_then(Job::attempt).cloned(),
+            _ => None,
+        };
         self.tally.backwards += u64::from(command.at < clock);
         let outcome = self.truth.apply(command.clone());
         if let Some(known) = self.answers.get(&command.id) {
@@ -132,7 +140,10 @@ impl Oracle {
                     "{node} is lost at {now} and connected since {since:?}"
                 );
             }
-            (Fact::Job { job, event }, _) => self.happened(*job, event),
+            (Fact::Job { job, event }, _) => {
+                self.happened(*job, event);
+                self.kept(*job, event, held.as_ref());
+            }
             _ => {}
         }
         for id in &self.accepted {
@@ -176,6 +187,20 @@ impl Oracle {
             Event::Retry { .. } => drop(self.stopped.remove(&id)),
             _ => {}
         }
+    }
+
+    /// A try that follows an end at once is one of another version, on the places that the last one had.
+    fn kept(&mut self, id: JobId, event: &Event, held: Option<&job::Attempt>) {
+        let job = &self.truth.jobs[&id];
+        let (Event::Over { .. }, State::Staging { attempt }) = (event, &job.state) else {
+            return;
+        };
+        let held = held.expect("it is about a try");
+        assert!(!self.stopped.contains(&id), "{id} is stopped and goes over");
+        assert_eq!(attempt.number, held.number + 1, "{job:?}");
+        assert_eq!((&attempt.node, attempt.boot), (&held.node, held.boot));
+        assert_eq!(attempt.reserved, held.reserved, "{job:?}");
+        self.tally.turns += 1;
     }
 
     /// Processor time that is reserved on nodes that live, in thousandths.

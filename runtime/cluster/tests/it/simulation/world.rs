@@ -13,6 +13,7 @@ use odeon_cluster::attempts::{AttemptStep, Attempts};
 use odeon_cluster::controller::plan::{Rules, plan};
 use odeon_cluster::controller::{Order, silent};
 use odeon_cluster::fact::{Command, Fact, NamespaceQuota, NodeSpec, Refusal, Writer, Written};
+use odeon_cluster::job::version::Program;
 use odeon_cluster::job::{Event, Job, JobId, JobSpec, Outcome, State};
 use odeon_cluster::resources::{Allotment, JobResources};
 use odeon_cluster::tables::{NodeState, Tables};
@@ -778,6 +779,10 @@ impl World {
                     let event = Event::Extended { attempt, more };
                     Fact::Job { job, event }
                 }
+                Order::Turn { job, to } => {
+                    let event = Event::TurnDue { to };
+                    Fact::Job { job, event }
+                }
                 Order::Hold { job, why } => {
                     let event = Event::Held { why };
                     Fact::Job { job, event }
@@ -1163,6 +1168,26 @@ impl World {
             }
             (2..=4, Some(job)) => {
                 let event = Event::Retry { by };
+                Fact::Job { job, event }
+            }
+            (15..=17, Some(job)) => {
+                self.serial += 1;
+                let why = String::new();
+                let event = match self.dice.roll(4) {
+                    0 => Event::RollBack { to: None, by, why },
+                    n => Event::Update {
+                        program: Program {
+                            bundle: Digest::of(&self.serial.to_le_bytes()),
+                            args: vec![],
+                            env: BTreeMap::new(),
+                            links: BTreeMap::new(),
+                            environment: None,
+                        },
+                        by,
+                        why,
+                        wait_s: (n == 1).then_some(20),
+                    },
+                };
                 Fact::Job { job, event }
             }
             (5, _) => {
