@@ -1032,12 +1032,13 @@ pub(crate) struct RecoverArgs {
 
 /// Orders about ranks. Actions are `end_process` (a rank that stands still or is slow is ended and made again in its
 /// place), `evict_node` (the node of a rank is left and avoided), `return_node` (a node that was left is used again where
-/// there is no room elsewhere) and `group_test` (the nodes of all ranks replay steps in groups, and the one to blame is left).
+/// there is no room elsewhere), `group_test` (the nodes of all ranks replay steps in groups, and the one to blame is left) and
+/// `roll_back` (the job goes back to the version before of its program).
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RecoverCommand {
     /// Have an action not taken by itself: the finding is told instead. After a crash ranks begin again in any case
     Forbid {
-        /// end_process, evict_node, return_node or group_test
+        /// end_process, evict_node, return_node, group_test or roll_back
         action: String,
         /// Say why, for those who see it forbidden
         #[arg(long, value_name = "TEXT", default_value = "")]
@@ -1045,7 +1046,7 @@ pub(crate) enum RecoverCommand {
     },
     /// Have an action taken by itself again
     Allow {
-        /// end_process, evict_node, return_node or group_test
+        /// end_process, evict_node, return_node, group_test or roll_back
         action: String,
         /// Say why, for the events
         #[arg(long, value_name = "TEXT", default_value = "")]
@@ -1053,7 +1054,7 @@ pub(crate) enum RecoverCommand {
     },
     /// Take an action now; it counts for nothing
     Force {
-        /// end_process or evict_node, for a rank, or group_test
+        /// end_process or evict_node, for a rank, or group_test or roll_back
         action: String,
         /// The rank
         #[arg(long, value_name = "N")]

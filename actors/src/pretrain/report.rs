@@ -58,7 +58,7 @@ pub enum Report {
     /// Something was done about ranks that hold up the others or were lost, or people have to; or a person has decided
     /// what is to be done.
     Recovery {
-        /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test` or
+        /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `roll_back` or
         /// `stop_for_person`; of a person also `forbid` and `allow`.
         action: String,
         /// The ranks that are to blame.

@@ -506,6 +506,7 @@ impl<'a> Life<'a> {
         }
         let parts = parts?;
         self.steps += 1;
+        self.run.board.with(|state| state.ladder.came_to_work());
         let seconds = Clock::now().since(begun).as_secs_f64();
         let names = &self.run.plan.data.sources;
         self.report(Report::Step(of_step(

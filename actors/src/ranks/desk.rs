@@ -49,7 +49,8 @@ pub struct OrderRecovery {
     pub why: String,
 }
 
-/// Something that a person orders. Actions are `end_process`, `evict_node`, `return_node` and `group_test`.
+/// Something that a person orders. Actions are `end_process`, `evict_node`, `return_node`, `group_test` and
+/// `roll_back`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Shape)]
 #[serde(crate = "odeon::serde")]
 pub enum RecoveryOrder {
@@ -148,8 +149,8 @@ pub struct RecoveryShown {
 pub struct RecoveryDone {
     /// When, in milliseconds of Unix time.
     pub at_ms: u64,
-    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `stop_for_person`,
-    /// `forbid` or `allow`.
+    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `roll_back`,
+    /// `stop_for_person`, `forbid` or `allow`.
     pub action: String,
     /// The ranks that it is about.
     pub ranks: Vec<u32>,

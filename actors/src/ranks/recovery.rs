@@ -301,7 +301,9 @@ impl Recovery {
             for _ in 0..LOOKS {
                 let forced = Clock::timeout(pause, self.board.forced()).await.is_some();
                 for it in self.board.take_forced() {
-                    self.carry_out(it, group, tell).await;
+                    if let Some(stopped) = self.carry_out(it, group, tell).await {
+                        return stopped;
+                    }
                 }
                 if !forced {
                     self.look(&mut looks, group).await;
@@ -366,8 +368,7 @@ impl Recovery {
         }
         // Also where all stop for a person: one that is stopped could not be asked to end.
         self.end(&self.leaving(&found.who, &rung), group, &rung.why, tell);
-        let stops = rung.action == Action::StopForPerson;
-        stops.then(|| Failure::error(rung.why).fatal())
+        is_last(&rung).then(|| Failure::error(rung.why).fatal())
     }
 
     /// Those of a rung, with all ranks on the nodes that are avoided from now on.
@@ -422,14 +423,17 @@ impl Recovery {
         false
     }
 
-    /// Does what a person has ordered.
+    /// Does what a person has ordered. Answers why all is to stop, where it is.
     async fn carry_out<A>(
         &mut self,
         forced: Forced,
         group: &Group<A>,
         tell: &mut impl FnMut(Acted),
-    ) {
+    ) -> Option<Failure> {
         let (who, rung) = self.forced(forced, tell).await;
+        if is_last(&rung) {
+            return Some(Failure::error(rung.why).fatal());
+        }
         if rung.action != Action::Tell {
             // Before: whoever counts losses may see the end at once.
             self.board.with(|state| state.ended_for_person = true);
@@ -437,6 +441,7 @@ impl Recovery {
                 self.board.with(|state| state.ended_for_person = false);
             }
         }
+        None
     }
 
     /// Begins what a person has ordered, once a group test is made where it is one. Answers whom it is about.
@@ -537,7 +542,11 @@ impl Recovery {
     ) -> Result<(), Failure> {
         // What a person has ordered at the last moment happens now: all begin again.
         for it in self.board.take_forced() {
-            self.forced(it, &mut tell).await;
+            let (_, rung) = self.forced(it, &mut tell).await;
+            if is_last(&rung) {
+                stop_all(left.values()).await;
+                return Err(Failure::error(rung.why).fatal());
+            }
         }
         // What was ended here is no crash.
         if !std::mem::take(&mut self.ended_here) {
@@ -554,7 +563,7 @@ impl Recovery {
             };
             let rung = self.climb(&found, &mut tell).await;
             if let Some(rung) = rung
-                && rung.action == Action::StopForPerson
+                && is_last(&rung)
             {
                 stop_all(left.values()).await;
                 return Err(Failure::error(rung.why).fatal());
@@ -572,6 +581,11 @@ impl Recovery {
         stop_all(leaving.iter()).await;
         Ok(())
     }
+}
+
+/// Returns true for a rung behind which no rank begins again.
+fn is_last(rung: &Rung) -> bool {
+    matches!(rung.action, Action::RollBack | Action::StopForPerson)
 }
 
 async fn stop_all<'a, A: Actor>(ranks: impl Iterator<Item = &'a Ref<A>>) {

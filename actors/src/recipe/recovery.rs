@@ -196,6 +196,7 @@ impl RecoverySection {
             restarts: self.restarts,
             window: Duration::from_secs_f64(self.window_seconds),
             trusted: self.trusted.clone(),
+            version: None,
         }
     }
 }

@@ -96,6 +96,8 @@ pub enum Action {
     ReturnNode,
     /// Have the nodes replay steps in groups, to find the one that is to blame.
     GroupTest,
+    /// Go back to the version of the program that was there before.
+    RollBack,
     /// Stop what the finding is about: a person has to look at it.
     StopForPerson,
 }
@@ -114,6 +116,7 @@ impl Action {
             Self::EvictNode => "evict_node",
             Self::ReturnNode => "return_node",
             Self::GroupTest => "group_test",
+            Self::RollBack => "roll_back",
             Self::StopForPerson => "stop_for_person",
         }
     }

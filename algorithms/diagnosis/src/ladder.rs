@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  tell  ->  end its process, which is made again in its place  ->  avoid its node, too  ->  test the nodes in groups
-//!        ->  stop for a person
+//!        ->  go back to the version before  ->  stop for a person
 //! ```
 //!
 //! A rung is taken only when a fault of the same rank comes again, after the rung before it and within
@@ -19,6 +19,7 @@
 
 mod orders;
 mod test;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Display};
@@ -31,6 +32,7 @@ use crate::{Action, Finding, FindingCause, Observation};
 
 pub use self::orders::{Forbidden, OrderError, Ordered, OrderedAction, OrderedBy};
 pub use self::test::TestedNodes;
+pub use self::version::YoungVersion;
 
 /// The kind of thing that is wrong with a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,6 +114,9 @@ pub struct LadderPolicy {
     /// Nodes that are never avoided, as a person says.
     #[serde(default)]
     pub trusted: BTreeSet<String>,
+    /// The version of the program, where there is one before it to which the job can go back.
+    #[serde(default)]
+    pub version: Option<YoungVersion>,
 }
 
 impl Default for LadderPolicy {
@@ -123,6 +128,7 @@ impl Default for LadderPolicy {
             restarts: 10,
             window: Duration::from_hours(1),
             trusted: BTreeSet::new(),
+            version: None,
         }
     }
 }
@@ -139,8 +145,8 @@ pub struct Surroundings {
 /// The next rung for a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// The action to take: [`Action::Tell`], [`Action::EndProcess`], [`Action::EvictNode`], [`Action::GroupTest`] or
-    /// [`Action::StopForPerson`].
+    /// The action to take: [`Action::Tell`], [`Action::EndProcess`], [`Action::EvictNode`], [`Action::GroupTest`],
+    /// [`Action::RollBack`] or [`Action::StopForPerson`].
     pub action: Action,
     /// Nodes that are avoided from now on.
     pub evicted: Vec<String>,
@@ -292,6 +298,7 @@ impl Ladder {
         let innocent = self.innocent(found);
         self.over_evictions += innocent.len() as u32;
         let mut rung = match self.why_to_test(found, !innocent.is_empty()) {
+            _ if !found.who.is_empty() && self.is_never_at_work() => self.back(found, None),
             None => self.taken(found, around, now, None),
             Some(why) => match self.why_no_test(around, now) {
                 None => self.test(found, &why),
@@ -322,11 +329,9 @@ impl Ladder {
         let window = in_words(self.policy.window);
         let (nth, most) = (self.counted() + 1, self.policy.restarts);
         let (action, evicted, mut does) = if nth > most {
-            self.stopped = true;
-            let does = format!(
-                "the job stops for a person, since its ranks have begun again {most} times within {window}"
-            );
-            (Action::StopForPerson, vec![], does)
+            let why = format!("since its ranks have begun again {most} times within {window}");
+            let (action, does) = self.given_up(now, &why);
+            (action, vec![], does)
         } else {
             let counted = format!("restart {nth} of {most} within {window}");
             let (evicted, does) = self.made_again(found, around.elsewhere, &counted);

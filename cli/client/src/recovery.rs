@@ -57,8 +57,8 @@ pub struct ForbiddenAction {
 pub struct RecoveryAct {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `stop_for_person`,
-    /// `forbid` or `allow`.
+    /// The action: `tell`, `end_process`, `evict_node`, `return_node`, `take_standby`, `group_test`, `roll_back`,
+    /// `stop_for_person`, `forbid` or `allow`.
     pub action: String,
     /// The ranks that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

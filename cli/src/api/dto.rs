@@ -10,7 +10,7 @@ use odeon_cluster::doctor::Check;
 use odeon_cluster::fact::ArrayAct;
 use odeon_cluster::job::array::ArrayTask;
 use odeon_cluster::job::version::{Version, VersionState};
-use odeon_cluster::job::{Job, State};
+use odeon_cluster::job::{Attempt, Job, Outcome, State};
 use odeon_cluster::logs::{Read, Stream};
 use odeon_cluster::resources;
 use odeon_cluster::tables::{NodeRow, NodeState, Tables};
@@ -151,15 +151,7 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         args: job.spec.args.clone(),
         env: job.spec.env.keys().cloned().collect(),
         hosts: job.spec.hosts.as_ref().map(|hosted| hosted.actor.clone()),
-        earlier: job
-            .earlier
-            .iter()
-            .map(|(attempt, outcome)| types::Earlier {
-                attempt: attempt.number,
-                node: attempt.node.clone(),
-                outcome: outcome.to_string(),
-            })
-            .collect(),
+        earlier: job.earlier.iter().map(earlier).collect(),
         resources: asks.map(|asked| types::JobResources {
             driver: allotment(asked.driver),
             ranks: asked.ranks,
@@ -175,13 +167,22 @@ pub(super) fn job(job: &Job, hindered: Option<&String>) -> types::Job {
         grace_s: job.spec.grace_s,
         idle_limit_s: job.spec.idle_limit_s,
         version: job.version(),
-        versions: job
-            .versions
-            .all()
-            .iter()
-            .map(|it| version(job, it))
-            .collect(),
+        versions: versions(job),
     }
+}
+
+fn earlier((attempt, outcome): &(Attempt, Outcome)) -> types::Earlier {
+    types::Earlier {
+        attempt: attempt.number,
+        node: attempt.node.clone(),
+        outcome: outcome.to_string(),
+    }
+}
+
+/// The versions that are kept of a job.
+fn versions(job: &Job) -> Vec<types::JobVersion> {
+    let all = job.versions.all().iter();
+    all.map(|it| version(job, it)).collect()
 }
 
 fn version(job: &Job, it: &Version) -> types::JobVersion {
@@ -332,9 +333,13 @@ fn job_seen(job: types::Job) -> seen::Job {
         submitted: job.submitted_ms as f64,
         by: job.by,
         priority: job.priority.into(),
-        program: job
-            .hosts
-            .unwrap_or_else(|| format!("bundle {}", &job.bundle[..12.min(job.bundle.len())])),
+        program: job.hosts.unwrap_or_else(|| {
+            let bundle = format!("bundle {}", &job.bundle[..12.min(job.bundle.len())]);
+            match job.versions.is_empty() {
+                true => bundle,
+                false => format!("version {}, {bundle}", job.version),
+            }
+        }),
         arguments: job.args,
         attempt: job.tries,
         attempts: job.retries + 1,

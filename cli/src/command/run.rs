@@ -1,6 +1,7 @@
 //! `odeon run`: a recipe from start, or from its checkpoint, to its end.
 
 pub(crate) mod change;
+mod difference;
 pub(crate) mod folder;
 mod line;
 mod metrics;
@@ -12,9 +13,9 @@ mod progress;
 mod tests;
 mod tries;
 mod verify;
+mod version;
 
 use std::process::ExitCode;
-use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -146,20 +147,6 @@ fn begins_anew(args: &RunArgs) -> bool {
         .and_then(|n| n.parse::<u32>().ok())
         .is_none_or(|n| n <= 1);
     args.fresh && is_first
-}
-
-/// Tells the node of a job that its version has come to work, once, where that is of interest there.
-fn at_work() {
-    static TELL: Once = Once::new();
-    TELL.call_once(|| {
-        let Some(file) = std::env::var_os("ODEON_AT_WORK") else {
-            return;
-        };
-        if let Err(error) = std::fs::write(&file, "") {
-            // It counts as one that is not, until it has run for long.
-            print::say(format!("{} cannot be written: {error}", file.display()));
-        }
-    });
 }
 
 /// Says which lines of the file of problems are left out.
@@ -419,7 +406,7 @@ impl Following {
                     self.metrics.write(&report)?;
                     self.display.show(&report);
                     match report {
-                        Report::Warmup { .. } | Report::Step(_) => at_work(),
+                        Report::Warmup { .. } | Report::Step(_) => version::at_work(),
                         Report::Finished(_) => break,
                         Report::Halted(_) => return Ok(End::Halted),
                         Report::Resumed { progress, .. } => {

@@ -16,6 +16,7 @@ use odeon_mesh::Mesh;
 use serde::Serialize;
 
 use super::job::array::Named;
+use super::job::versions;
 use super::places::{FILE, Places};
 use super::processes;
 use super::stages;
@@ -232,8 +233,15 @@ fn of_job(job: &str, args: &WhyArgs) -> Result<Vec<Told>> {
         })?;
         let reserves = known.state == "running" && !known.needs.is_empty();
         let mut told = vec![of_whole(known)];
+        let row = client.job(job).await?;
+        told.extend(versions::in_short(&row).map(|why| Told {
+            role: "version".to_owned(),
+            actor: None,
+            why,
+            facts: None,
+            in_short: false,
+        }));
         if reserves {
-            let row = client.job(job).await?;
             let of = |node: &Node| row.reserved.iter().any(|it| it.node == node.name);
             for sentence in cluster::unlimited(&client.status().await?.nodes, of) {
                 told[0].why += &format!("; {sentence}");

@@ -77,7 +77,7 @@ fn places(job: &Value) -> Vec<String> {
     nodes.map(str::to_owned).collect()
 }
 
-/// SEMANTICS 215.
+/// SEMANTICS 215, 221.
 #[test]
 fn a_run_goes_over_to_another_version_and_back_on_its_places_with_the_losses_of_a_run_without() {
     let nodes = up(2);
@@ -139,7 +139,7 @@ fn a_run_goes_over_to_another_version_and_back_on_its_places_with_the_losses_of_
     nodes.ok("head", &["wait", "behind"]);
 }
 
-/// SEMANTICS 216.
+/// SEMANTICS 216, 221.
 #[test]
 fn a_version_that_fails_before_it_was_at_work_goes_back_by_itself() {
     let node = Node::up(&[]);
@@ -194,7 +194,7 @@ fn a_version_that_fails_before_it_was_at_work_goes_back_by_itself() {
     node.ok(&["stop", "other"]);
 }
 
-/// SEMANTICS 218.
+/// SEMANTICS 218, 221.
 #[test]
 fn an_update_waits_for_a_restart_or_is_taken_back() {
     let node = Node::up(&[]);
@@ -342,4 +342,52 @@ fn an_update_whose_leader_is_killed_is_made_all_the_same() {
     });
     nodes.ok(&other, &["wait", "sent"]);
     assert_eq!(losses(Path::new(place)), expected(recipe, STEPS));
+}
+
+/// SEMANTICS 220.
+#[test]
+fn a_young_version_whose_ranks_fail_too_often_goes_back_before_a_person_is_asked() {
+    let nodes = up(1);
+    let place = nodes.folder.path();
+    recipe(place, STEPS);
+    let submit = ["submit", "--name=sent", "r.toml"];
+    let output = nodes
+        .command("head", &submit)
+        .current_dir(place.join("work"))
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    eventually("its first steps", || steps(&nodes) > 3);
+    // A rank may be lost no more.
+    let said = nodes.ok("head", &["update", "sent", "--set", "recovery.restarts=0"]);
+    assert!(said.contains("with version 2"), "{said}");
+    let shown = nodes.ok("head", &["why", "sent"]);
+    assert!(
+        shown.contains("2 the present one, at work; by owner"),
+        "{shown}"
+    );
+    let run = place.join("work/results/sent").display().to_string();
+    eventually("a rank to kill", || {
+        nodes
+            .run("head", &["kill", &run, "rank-1"])
+            .status
+            .success()
+    });
+    eventually("the way back", || {
+        let job = nodes.job("head", "sent");
+        job["version"] == 1 && job["state"] == "running"
+    });
+    let job = nodes.job("head", "sent");
+    let why = job["versions"][1]["failed"].as_str().unwrap();
+    assert!(
+        why.contains("asks for the version before: failed: exit status: 85"),
+        "{why}"
+    );
+    assert!(why.contains("the job goes back to version 1"), "{why}");
+    assert!(told(&nodes).contains("\"roll_back\""));
+    nodes.ok("head", &["wait", "sent"]);
+    assert_eq!(losses(place), expected(recipe, STEPS));
+    // One without a version before it stops for a person as ever.
+    let said = nodes.fails("head", &["recover", "sent", "force", "roll_back"]);
+    assert!(said.contains("is over"), "{said}");
 }

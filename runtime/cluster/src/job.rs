@@ -30,7 +30,7 @@ use std::time::Duration;
 use self::array::{After, ArrayTask};
 pub use self::event::{Event, Unfit};
 pub use self::spec::{DEFAULT_NAMESPACE, Hosted, JobSpec, JobSpecError};
-use self::version::{Turn, Versions, WAIT_MAX_S};
+use self::version::{JobTurn, Versions, WAIT_MAX_S};
 use crate::resources::{Bytes, Reservation};
 use crate::startup::{StartStage, Startup};
 use crate::unix::Unix;
@@ -586,7 +586,7 @@ impl Job {
                     return Err(Unfit::Wait(wait));
                 }
                 let due = wait_s.map(|wait| at.after(Duration::from_secs(wait)));
-                let turn = Turn {
+                let turn = JobTurn {
                     to: 0,
                     by,
                     why,
@@ -595,7 +595,7 @@ impl Job {
                 self.update(program, turn, at)?;
             }
             Event::RollBack { to, by, why } => {
-                let turn = Turn {
+                let turn = JobTurn {
                     to: 0,
                     by,
                     why,

@@ -26,8 +26,8 @@
 //! | --- | --- |
 //! | `fact`, `tables`, `job` | facts that the catalog is told, and by whom; its rows; the life of a job. Pure |
 //! | `tables/bans`, `left_nodes` | nodes that nothing is placed on, and those that are refused since jobs have left them. Pure |
-//! | `job/*`, `tables/jobs`, `tables/arrays`, `tables/reservations` | a job as it is submitted (`spec`), what happens to it (`event`), the programs that it goes over to and back from (`version`); what the catalog takes in of jobs; arrays, and jobs after others (`array`), and what the end of one means for those behind it; the parts of nodes that tries have to themselves. Pure |
-//! | `resources` | what a job asks for, what a try of it has reserved, and what that leaves of a node. Pure |
+//! | `job/*`, `tables/jobs`, `tables/arrays`, `tables/reservations`, `tables/room` | a job as it is submitted (`spec`), what happens to it (`event`), the programs that it goes over to and back from (`version`); what the catalog takes in of jobs; arrays, and jobs after others (`array`), and what the end of one means for those behind it; the parts of nodes that tries have to themselves, and what they leave. Pure |
+//! | `resources` | what a job asks for, what a try of it has reserved. Pure |
 //! | `catalog`, `catalog/*` | the catalog as a node sees it; facts on their way into the log (`writing`), a node's own vote and changes of who votes (`vote`), the picture of one that does not vote (`picture`) |
 //! | `raft`, `raft/*` | the replicated log below it: on disk, as state machine, between voters, commands that go into it together, a voter that is left alone |
 //! | `controller`, `controller/*` | the leader's part; what is next (`plan`), which of the jobs that ask for resources begin where (`admission`), who votes (`voters`), all three pure |

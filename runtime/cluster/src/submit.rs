@@ -84,7 +84,7 @@ pub enum SubmitError {
     Thread,
 }
 
-/// Who wants another version of a job, and how.
+/// A wish for another version of a job: whose it is, and when it is to come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewVersion {
     /// The name of whoever wants it.

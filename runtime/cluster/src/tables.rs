@@ -7,6 +7,7 @@ mod bans;
 mod environments;
 mod jobs;
 mod reservations;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,6 +23,7 @@ use crate::job::{Event, Job, JobId, Outcome, State};
 use crate::unix::Unix;
 
 pub(crate) use jobs::quota_full;
+pub(crate) use room::devices_of;
 
 pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED, one_line};
 

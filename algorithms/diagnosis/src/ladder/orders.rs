@@ -25,15 +25,18 @@ pub enum OrderedAction {
     ReturnNode,
     /// Have the nodes of all ranks replay steps in groups, and leave the one that is to blame.
     GroupTest,
+    /// Go back to the version of the program before.
+    RollBack,
 }
 
 impl OrderedAction {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::EndProcess,
         Self::EvictNode,
         Self::ReturnNode,
         Self::GroupTest,
+        Self::RollBack,
     ];
 
     /// The action that is ordered or forbidden.
@@ -44,6 +47,7 @@ impl OrderedAction {
             Self::EvictNode => Action::EvictNode,
             Self::ReturnNode => Action::ReturnNode,
             Self::GroupTest => Action::GroupTest,
+            Self::RollBack => Action::RollBack,
         }
     }
 }
@@ -116,7 +120,7 @@ pub struct Ordered {
 pub enum OrderError {
     /// There is no such action.
     #[error(
-        "there is no action `{0}`: actions are end_process, evict_node, return_node and group_test"
+        "there is no action `{0}`: actions are end_process, evict_node, return_node, group_test and roll_back"
     )]
     NoAction(String),
     /// The action is not forbidden by anybody.
@@ -126,7 +130,7 @@ pub enum OrderError {
     #[error("{0} is of a rank: name it with `--rank`")]
     OfRank(OrderedAction),
     /// The action is of all ranks.
-    #[error("{0} is of the nodes of all ranks: leave `--rank` out")]
+    #[error("{0} is of all ranks: leave `--rank` out")]
     OfAll(OrderedAction),
     /// No rank could leave the node that a group test names.
     #[error(
@@ -139,6 +143,12 @@ pub enum OrderError {
     /// Nodes are used again by name.
     #[error("return_node is of a node and no rank's: `undo --node NODE` has a node used again")]
     NotOfRanks,
+    /// There is no version before.
+    #[error(
+        "the job has no version before the present one: `odeon job show JOB` lists its versions, and `odeon rollback \
+         JOB --to N` goes to any"
+    )]
+    NoVersionBefore,
     /// Ranks begin again at the moment.
     #[error("the ranks begin again at the moment: order it when they go on")]
     UnderWay,
@@ -249,7 +259,10 @@ impl Ladder {
         }
         let rank = match (action, rank) {
             (OrderedAction::GroupTest, None) => return self.test_by_order(by, around),
-            (OrderedAction::GroupTest, Some(_)) => return Err(OrderError::OfAll(action)),
+            (OrderedAction::RollBack, None) => return self.back_by_order(by),
+            (OrderedAction::GroupTest | OrderedAction::RollBack, Some(_)) => {
+                return Err(OrderError::OfAll(action));
+            }
             (OrderedAction::ReturnNode, _) => return Err(OrderError::NotOfRanks),
             (_, None) => return Err(OrderError::OfRank(action)),
             (_, Some(rank)) => rank,
@@ -266,7 +279,7 @@ impl Ladder {
                 let (rank, node) = (rank.rank, node.clone());
                 return Err(OrderError::NotElsewhere { rank, node });
             }
-            OrderedAction::ReturnNode | OrderedAction::GroupTest => {
+            OrderedAction::ReturnNode | OrderedAction::GroupTest | OrderedAction::RollBack => {
                 return Err(OrderError::NotOfRanks);
             }
         };

@@ -9,7 +9,7 @@ use crate::print::{self, Unshown};
 pub(super) fn show(jobs: &[Job]) -> Result<(), Unshown> {
     let now = odeon_cluster::unix::Unix::now().0;
     let head = [
-        "job", "name", "state", "node", "since", "tries", "asks for", "by",
+        "job", "name", "state", "node", "since", "tries", "version", "asks for", "by",
     ];
     let mut table = print::Table::new(head);
     let rows = rows(jobs);
@@ -30,6 +30,7 @@ pub(super) fn show(jobs: &[Job]) -> Result<(), Unshown> {
             job.node.clone().unwrap_or_else(|| "-".to_owned()),
             print::ago(now.saturating_sub(first.since_ms)),
             job.tries.to_string(),
+            job.version.to_string(),
             job.asks.clone().unwrap_or_else(|| "-".to_owned()),
             job.by.clone(),
         ]);

@@ -34,7 +34,7 @@ pub(crate) fn update(args: &UpdateArgs) -> Result<ExitCode> {
         // What was asked for is the newest, whatever has become of it meanwhile.
         let newest = job.versions.iter().map(|it| it.number).max();
         let version = newest.context("it was updated a moment ago")?;
-        told(&client, job, version, args.no_wait, args.json).await
+        become_of(&client, job, version, args.no_wait, args.json).await
     })
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn roll_back(args: &RollbackArgs) -> Result<ExitCode> {
         let job = client.roll_back(&before.id, &to).await?;
         let next = job.versions.iter().find(|it| it.next);
         let version = next.map_or(job.version, |it| it.number);
-        told(&client, job, version, args.no_wait, args.json).await
+        become_of(&client, job, version, args.no_wait, args.json).await
     })
 }
 
 /// Says what becomes of a version that was asked for, and waits for it unless that is not wanted.
-async fn told(
+async fn become_of(
     client: &Client,
     job: Job,
     version: u32,
@@ -78,8 +78,11 @@ async fn told(
             job.version
         );
     }
-    if job.over {
+    if job.over && job.version != version {
         bail!("{id} {} before version {version} was there", ended(&job));
+    }
+    if job.over && job.state != "succeeded" {
+        bail!("{id} {} with version {version}", ended(&job));
     }
     if !json {
         print::say(match (waits, job.version == version) {
@@ -110,7 +113,8 @@ async fn awaited(client: &Client, mut job: Job, version: u32) -> Result<Job> {
         let is_given_up = it.is_some_and(|it| it.failed.is_some());
         let is_there = job.version == version && it.is_none_or(|it| !it.next);
         let says = job.args.first().is_some_and(|word| word == "run");
-        let is_at_work = it.is_none_or(|it| it.state == "at work");
+        // One that could not go back is not watched for that.
+        let is_at_work = it.is_none_or(|it| it.state == "at work" || it.before.is_none());
         let waits = job.state == "waiting";
         let runs = job.state == "running" && (is_at_work || !says);
         if is_given_up || job.over || is_there && (waits || runs) {
@@ -198,29 +202,43 @@ fn gang_head(args: &[String]) -> Option<Vec<String>> {
     (args.first()? == "gang").then(|| args[..=behind].to_vec())
 }
 
+/// The version that a job has, and the one that is to come, for people; nothing where it was never updated.
+pub(crate) fn in_short(job: &Job) -> Option<String> {
+    let told = |it: &JobVersion| format!("{} {}", it.number, told(job, it));
+    let present = job.versions.iter().find(|it| it.number == job.version)?;
+    let next = job.versions.iter().find(|it| it.next);
+    Some(match next {
+        Some(next) => format!("{}; {}", told(present), told(next)),
+        None => told(present),
+    })
+}
+
 /// The rows of a job about its versions.
 pub(super) fn rows(job: &Job) -> Vec<String> {
-    let moment = |ms: u64| odeon_cluster::unix::Unix(ms).to_string();
-    let row = |it: &JobVersion| {
-        let mut told = match (&it.failed, it.number == job.version) {
-            (Some(why), _) => why.clone(),
-            (None, true) => format!("the present one, {}", it.state),
-            (None, false) => it.state.clone(),
-        };
-        if it.next {
-            told += match it.due_ms {
-                Some(_) => ", comes with the next restart",
-                None => ", comes now",
-            };
-        }
-        if let Some(due) = it.due_ms {
-            told += &format!(", at {} at the latest", moment(due));
-        }
-        told += &format!("; by {} at {}", it.by, moment(it.at_ms));
-        if !it.why.is_empty() {
-            told += &format!(": {}", it.why);
-        }
-        format!("version {:<3}{told}", it.number)
-    };
+    let row = |it: &JobVersion| format!("version {:<3}{}", it.number, told(job, it));
     job.versions.iter().map(row).collect()
+}
+
+/// The standing of a version, and who wanted it when and why.
+fn told(job: &Job, it: &JobVersion) -> String {
+    let moment = |ms: u64| odeon_cluster::unix::Unix(ms).to_string();
+    let mut told = match (&it.failed, it.number == job.version) {
+        (Some(why), _) => why.clone(),
+        (None, true) => format!("the present one, {}", it.state),
+        (None, false) => it.state.clone(),
+    };
+    if it.next {
+        told += match it.due_ms {
+            Some(_) => ", comes with the next restart",
+            None => ", comes now",
+        };
+    }
+    if let Some(due) = it.due_ms {
+        told += &format!(", at {} at the latest", moment(due));
+    }
+    told += &format!("; by {} at {}", it.by, moment(it.at_ms));
+    if !it.why.is_empty() {
+        told += &format!(": {}", it.why);
+    }
+    told
 }

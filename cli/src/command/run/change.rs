@@ -4,11 +4,42 @@
 use odeon_actors::recipe::{PretrainRecipe, Recipe, RecipeError, Source};
 use serde_json::Value;
 
-use super::folder::{self, difference};
-use super::pretrain;
+use super::difference::difference;
 
 /// Tables of a recipe with the fields that are looked at; none means all of them.
-pub(super) type Fields = &'static [(&'static str, &'static [&'static str])];
+type Fields = &'static [(&'static str, &'static [&'static str])];
+
+/// Settings of a recipe of reinforcement learning that a checkpoint depends on. The rest may change between two runs of a
+/// folder.
+pub(super) const FIXED: Fields = &[
+    ("run", &["seed"]),
+    (
+        "model",
+        &[
+            "load",
+            "hidden",
+            "layers",
+            "heads",
+            "kv_heads",
+            "ffn",
+            "block",
+            "lora_rank",
+        ],
+    ),
+    ("task", &[]),
+    ("warmup", &["steps", "batch", "lr"]),
+    ("rl", &["algorithm", "groups", "group_size", "optimizer"]),
+    ("reward", &[]),
+];
+
+/// The same of pretraining.
+pub(super) const PRETRAIN_FIXED: Fields = &[
+    ("run", &["seed"]),
+    ("model", &[]),
+    ("tokenizer", &[]),
+    ("pretrain", &["optimizer"]),
+    ("eval", &["one_of"]),
+];
 
 /// Where a run has its checkpoint.
 const PLACE: Fields = &[("run", &["name", "out"])];
@@ -36,7 +67,7 @@ pub(crate) fn check(before: &Source, now: &Source, reserves: bool) -> Result<(),
             (
                 value(&before),
                 value(&after),
-                pretrain::FIXED,
+                PRETRAIN_FIXED,
                 PRETRAIN_DEMANDS,
             )
         }
@@ -46,7 +77,7 @@ pub(crate) fn check(before: &Source, now: &Source, reserves: bool) -> Result<(),
             let Ok(before) = toml::from_str::<Recipe>(before.text()) else {
                 return Ok(());
             };
-            (value(&before), value(&after), folder::FIXED, DEMANDS)
+            (value(&before), value(&after), FIXED, DEMANDS)
         }
     };
     let reserved = if reserves { demands } else { &[] };

@@ -17,15 +17,17 @@ use odeon_actors::pretrain::{self, Desk, Member, PretrainPlan};
 use odeon_actors::recipe::{PretrainRecipe, Source};
 use odeon_data::check::steps;
 use odeon_data::source::{LeftOut, Opening};
+use odeon_diagnosis::Action;
 use odeon_otel::Settings;
 use tokio::sync::{mpsc, watch};
 
 use super::super::{model, plan};
-use super::change::Fields;
+use super::change::PRETRAIN_FIXED;
+use super::difference::difference;
 use super::folder::{self, CHECKPOINT, RunFolder};
 use super::metrics::{Metrics, lines};
 use super::notes::Notes;
-use super::{LOOK, Signals, Standalone, begins_anew, host, line, tell};
+use super::{LOOK, Signals, Standalone, begins_anew, host, line, tell, version};
 use crate::args::RunArgs;
 use crate::print::{self, Unshown};
 use crate::waiter::Waiter;
@@ -47,6 +49,7 @@ pub(super) fn run(job: Job, source: &Source, args: &RunArgs) -> Result<ExitCode>
     let mut plan = recipe
         .plan(checkpoint)
         .map_err(|failure| anyhow!("{failure}"))?;
+    plan.recovery.version = version::young();
     let loaded = recipe.tokenizer().and_then(|it| recipe.loaded(&it));
     if let Some(described) = loaded.map_err(|failure| anyhow!("{failure}"))? {
         model::tell(&described);
@@ -134,10 +137,8 @@ fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
     }
     let before = Source::read(&path.join(folder::RECIPE))?.pretrain_recipe()?;
     let (before, now) = (serde_json::to_value(before)?, serde_json::to_value(recipe)?);
-    for (table, fields) in FIXED {
-        if let Some((field, before, now)) =
-            folder::difference(&before[*table], &now[*table], fields)
-        {
+    for (table, fields) in PRETRAIN_FIXED {
+        if let Some((field, before, now)) = difference(&before[*table], &now[*table], fields) {
             let what = format!(
                 "{field} was {before} when the run in {} began and is {now} now, and its checkpoint \
                  depends on it: set it back, choose another run.name, or begin anew with --fresh",
@@ -148,15 +149,6 @@ fn check_same(source: &Source, recipe: &PretrainRecipe) -> Result<()> {
     }
     Ok(())
 }
-
-/// Settings of a recipe that a checkpoint depends on. The rest may change between two runs of a folder.
-pub(super) const FIXED: Fields = &[
-    ("run", &["seed"]),
-    ("model", &[]),
-    ("tokenizer", &[]),
-    ("pretrain", &["optimizer"]),
-    ("eval", &["one_of"]),
-];
 
 /// Runs it to its end, or until somebody asks it to stop.
 async fn follow(
@@ -180,6 +172,7 @@ async fn follow(
     let mut book = Book {
         metrics: Metrics::open(&folder.path)?,
         display: Display::new(plan.steps),
+        rolls_back: false,
     };
     tell(pages);
     let mut run = Box::pin(pretrain::run(system, plan, desk));
@@ -222,8 +215,7 @@ async fn follow(
     match ended {
         Err(failure) => {
             let failure = known_cause(cause, failed).await.unwrap_or(failure);
-            let advice = advice(&folder.path, &failure);
-            Err(folder.failed_with(&anyhow!("{failure}"), &advice))
+            book.failed(&folder, &failure)
         }
         Ok(steps) if steps < plan.steps => Ok(stopped(asked.unwrap_or_default(), &folder.path)),
         Ok(_) => {
@@ -296,15 +288,31 @@ fn stopped(code: u8, path: &Path) -> ExitCode {
 struct Book {
     metrics: Metrics,
     display: Display,
+    /// Set once the job is to go back to the version before.
+    rolls_back: bool,
 }
 
 impl Book {
+    /// The end of a run that has failed, with what to do about that; where its job goes back to the version before, that is
+    /// done by itself.
+    fn failed(&self, folder: &RunFolder, failure: &Failure) -> Result<ExitCode> {
+        if self.rolls_back {
+            print::say(failure);
+            return Ok(ExitCode::from(version::ROLL_BACK));
+        }
+        let advice = advice(&folder.path, failure);
+        Err(folder.failed_with(&anyhow!("{failure}"), &advice))
+    }
+
     fn hear(&mut self, report: &Report) -> Result<()> {
         self.metrics.write(report)?;
         self.display.show(report);
         match report {
+            Report::Recovery { action, .. } if action == Action::RollBack.word() => {
+                self.rolls_back = true;
+            }
             Report::Step(step) => {
-                super::at_work();
+                version::at_work();
                 record(step);
             }
             Report::Saved {

@@ -21,8 +21,8 @@ use odeon_placement::{
 };
 
 use crate::job::{Job, JobId, State};
-use crate::resources::{Reservation, devices_of};
-use crate::tables::Tables;
+use crate::resources::Reservation;
+use crate::tables::{Tables, devices_of};
 use crate::unix::Unix;
 
 /// Jobs that are looked at beyond the first that waits, so that a look stays short however many wait.

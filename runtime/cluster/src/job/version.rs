@@ -124,7 +124,7 @@ pub enum VersionState {
 
 /// The version that a job goes over to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct JobTurn {
     /// Its number.
     pub to: u32,
     /// The name of whoever wants that.
@@ -148,7 +148,7 @@ pub struct Versions {
     last: u32,
     /// The version that it is about to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    next: Option<Turn>,
+    next: Option<JobTurn>,
     /// Tries of the present run that were begun to go over to a version: those are none of its retries.
     #[serde(default)]
     turns: u32,
@@ -176,7 +176,7 @@ impl Versions {
 
     /// The version that it is about to have.
     #[must_use]
-    pub const fn next(&self) -> Option<&Turn> {
+    pub const fn next(&self) -> Option<&JobTurn> {
         self.next.as_ref()
     }
 
@@ -297,7 +297,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Turn {
+impl fmt::Display for JobTurn {
     /// As `version 2, by ann: the loss is flat`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "version {}, by {}", self.to, self.by)?;
@@ -341,14 +341,19 @@ impl Job {
 
     /// The turn that is to be made now, since it has waited for long enough.
     #[must_use]
-    pub fn turn_due(&self, now: Unix) -> Option<&Turn> {
+    pub fn turn_due(&self, now: Unix) -> Option<&JobTurn> {
         let goes_on = matches!(self.state, State::Staging { .. } | State::Running { .. });
         let turn = self.versions.next.as_ref().filter(|_| goes_on)?;
         turn.due.is_none_or(|due| due <= now).then_some(turn)
     }
 
     /// Takes in another program, which it goes over to at once, or waits with for a restart.
-    pub(super) fn update(&mut self, program: Program, turn: Turn, at: Unix) -> Result<(), Unfit> {
+    pub(super) fn update(
+        &mut self,
+        program: Program,
+        turn: JobTurn,
+        at: Unix,
+    ) -> Result<(), Unfit> {
         let job = self.id;
         self.may_turn("updated")?;
         let mut spec = self.spec.clone();
@@ -389,13 +394,18 @@ impl Job {
             since: None,
             state: VersionState::Waiting,
         });
-        self.turn(Turn { to: number, ..turn }, at);
+        self.turn(JobTurn { to: number, ..turn }, at);
         self.versions.forget_old();
         Ok(())
     }
 
     /// Has it go back to a version, or to the one before; one that waits is taken back, or made at once where it is named.
-    pub(super) fn roll_back(&mut self, to: Option<u32>, turn: Turn, at: Unix) -> Result<(), Unfit> {
+    pub(super) fn roll_back(
+        &mut self,
+        to: Option<u32>,
+        turn: JobTurn,
+        at: Unix,
+    ) -> Result<(), Unfit> {
         let job = self.id;
         self.may_turn("rolled back")?;
         let updates = matches!(self.state, State::Stopping { updates: true, .. });
@@ -431,7 +441,7 @@ impl Job {
         if self.versions.next.as_ref().is_some_and(|it| it.to != to) {
             self.versions.drop_next();
         }
-        self.turn(Turn { to, ..turn }, at);
+        self.turn(JobTurn { to, ..turn }, at);
         Ok(())
     }
 
@@ -444,7 +454,7 @@ impl Job {
             state,
             event: "updated",
         })?;
-        self.turn(Turn { due: None, ..turn }, at);
+        self.turn(JobTurn { due: None, ..turn }, at);
         Ok(())
     }
 
@@ -470,7 +480,7 @@ impl Job {
     }
 
     /// Goes over to a version, or notes that it is to.
-    fn turn(&mut self, turn: Turn, at: Unix) {
+    fn turn(&mut self, turn: JobTurn, at: Unix) {
         match &self.state {
             State::Waiting { .. } | State::Ended { .. } => self.switch(&turn, at),
             State::Staging { attempt } | State::Running { attempt, .. } if turn.due.is_none() => {
@@ -488,7 +498,7 @@ impl Job {
     }
 
     /// Puts a version in the place of the present one. No try of this may be there.
-    fn switch(&mut self, turn: &Turn, at: Unix) {
+    fn switch(&mut self, turn: &JobTurn, at: Unix) {
         let before = self.version();
         let Some(version) = self.versions.get_mut(turn.to) else {
             return;
@@ -520,7 +530,7 @@ impl Job {
 
     /// The turn that follows from the end of a try: the one that it was ended for, the one that waits, or the way back
     /// from a version that has failed before it was at work, or that asks for it.
-    pub(super) fn turn_after(&mut self, outcome: &Outcome, at: Unix) -> Option<Turn> {
+    pub(super) fn turn_after(&mut self, outcome: &Outcome, at: Unix) -> Option<JobTurn> {
         let updates = matches!(self.state, State::Stopping { updates: true, .. });
         if let State::Running { since, .. } = self.state
             && at.since(since) >= AT_WORK_AFTER
@@ -556,7 +566,7 @@ impl Job {
         if let Some(version) = self.versions.get_mut(present) {
             version.state = VersionState::Failed { why: why.clone() };
         }
-        Some(Turn {
+        Some(JobTurn {
             to,
             by: "the cluster".to_owned(),
             why,
@@ -567,7 +577,7 @@ impl Job {
     /// Begins a try of another version where the last one was: nobody else has had its places meanwhile.
     pub(super) fn turn_in_place(
         &mut self,
-        turn: &Turn,
+        turn: &JobTurn,
         attempt: Attempt,
         outcome: Outcome,
         at: Unix,

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::room::NodeRoom;
 use super::{NodeRow, NodeState, Tables};
 use crate::job::{Job, JobId};
-use crate::resources::{NodeRoom, Reservation};
+use crate::resources::Reservation;
 
 impl Tables {
     /// The reservations of the present tries on nodes that live, by their tags.
