@@ -504,7 +504,10 @@ async fn ranks_that_share_a_placed_policy_tell_their_place_memory_and_steps() {
                 .collect::<Vec<_>>()
         };
         let place = of("train.rank");
-        assert_eq!(label(&place[0].labels, "mesh").as_deref(), Some("{dp: 1, tp: 2}"));
+        assert_eq!(
+            label(&place[0].labels, "mesh").as_deref(),
+            Some("{dp: 1, tp: 2}")
+        );
         assert!(of("train.memory_bytes").len() >= 5, "{points:?}");
         // Supervised steps, and two of the reinforcement.
         let steps: Vec<_> = (1..=42).map(|step| Some(step.to_string())).collect();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     proptest! {
-        // SEMANTICS 226.
+        // SEMANTICS 224.
         #[test]
         fn smart_sizes_are_within_their_bounds(
             height in side(), width in side(), unit in 1_u32..64,
@@ -252,7 +252,7 @@ mod tests {
             }
         }
 
-        // SEMANTICS 226.
+        // SEMANTICS 224.
         #[test]
         fn other_sizes_are_whole_tokens_and_few_enough(
             height in side(), width in side(), unit in 1_u32..40, most in 1_u32..5000,
@@ -269,7 +269,7 @@ mod tests {
             prop_assert!(largest <= u64::from(most) || height.max(width) > unit * 100_000);
         }
 
-        // SEMANTICS 226.
+        // SEMANTICS 224.
         #[test]
         fn sizes_of_videos_never_panic(
             frames: u32, height: u32, width: u32, unit: u32, temporal: u32,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        // SEMANTICS 226.
+        // SEMANTICS 224.
         #[test]
         fn frames_are_within_their_budget_and_their_video(
             seconds in prop_oneof![0.001_f64..10.0, 0.1_f64..100_000.0],
@@ -222,7 +222,7 @@ mod tests {
             }
         }
 
-        // SEMANTICS 226.
+        // SEMANTICS 224.
         #[test]
         fn even_frames_begin_with_the_first_and_end_with_the_last(
             count in 1_u64..100_000, kept in 0_u64..2000,

@@ -40,7 +40,7 @@ fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     files.into_iter().map(read).collect()
 }
 
-// SEMANTICS 225. One test, so that nothing else allocates.
+// SEMANTICS 223. One test, so that nothing else allocates.
 #[test]
 fn a_picture_takes_no_more_memory_than_its_headers_tell() {
     let limits = PictureLimits::default();
@@ -80,7 +80,7 @@ fn a_picture_takes_no_more_memory_than_its_headers_tell() {
     damaged();
 }
 
-// SEMANTICS 228.
+// SEMANTICS 226.
 fn sounds() {
     let limits = SoundLimits::default();
     for (name, bytes) in files("sounds") {

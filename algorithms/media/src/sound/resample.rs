@@ -205,7 +205,7 @@ mod tests {
             .fold(0.0, |most, sample| f64::from(sample.abs()).max(most))
     }
 
-    // SEMANTICS 228.
+    // SEMANTICS 226.
     #[test]
     fn what_is_heard_stays_and_what_would_be_another_tone_goes() {
         let rates = [
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    // SEMANTICS 228.
+    // SEMANTICS 226.
     #[test]
     fn a_constant_stays_one_and_the_duration_is_kept() {
         for (from, to) in [
@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        // SEMANTICS 228.
+        // SEMANTICS 226.
         #[test]
         fn it_is_the_same_however_samples_come(
             samples in prop::collection::vec(-1.0_f32..1.0, 0..3000),

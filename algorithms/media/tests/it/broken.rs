@@ -69,7 +69,7 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
     file
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn what_is_too_large_is_refused_by_its_headers() {
     let limits = PictureLimits::default();
@@ -143,7 +143,7 @@ fn what_is_too_large_is_refused_by_its_headers() {
     );
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn a_picture_within_is_no_larger_than_its_header_says() {
     let refused = read(&webp(8, 8, (16_383, 16_383)), &PictureLimits::default());
@@ -151,7 +151,7 @@ fn a_picture_within_is_no_larger_than_its_header_says() {
     assert!(said.contains("larger than its header says"), "{said}");
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn a_file_that_is_cut_off_anywhere_is_refused() {
     let limits = PictureLimits::default();
@@ -164,7 +164,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn what_is_no_picture_is_named() {
     let said = |bytes: &[u8]| probe(bytes).unwrap_err().to_string();
@@ -243,7 +243,7 @@ fn survives(bytes: &[u8]) -> Result<PictureInfo, MediaError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    // SEMANTICS 225.
+    // SEMANTICS 223.
     #[test]
     fn damaged_pictures_never_panic(
         which: prop::sample::Index, kind: u8, at: usize, length in 0_usize..400,
@@ -258,7 +258,7 @@ proptest! {
         let _ = survives(&file);
     }
 
-    // SEMANTICS 225.
+    // SEMANTICS 223.
     #[test]
     fn any_bytes_never_panic(
         start in prop::sample::select(vec![

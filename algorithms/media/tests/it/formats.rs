@@ -23,7 +23,7 @@ fn allowed(name: &str) -> (u8, f64) {
     }
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn pictures_are_as_pillow_decodes_them() {
     let limits = PictureLimits::default();
@@ -75,7 +75,7 @@ fn pictures_are_as_pillow_decodes_them() {
     }
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn a_format_is_told_by_its_bytes_and_sizes_without_its_pixels() {
     for name in pictures() {

@@ -9,7 +9,7 @@ fn picture(array: &Array) -> Picture {
     Picture::new(width, height, array.bytes.clone()).unwrap()
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn pictures_are_resized_as_pillow_and_torchvision_do() {
     let levels = arrays("levels", 1);
@@ -54,7 +54,7 @@ fn apart(made: &[f32], expect: &Array) -> f32 {
     pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn patches_are_those_of_the_processors() {
     let (levels, numbers_of) = (arrays("levels", 1), arrays("numbers", 4));
@@ -101,7 +101,7 @@ fn patches_are_those_of_the_processors() {
     }
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn one_size_for_all_is_siglips() {
     let (levels, numbers_of) = (arrays("levels", 1), arrays("numbers", 4));
@@ -124,7 +124,7 @@ fn one_size_for_all_is_siglips() {
     assert!(most <= 1e-6, "{most}");
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn frames_of_a_video_become_the_patches_of_qwens_processor() {
     let (levels, numbers_of) = (arrays("levels", 1), arrays("numbers", 4));

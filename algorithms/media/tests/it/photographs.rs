@@ -23,7 +23,7 @@ fn members(tar: &[u8]) -> Vec<(String, &[u8])> {
     found
 }
 
-// SEMANTICS 225, 226, 227.
+// SEMANTICS 223, 224, 225.
 #[test]
 fn photographs_are_read_as_qwens_processor_reads_them() {
     let root = std::env::var("ODEON_ORACLES");

@@ -23,7 +23,7 @@ fn same(made: &[u32], expect: &Value) {
     assert_eq!(made, numbers(expect));
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn packed_pictures_are_where_transformers_has_them() {
     for case in json("positions.json")["packed"].as_array().unwrap() {
@@ -42,7 +42,7 @@ fn packed_pictures_are_where_transformers_has_them() {
     }
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn rotary_angles_are_those_of_the_tower() {
     let extract = &json("positions.json")["rotary"];
@@ -65,7 +65,7 @@ fn rotary_angles_are_those_of_the_tower() {
     }
 }
 
-// SEMANTICS 227.
+// SEMANTICS 225.
 #[test]
 fn positions_in_the_language_model_are_those_of_qwen() {
     let extract = json("positions.json");

@@ -18,7 +18,7 @@ fn int(value: &Value) -> u32 {
     value.as_u64().unwrap().try_into().unwrap()
 }
 
-// SEMANTICS 226.
+// SEMANTICS 224.
 #[test]
 fn sizes_of_pictures_are_those_of_qwens_processor() {
     let (mut compared, mut refused) = (0, 0);
@@ -38,7 +38,7 @@ fn sizes_of_pictures_are_those_of_qwens_processor() {
     assert!(compared > 2500 && refused > 100, "{compared} {refused}");
 }
 
-// SEMANTICS 226.
+// SEMANTICS 224.
 #[test]
 fn sizes_of_videos_are_those_of_qwens_processor() {
     let extract = json("sizes.json");
@@ -52,7 +52,7 @@ fn sizes_of_videos_are_those_of_qwens_processor() {
     assert!(cases.len() > 1000, "{}", cases.len());
 }
 
-// SEMANTICS 226.
+// SEMANTICS 224.
 #[test]
 fn sizes_with_the_most_patches_are_those_of_siglip_2() {
     let extract = json("sizes.json");
@@ -67,7 +67,7 @@ fn sizes_with_the_most_patches_are_those_of_siglip_2() {
     assert!(cases.len() > 1000, "{}", cases.len());
 }
 
-// SEMANTICS 226.
+// SEMANTICS 224.
 #[test]
 fn frames_and_their_times_are_those_of_qwens_processor() {
     for case in json("sampled.json").as_array().unwrap() {

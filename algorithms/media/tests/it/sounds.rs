@@ -22,7 +22,7 @@ fn sounds() -> Vec<String> {
     names
 }
 
-// SEMANTICS 228.
+// SEMANTICS 226.
 #[test]
 fn sounds_are_as_libsndfile_decodes_them() {
     let expected = arrays("sounds", 4);
@@ -60,7 +60,7 @@ fn sounds_are_as_libsndfile_decodes_them() {
     }
 }
 
-// SEMANTICS 229.
+// SEMANTICS 227.
 #[test]
 fn features_are_those_of_whisper() {
     let extract = arrays("mel", 4);
@@ -86,7 +86,7 @@ fn features_are_those_of_whisper() {
     }
 }
 
-// SEMANTICS 228.
+// SEMANTICS 226.
 #[test]
 fn what_is_too_long_is_refused_before_it_is_decoded() {
     let hour = fs::read(path("hour.flac")).unwrap();
@@ -118,7 +118,7 @@ fn what_is_too_long_is_refused_before_it_is_decoded() {
     assert!(decode_sound(&hour, 100, &limits).is_err());
 }
 
-// SEMANTICS 228.
+// SEMANTICS 226.
 #[test]
 fn sound_that_is_cut_off_is_refused_where_its_format_tells() {
     for name in sounds() {
@@ -159,7 +159,7 @@ fn what_is_no_sound_is_named() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    // SEMANTICS 228.
+    // SEMANTICS 226.
     #[test]
     fn damaged_sound_never_panics(
         which: prop::sample::Index, at in prop::collection::vec((any::<u32>(), any::<u8>()), 1..12), cut: Option<u16>, early: bool,
@@ -183,7 +183,7 @@ proptest! {
         let _ = read.expect("no bytes panic");
     }
 
-    // SEMANTICS 228.
+    // SEMANTICS 226.
     #[test]
     fn any_bytes_of_sound_never_panic(
         start in prop::sample::select(vec![

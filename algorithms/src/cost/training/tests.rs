@@ -11,7 +11,8 @@ use super::super::tests::measured::{
 use super::super::{Card, CostError};
 use super::machine::A100_SUSTAINED;
 use super::published::{
-    Row, ladder, megascale, megascale_run, omni, optimus, sharded_run, start_up, torchtitan, vescale_fsdp,
+    Row, ladder, megascale, megascale_run, omni, optimus, sharded_run, start_up, torchtitan,
+    vescale_fsdp,
 };
 use super::*;
 
