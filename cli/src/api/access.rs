@@ -134,7 +134,14 @@ pub(super) async fn admit(
                     headers.insert(FROM, address);
                 }
                 let response = match is_live_jobs(request.uri()) {
-                    true => live_jobs(Arc::clone(&api), request).await,
+                    true => {
+                        let daemon = Arc::clone(&api.daemon);
+                        let ask = move |request| {
+                            let daemon = Arc::clone(&daemon);
+                            async move { forwarding::hand_on(&daemon, request).await }
+                        };
+                        live_jobs(request, ask).await
+                    }
                     false => forwarding::hand_on(&api.daemon, request).await,
                 };
                 let is_strange = response.status() == StatusCode::UNAUTHORIZED;

@@ -1,20 +1,16 @@
 //! The live page of jobs on a node that does not vote, and so knows of none: the page of a voter, again and again.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::Uri;
-use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use odeon::Clock;
 
-use super::Api;
-use super::forwarding::hand_on;
 use crate::inspect::INSPECT;
 
 /// The interval at which a voter is asked. As often a page that does not change is sent again where it is made.
@@ -30,48 +26,48 @@ pub(super) fn is_live_jobs(asked: &Uri) -> bool {
             .is_some_and(|query| query.split('&').any(|it| it == "view=jobs"))
 }
 
-/// Answers a request for the live page of jobs. It ends when no voter answers any more; whoever follows it asks again,
-/// and hears why.
-pub(super) async fn live_jobs(api: Arc<Api>, request: Request) -> Response {
+/// Answers a request for the live page of jobs by what a voter answers, whom `ask` asks. It ends when no voter answers any
+/// more; whoever follows it asks again, and hears why.
+pub(super) async fn live_jobs<A>(
+    request: Request,
+    ask: impl Fn(Request) -> A + Send + 'static,
+) -> Response
+where
+    A: Future<Output = Response> + Send,
+{
     let (mut parts, _) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
-    match format!("{INSPECT}view?{query}").parse() {
-        Ok(page) => parts.uri = page,
-        Err(_) => return hand_on(&api.daemon, Request::from_parts(parts, Body::empty())).await,
-    }
+    parts.uri = format!("{INSPECT}view?{query}")
+        .parse()
+        .unwrap_or(parts.uri);
+    let asks = move || ask(Request::from_parts(parts.clone(), Body::empty()));
     // What is refused is said at once.
-    let first = page(&api, &parts).await;
-    let first = match first {
+    let first = match page(asks().await).await {
         Ok(first) => first,
         Err(refused) => return refused,
     };
-    let pages = stream::unfold(Some(first), move |known| {
-        let (api, parts) = (Arc::clone(&api), parts.clone());
-        async move {
-            let text = match known {
-                Some(first) => first,
-                None => {
-                    Clock::sleep(REST).await;
-                    page(&api, &parts).await.ok()?
-                }
-            };
-            let event = Event::default().event("snapshot").data(text);
-            Some((Ok::<_, Infallible>(event), None))
-        }
+    let pages = stream::unfold((Some(first), asks), |(known, asks)| async move {
+        let text = match known {
+            Some(first) => first,
+            None => {
+                Clock::sleep(REST).await;
+                page(asks().await).await.ok()?
+            }
+        };
+        let event = Event::default().event("snapshot").data(text);
+        Some((Ok::<_, Infallible>(event), (None, asks)))
     });
     Sse::new(pages).into_response()
 }
 
-/// The page as a voter has it now, or what was answered in its place.
-async fn page(api: &Api, parts: &Parts) -> Result<String, Response> {
-    let asked = Request::from_parts(parts.clone(), Body::empty());
-    let response = hand_on(&api.daemon, asked).await;
+/// The page that was answered, or what was in its place.
+async fn page(response: Response) -> Result<String, Response> {
     if !response.status().is_success() {
         return Err(response);
     }
     let body = to_bytes(response.into_body(), PAGE_BYTES_MAX).await;
     let text = body.ok().and_then(|it| String::from_utf8(it.to_vec()).ok());
-    text.ok_or_else(|| super::problem::No::internal("a page that is no text").into_response())
+    text.ok_or_else(|| StatusCode::BAD_GATEWAY.into_response())
 }
 
 #[cfg(test)]
