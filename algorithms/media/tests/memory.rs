@@ -1,4 +1,4 @@
-//! Memory that pictures take, counted by the allocator, in a process of its own.
+//! Memory that pictures take, counted by the allocator, in a process of its own. `ODEON_CASES` says how many files are damaged.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
 #![allow(clippy::print_stdout, reason = "a test reports what it measured")]
