@@ -288,7 +288,7 @@ fn store(pairs: __m512i, kept: usize, place: &mut [u32]) {
             let place = &mut place[..kept];
             // SAFETY: the mask has the elements of `place` alone.
             unsafe {
-                _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), first(place.len()), pairs)
+                _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), first(place.len()), pairs);
             }
         }
     }
