@@ -27,7 +27,9 @@ SPECIAL = ["<pad>", "<bos>", "<eos>"]
 CHARACTERS = "0123456789+-*/=() "
 # The model of recipes/rl-sums.toml, and SmolLM2's sizes.
 SHAPES = {
-    "small": dict(hidden_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, intermediate_size=344),
+    "small": dict(
+        hidden_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, intermediate_size=344,
+    ),
     "smollm2": dict(
         vocab_size=49152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
         intermediate_size=1536,
