@@ -330,7 +330,7 @@ impl Ladder {
         let (nth, most) = (self.counted() + 1, self.policy.restarts);
         let (action, evicted, mut does) = if nth > most {
             let why = format!("since its ranks have begun again {most} times within {window}");
-            let (action, does) = self.given_up(now, &why);
+            let (action, does) = self.given_up(found, now, &why);
             (action, vec![], does)
         } else {
             let counted = format!("restart {nth} of {most} within {window}");

@@ -783,19 +783,21 @@ impl Client {
         update
             .word
             .get_or_insert_with(|| format!("{:032x}", rand::random::<u128>()));
+        let mut lacked = 0;
         loop {
-            let asked = self.present.load(Ordering::Relaxed);
             if let Some(submission) = files {
                 self.upload(submission, &mut progress).await?;
             }
             let route = Route::to(["jobs", id, "update"])?;
             let call = Call::new(Method::POST, route).json(&update)?;
             let updated = self.send(call.may_repeat()).await;
-            let moved = self.present.load(Ordering::Relaxed) != asked;
             match updated {
-                // Another node answers now, which has not got the files.
+                // Whoever answers now may not have got the files, as above.
                 Err(ClientError::Refused { problem, .. })
-                    if files.is_some() && moved && problem.kind == "conflict" => {}
+                    if files.is_some() && problem.kind == "conflict" && lacked < UPLOADS_AGAIN =>
+                {
+                    lacked += 1;
+                }
                 updated => return updated,
             }
         }

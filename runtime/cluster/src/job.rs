@@ -548,34 +548,37 @@ impl Job {
                 self.own_attempt(attempt)?;
                 self.unkept_lines += lines;
             }
-            Event::Stop { by, in_order } => match &mut self.state {
-                State::Waiting { .. } => {
-                    let outcome = Outcome::Cancelled { by };
-                    self.end(outcome, None, at);
-                }
-                State::Staging { attempt } | State::Running { attempt, .. } => {
-                    self.state = State::Stopping {
-                        attempt: attempt.clone(),
-                        by,
-                        in_order,
-                        since: at,
-                        updates: false,
-                    };
-                }
-                // Who has lost patience may have it killed; and no other version begins then.
-                State::Stopping {
-                    in_order: gently,
-                    updates,
-                    by: who,
-                    ..
-                } => {
-                    *gently &= in_order;
-                    if std::mem::replace(updates, false) {
-                        *who = by;
+            Event::Stop { by, in_order } => {
+                self.note_work(at);
+                match &mut self.state {
+                    State::Waiting { .. } => {
+                        let outcome = Outcome::Cancelled { by };
+                        self.end(outcome, None, at);
                     }
+                    State::Staging { attempt } | State::Running { attempt, .. } => {
+                        self.state = State::Stopping {
+                            attempt: attempt.clone(),
+                            by,
+                            in_order,
+                            since: at,
+                            updates: false,
+                        };
+                    }
+                    // Who has lost patience may have it killed; and no other version begins then.
+                    State::Stopping {
+                        in_order: gently,
+                        updates,
+                        by: who,
+                        ..
+                    } => {
+                        *gently &= in_order;
+                        if std::mem::replace(updates, false) {
+                            *who = by;
+                        }
+                    }
+                    State::Ended { .. } => {}
                 }
-                State::Ended { .. } => {}
-            },
+            }
             Event::Update {
                 program,
                 by,
@@ -640,7 +643,7 @@ impl Job {
         if let Some(turn) = self.turn_after(&outcome, at) {
             return self.turn_in_place(&turn, attempt, outcome, at);
         }
-        if self.begins_anew(&outcome) {
+        if self.turns_elsewhere(&outcome) || self.begins_anew(&outcome) {
             self.switch_if_waiting(at);
             let pause = self.pause_after(&outcome, at);
             let when = match pause {

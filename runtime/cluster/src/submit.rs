@@ -313,8 +313,13 @@ impl Daemon {
                 Err(GetError::Disk(error)) => return Err(error.into()),
                 Err(_) => return Err(SubmitError::Unlisted(bundle)),
             };
-            if bundle.file(&path).is_none() {
+            let Some(file) = bundle.file(&path) else {
                 return Ok(None);
+            };
+            let bytes = file.listing.bytes();
+            if bytes > FILE_BYTES_MAX {
+                let why = format!("`{path}` has {bytes} bytes, at most {FILE_BYTES_MAX} are read");
+                return Err(SubmitError::File(why));
             }
             let content = read(&store, &bundle, &path).map_err(SubmitError::File)?;
             Ok(Some(content))
@@ -352,6 +357,9 @@ impl Daemon {
         })
     }
 }
+
+/// The bytes of a recipe at most, as it is read to compare versions.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The content of a file whose pieces are here.
 fn read(store: &Store, bundle: &Bundle, path: &str) -> Result<Vec<u8>, String> {

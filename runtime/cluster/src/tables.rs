@@ -218,15 +218,18 @@ impl Tables {
         nodes.filter(|node| node.state == NodeState::Up)
     }
 
-    /// The bundles that must be kept: of jobs that are not over with all of their versions, of those that ended last and
-    /// may be run again, and snapshots of environments.
+    /// The bundles that must be kept: of jobs that are not over and of those that ended last, which may be run again,
+    /// with all of their versions, and snapshots of environments.
     pub fn bundles(&self) -> impl Iterator<Item = Digest> + '_ {
         let mut ended: Vec<(Unix, &Job)> = self.ended_jobs().collect();
         ended.sort_by_key(|(at, job)| std::cmp::Reverse((*at, job.id)));
         let ended = ended.into_iter().map(|(_, job)| job).take(BUNDLES_KEPT);
-        let jobs = self.living_jobs().chain(ended).map(|job| job.spec.bundle);
-        let versions = self.living_jobs().flat_map(|job| job.versions.bundles());
-        jobs.chain(versions).chain(self.snapshots())
+        let jobs: Vec<&Job> = self.living_jobs().chain(ended).collect();
+        let bundles = jobs.into_iter().flat_map(|job| {
+            let versions = job.versions.bundles();
+            std::iter::once(job.spec.bundle).chain(versions)
+        });
+        bundles.chain(self.snapshots())
     }
 
     /// Returns true where a try is over for certain: then it is in all later tables too, so it does

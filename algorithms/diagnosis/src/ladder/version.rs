@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ladder, OrderError, OrderedAction, OrderedBy, RankFinding, Rung, named};
+use super::{Ladder, OrderError, OrderedAction, OrderedBy, RankFinding, Restarted, Rung, named};
 use crate::Action;
 
 /// A version of a program that has another one before it.
@@ -37,12 +37,18 @@ impl Ladder {
         }
     }
 
+    /// Restarts of the budget that ranks are to blame for.
+    fn of_ranks(&self) -> impl Iterator<Item = &Restarted> {
+        let restarts = self.restarts.iter();
+        restarts.filter(|it| it.counts && !it.who.is_empty())
+    }
+
     /// Returns true for a version that is given up, since it has not come to work and its ranks have begun again as often
     /// as they do in their places.
     pub(super) fn is_never_at_work(&self) -> bool {
         let on_trial = self.policy.version.is_some_and(|it| !it.at_work);
         on_trial
-            && self.counted() >= self.policy.in_place
+            && self.of_ranks().count() as u32 >= self.policy.in_place
             && self.forbids(OrderedAction::RollBack).is_none()
     }
 
@@ -71,14 +77,21 @@ impl Ladder {
 
     /// What is done where ranks are not to begin again, and in words: the job goes back to the version before, where its own
     /// is younger than what is wrong, and else stops for a person.
-    pub(super) fn given_up(&mut self, now: Duration, why: &str) -> (Action, String) {
+    pub(super) fn given_up(
+        &mut self,
+        found: &RankFinding,
+        now: Duration,
+        why: &str,
+    ) -> (Action, String) {
         self.stopped = true;
         let stops = format!("the job stops for a person, {why}");
         let Some(version) = self.policy.version else {
             return (Action::StopForPerson, stops);
         };
-        let first = self.restarts.front().map_or(now, |it| it.at);
-        if first > version.until {
+        // A node that is lost with its ranks says nothing about a version.
+        let first = self.of_ranks().next().map(|it| it.at);
+        let first = first.or((!found.who.is_empty()).then_some(now));
+        if first.is_none_or(|first| first > version.until) {
             return (Action::StopForPerson, stops);
         }
         if let Some(forbidden) = self.forbids(OrderedAction::RollBack) {

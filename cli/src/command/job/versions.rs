@@ -70,7 +70,8 @@ async fn become_of(
         print::line(serde_json::to_string(&job)?)?;
     }
     let id = &job.id;
-    let failed = version_of(&job, version).and_then(|it| it.failed.as_deref());
+    let given_up = version_of(&job, version).filter(|it| !it.next);
+    let failed = given_up.and_then(|it| it.failed.as_deref());
     if let Some(why) = failed {
         bail!(
             "version {version} of {id} {why}; {id} is {} with version {}",
@@ -110,7 +111,8 @@ fn version_of(job: &Job, version: u32) -> Option<&JobVersion> {
 async fn awaited(client: &Client, mut job: Job, version: u32) -> Result<Job> {
     loop {
         let it = version_of(&job, version);
-        let is_given_up = it.is_some_and(|it| it.failed.is_some());
+        // One that has failed before may be on its way again.
+        let is_given_up = it.is_some_and(|it| it.failed.is_some() && !it.next);
         let is_there = job.version == version && it.is_none_or(|it| !it.next);
         let says = job.args.first().is_some_and(|word| word == "run");
         // One that could not go back is not watched for that.

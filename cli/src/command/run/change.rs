@@ -24,6 +24,7 @@ pub(super) const FIXED: Fields = &[
             "ffn",
             "block",
             "lora_rank",
+            "width",
         ],
     ),
     ("task", &[]),
@@ -36,6 +37,7 @@ pub(super) const FIXED: Fields = &[
 pub(super) const PRETRAIN_FIXED: Fields = &[
     ("run", &["seed"]),
     ("model", &[]),
+    ("vision", &[]),
     ("tokenizer", &[]),
     ("pretrain", &["optimizer"]),
     ("eval", &["one_of"]),
@@ -93,11 +95,13 @@ pub(crate) fn check(before: &Source, now: &Source, reserves: bool) -> Result<(),
         for (table, fields) in fields {
             let found = difference(&before[*table], &after[*table], fields);
             if let Some((field, was, is)) = found {
+                // The table of a choice is told as one of the task's, in which most are.
+                let field = field.strip_prefix("task.").unwrap_or(&field);
                 let what = format!(
                     "{table}.{field} is {was} in the version that runs and {is} here, and {why}: set it back, or \
                      submit it as another job"
                 );
-                return Err(now.error(table, &field, &what));
+                return Err(now.error(table, field, &what));
             }
         }
     }

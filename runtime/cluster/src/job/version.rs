@@ -416,8 +416,11 @@ impl Job {
         let version = self.version();
         let to = match to {
             Some(to) => to,
-            // It has left the present one already.
-            None if updates => version,
+            // It has left the present one already; to go back there is not to come forward again.
+            None if updates => match self.versions.next.as_ref() {
+                Some(next) if next.to < version => next.to,
+                _ => version,
+            },
             None => self
                 .versions
                 .before()
@@ -468,6 +471,15 @@ impl Job {
         }
     }
 
+    /// A try that has run for long enough has come to work, whatever it says.
+    pub(super) fn note_work(&mut self, at: Unix) {
+        if let State::Running { since, .. } = self.state
+            && at.since(since) >= AT_WORK_AFTER
+        {
+            self.came_to_work();
+        }
+    }
+
     fn may_turn(&self, event: &'static str) -> Result<(), Unfit> {
         let (job, state) = (self.id, self.word());
         if self.spec.hosts.is_some() {
@@ -481,6 +493,7 @@ impl Job {
 
     /// Goes over to a version, or notes that it is to.
     fn turn(&mut self, turn: JobTurn, at: Unix) {
+        self.note_work(at);
         match &self.state {
             State::Waiting { .. } | State::Ended { .. } => self.switch(&turn, at),
             State::Staging { attempt } | State::Running { attempt, .. } if turn.due.is_none() => {
@@ -506,6 +519,9 @@ impl Job {
         // Whoever goes forward can go back.
         if turn.to > before {
             version.before = Some(before);
+        }
+        // One that had failed is tried once more.
+        if turn.to > before || matches!(version.state, VersionState::Failed { .. }) {
             version.state = VersionState::Starting;
         }
         version.since = Some(at);
@@ -532,11 +548,7 @@ impl Job {
     /// from a version that has failed before it was at work, or that asks for it.
     pub(super) fn turn_after(&mut self, outcome: &Outcome, at: Unix) -> Option<JobTurn> {
         let updates = matches!(self.state, State::Stopping { updates: true, .. });
-        if let State::Running { since, .. } = self.state
-            && at.since(since) >= AT_WORK_AFTER
-        {
-            self.came_to_work();
-        }
+        self.note_work(at);
         let failed = matches!(
             outcome,
             Outcome::Failed { .. }
@@ -572,6 +584,17 @@ impl Job {
             why,
             due: None,
         })
+    }
+
+    /// Takes that a version is to come whose turn would be made now, were the places of the job not lost: it waits for
+    /// others then, also where it has no retries.
+    pub(super) fn turns_elsewhere(&mut self, outcome: &Outcome) -> bool {
+        let by_person = matches!(self.state, State::Stopping { updates: false, .. });
+        let turns =
+            matches!(outcome, Outcome::Lost { .. }) && !by_person && self.versions.next.is_some();
+        // The number of the try is used up, and it is none of its retries.
+        self.versions.turns += u32::from(turns);
+        turns
     }
 
     /// Begins a try of another version where the last one was: nobody else has had its places meanwhile.

@@ -66,6 +66,28 @@ fn a_version_that_never_came_to_work_is_given_up_at_its_second_failure() {
 
 /// SEMANTICS 220.
 #[test]
+fn nodes_that_are_lost_with_their_ranks_are_no_fault_of_a_version() {
+    let lost = |ladder: &mut Ladder, at: u64| {
+        let mut found = crash(0, at);
+        found.who.clear();
+        let rung = ladder.climb(&found, AROUND, Duration::from_secs(at));
+        ladder.went_on();
+        rung.map(|it| it.action)
+    };
+    // One that has not come to work is given up for what its ranks do.
+    let mut ladder = Ladder::new(policy(false, 1000, 10));
+    lost(&mut ladder, 1);
+    assert_eq!(climb(&mut ladder, 0, 2).unwrap().action, Action::EndProcess);
+    assert_eq!(climb(&mut ladder, 1, 3).unwrap().action, Action::RollBack);
+    // Of a young one that has, lost nodes use up the budget, and a person is asked.
+    let mut ladder = Ladder::new(policy(true, 1000, 2));
+    lost(&mut ladder, 1);
+    lost(&mut ladder, 2);
+    assert_eq!(lost(&mut ladder, 3), Some(Action::StopForPerson));
+}
+
+/// SEMANTICS 220.
+#[test]
 fn a_young_version_goes_back_before_a_person_is_asked_and_an_old_one_does_not() {
     let ends_with = |until: u64| {
         let mut ladder = Ladder::new(policy(true, until, 2));

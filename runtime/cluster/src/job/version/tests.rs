@@ -433,3 +433,79 @@ fn check(before: &Job, job: &Job, step: &Step) -> Result<(), TestCaseError> {
     prop_assert_eq!(job.id, JobId(1));
     Ok(())
 }
+
+/// SEMANTICS 216. Ten minutes count, however the try ends.
+#[test]
+fn a_version_that_has_run_for_long_and_is_stopped_or_left_is_at_work() {
+    for ends_by in [
+        Event::Stop {
+            by: "ann".to_owned(),
+            in_order: true,
+        },
+        update(2, None),
+    ] {
+        let mut job = running(0);
+        go(&mut job, update(1, None));
+        ends(&mut job, stopped());
+        starts(&mut job);
+        assert!(job.is_on_trial());
+        job.apply(ends_by, Unix(20 + 700_000)).unwrap();
+        assert!(!job.is_on_trial());
+    }
+}
+
+/// SEMANTICS 215, 218. The places are lost and not the version, also of a job without retries.
+#[test]
+fn a_job_whose_node_is_lost_while_a_version_is_to_come_waits_for_other_places() {
+    for wait_s in [None, Some(3600)] {
+        let mut job = running(0);
+        go(&mut job, update(1, wait_s));
+        ends(&mut job, lost());
+        assert_eq!(at(&job), (2, 1, "waiting"));
+        assert_eq!(job.spec.args, ["1"]);
+        // That was no retry: the next loss ends it as it would have.
+        go(&mut job, assigned());
+        starts(&mut job);
+        ends(&mut job, lost());
+        assert_eq!(at(&job), (2, 2, "lost"));
+    }
+    // Whom somebody stops meanwhile ends.
+    let mut job = running(0);
+    go(&mut job, update(1, None));
+    let by = "bob".to_owned();
+    let in_order = true;
+    go(&mut job, Event::Stop { by, in_order });
+    ends(&mut job, lost());
+    assert!(job.state.is_over(), "{:?}", job.state);
+}
+
+/// SEMANTICS 215.
+#[test]
+fn who_asks_twice_for_the_way_back_has_it_once() {
+    let mut job = running(0);
+    go(&mut job, update(1, None));
+    ends(&mut job, stopped());
+    starts(&mut job);
+    go(&mut job, roll_back(None));
+    go(&mut job, roll_back(None));
+    assert_eq!(job.versions.next().map(|it| it.to), Some(1));
+    ends(&mut job, stopped());
+    assert_eq!(at(&job), (1, 3, "staging"));
+}
+
+/// SEMANTICS 216.
+#[test]
+fn a_version_that_has_failed_and_is_wanted_again_is_tried_once_more() {
+    let mut job = running(0);
+    go(&mut job, update(1, None));
+    ends(&mut job, stopped());
+    ends(&mut job, failed(1));
+    assert_eq!(at(&job), (1, 3, "staging"));
+    let state = |job: &Job, number| job.versions.get(number).map(|it| it.state.clone());
+    assert!(matches!(state(&job, 2), Some(VersionState::Failed { .. })));
+    starts(&mut job);
+    go(&mut job, roll_back(Some(2)));
+    ends(&mut job, stopped());
+    assert_eq!(at(&job), (2, 4, "staging"));
+    assert_eq!(state(&job, 2), Some(VersionState::Starting));
+}
