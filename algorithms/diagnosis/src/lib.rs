@@ -22,7 +22,7 @@
 //! | `flight_recorder`, `flight_recorder/*` | dumps of NCCL's flight recorder from any program: the `dump` of a rank, `pickle`s read without running them, and collectives that are `unfinished` |
 //! | `gang`, `gang/*` | programs on many ranks, seen from outside: which rank failed first (`first_failure`), which stand still, are slow or print losses that are none (`progress`, by lines that `output` reads), and which stand elsewhere than most (`stacks`) |
 //! | `flows`, `flows/*` | ranks that the others of a job wait for in collectives, by how far their calls have got: `trigger`, `stall`, `pace` |
-//! | `ladder`, `ladder/*` | what is done about a rank that is to blame, one rung after the other, and what was tried; the `test` of nodes before a person is asked; a person's `orders` |
+//! | `ladder`, `ladder/*` | what is done about a rank that is to blame, one rung after the other, and what was tried; the `test` of nodes and the way back to another `version` before a person is asked; a person's `orders` |
 //! | `machines`, `machines/*` | machines of a job whose metrics (`samples`) differ from those of the others (`odd`), and launches that drift apart (`drift`) |
 //! | `standbys` | the number of warm standbys that a job keeps |
 //! | `group_test`, `group_test/*` | the faulty one among many machines, by two rounds of replays on groups of them; how these are `judged` |
