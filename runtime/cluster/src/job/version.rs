@@ -363,7 +363,7 @@ impl Job {
             .versions
             .next
             .as_ref()
-            .map_or(self.version(), |it| it.to);
+            .map_or_else(|| self.version(), |it| it.to);
         let latest = self.versions.get(version).map(|it| &it.program);
         if latest.map_or_else(|| Program::of(&self.spec) == program, |it| *it == program) {
             return Err(Unfit::SameProgram { job, version });

@@ -424,7 +424,7 @@ fn check(before: &Job, job: &Job, step: &Step) -> Result<(), TestCaseError> {
     );
     // An update is not lost: it is there, or to come.
     if let Step::Update(n, _) = step {
-        let to = versions.next().map_or(job.version(), |it| it.to);
+        let to = versions.next().map_or_else(|| job.version(), |it| it.to);
         prop_assert_eq!(&versions.get(to).unwrap().program, &program(*n));
     }
     if let State::Stopping { updates: true, .. } = job.state {
