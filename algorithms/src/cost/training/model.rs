@@ -68,7 +68,7 @@ impl TrainedModel {
     /// A ViT of 10B parameters, as MegaScale-Omni has one whose widths are not told.
     #[must_use]
     pub fn vit_10b() -> Self {
-        Self::vit("ViT-10B", [40, 4_608, 36])
+        Self::vit("ViT-10B", [40, 4_608, 48])
     }
 
     fn vit(name: &str, [layers, hidden, heads]: [u64; 3]) -> Self {

@@ -476,7 +476,7 @@ fn a_job_whose_node_is_lost_while_a_version_is_to_come_waits_for_other_places() 
     let in_order = true;
     go(&mut job, Event::Stop { by, in_order });
     ends(&mut job, lost());
-    assert!(job.state.is_over(), "{:?}", job.state);
+    assert!(job.is_over(), "{:?}", job.state);
 }
 
 /// SEMANTICS 215.
