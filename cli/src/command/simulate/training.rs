@@ -83,7 +83,7 @@ fn mix() -> Result<Shown> {
     };
     let share = |row: &MixRow| format!("{:.0} %", 100.0 * row.share);
     let mut cells: Vec<_> = sweep.iter().map(|row| seconds(share(row), row)).collect();
-    cells.push(seconds("200 steps, 10 to 90 %".to_owned(), &drift));
+    cells.push(seconds("41 steps, 10 to 90 %".to_owned(), &drift));
     Ok(Shown {
         head: vec![
             heading(PaperTable::Mix),

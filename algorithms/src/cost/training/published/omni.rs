@@ -18,7 +18,7 @@ pub const SHARES: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 pub const TOLD: f64 = 1.98;
 
 /// Steps of a run in which the share goes from the first to the last.
-const STEPS: u32 = 200;
+const STEPS: u32 = 41;
 
 /// Seconds of a step with one share of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -91,7 +91,7 @@ pub fn sweep() -> Result<Vec<MixRow>, TrainingPlanError> {
         .collect()
 }
 
-/// Seconds of a run of 200 steps in which the share goes evenly from a tenth to nine tenths. Nothing is planned anew but by
+/// Seconds of a run of 41 steps in which the share goes evenly from a tenth to nine tenths. Nothing is planned anew but by
 /// the design that plans each step.
 ///
 /// # Errors
