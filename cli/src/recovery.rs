@@ -9,7 +9,7 @@ use odeon_actors::ranks::desk::{
 use odeon_client::recovery::{
     ForbiddenAction, OrderRecovery, Recovery, RecoveryAct, RecoveryRank, RecoveryVerb,
 };
-use odeon_cluster::tables::one_line;
+use odeon_cluster::reason::reason;
 use thiserror::Error;
 
 /// The longest time for an answer: what supervises the ranks answers at once, or is gone.
@@ -132,7 +132,7 @@ impl AskedRun<'_> {
         let order = desk::OrderRecovery {
             order: wanted,
             by,
-            why: one_line(&why),
+            why: reason(&why),
         };
         let ordered = desk.ask(order).timeout(PATIENCE).await;
         let ordered = ordered.map_err(|error| self.unanswered(&error))?;

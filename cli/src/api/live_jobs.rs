@@ -67,7 +67,13 @@ async fn page(response: Response) -> Result<String, Response> {
     }
     let body = to_bytes(response.into_body(), PAGE_BYTES_MAX).await;
     let text = body.ok().and_then(|it| String::from_utf8(it.to_vec()).ok());
-    text.ok_or_else(|| StatusCode::BAD_GATEWAY.into_response())
+    text.ok_or_else(|| {
+        (
+            StatusCode::BAD_GATEWAY,
+            "the page of a voter is too long to be handed on",
+        )
+            .into_response()
+    })
 }
 
 #[cfg(test)]

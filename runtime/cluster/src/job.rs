@@ -31,6 +31,7 @@ use self::array::{After, ArrayTask};
 pub use self::event::{Event, Unfit};
 pub use self::spec::{DEFAULT_NAMESPACE, Hosted, JobSpec, JobSpecError};
 use self::version::{JobTurn, Versions, WAIT_MAX_S};
+use crate::reason::reason;
 use crate::resources::{Bytes, Reservation};
 use crate::startup::{StartStage, Startup};
 use crate::unix::Unix;
@@ -592,7 +593,7 @@ impl Job {
                 let turn = JobTurn {
                     to: 0,
                     by,
-                    why,
+                    why: reason(&why),
                     due,
                 };
                 self.update(program, turn, at)?;
@@ -601,7 +602,7 @@ impl Job {
                 let turn = JobTurn {
                     to: 0,
                     by,
-                    why,
+                    why: reason(&why),
                     due: None,
                 };
                 self.roll_back(to, turn, at)?;

@@ -49,6 +49,7 @@
 //! | `cgroups` | groups that hold a try to the processors and the memory that it has reserved |
 //! | `orphan_processes` | processes of a try that have left its process groups |
 //! | `own_program` | the daemon's own executable as a source of pieces |
+//! | `reason` | reasons that people give |
 //! | `hollow` | nodes without a machine, to measure a head with |
 //! | `node_directory`, `json`, `local_only`, `unix` | names of a daemon's actors; messages between daemons; parts of a process that its actors are made from; moments |
 
@@ -81,6 +82,7 @@ mod orphan_processes;
 mod own_program;
 mod presence;
 mod raft;
+pub mod reason;
 pub mod resources;
 mod staging;
 mod stale_drivers;

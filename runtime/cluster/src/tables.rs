@@ -25,7 +25,7 @@ use crate::unix::Unix;
 pub(crate) use jobs::quota_full;
 pub(crate) use room::devices_of;
 
-pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED, one_line};
+pub use bans::{CHECKED, LET_BACK, NodeBan, REFUSED};
 
 /// Everything that the cluster remembers. A table that an older release has not written is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

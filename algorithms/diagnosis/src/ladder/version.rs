@@ -90,7 +90,7 @@ impl Ladder {
         };
         // A node that is lost with its ranks says nothing about a version.
         let first = self.of_ranks().next().map(|it| it.at);
-        let first = first.or((!found.who.is_empty()).then_some(now));
+        let first = first.or_else(|| (!found.who.is_empty()).then_some(now));
         if first.is_none_or(|first| first > version.until) {
             return (Action::StopForPerson, stops);
         }

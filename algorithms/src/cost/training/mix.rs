@@ -25,7 +25,7 @@ impl EncoderDesign {
     pub const ALL: [Self; 4] = [Self::FirstStage, Self::Apart, Self::Bubbles, Self::OnDemand];
 }
 
-/// Training whose mix of text and pictures changes.
+/// Training whose mix of text and pictures changes, on two replicas of the language model or more.
 ///
 /// Sequences are packed to one length, so that the language model has as much to do whatever they hold. A picture is
 /// `picture_tokens` tokens of the encoder, which attend to each other, and `picture_tokens / pooled` of the language model.
@@ -58,8 +58,16 @@ impl MixedTraining {
     ///
     /// # Errors
     /// See [`TrainingPlanError`].
+    ///
+    /// # Panics
+    /// If there is one replica, which has no cards to give away, or the planned share is not above 0.
     pub fn plan(&self) -> Result<PlannedMix, TrainingPlanError> {
         let training = &self.training;
+        let replicas = training.language.plan.replicas();
+        assert!(
+            replicas > 1 && self.planned > 0.0,
+            "two replicas, and a share"
+        );
         let step = training.language_step()?;
         let mut works = training.encoder_works()?;
         for work in &mut works {
@@ -74,7 +82,7 @@ impl MixedTraining {
         let in_bubbles = works.into_iter().find(|it| it.plan == bubbles.plan);
         let in_bubbles = in_bubbles.expect("a plan of those that were given");
         let mut best = (f64::INFINITY, 1);
-        for replicas in 1..training.language.plan.replicas() {
+        for replicas in 1..replicas {
             let seconds = self.apart_s(replicas, self.planned)?;
             if seconds < best.0 {
                 best = (seconds, replicas);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tables;
 use crate::fact::{Refusal, RefusalKind};
+use crate::reason::reason;
 use crate::unix::Unix;
 
 /// The reason why nothing is placed on a node.
@@ -50,14 +51,6 @@ pub const CHECKED: &str = "checked";
 /// See [`REFUSED`].
 pub const LET_BACK: &str = "let back";
 
-/// A text without what moves a terminal's cursor.
-#[must_use]
-pub fn one_line(text: &str) -> String {
-    let words = text.split(char::is_control).map(str::trim);
-    let words: Vec<&str> = words.filter(|it| !it.is_empty()).collect();
-    words.join(" ")
-}
-
 impl Tables {
     /// Nothing is placed on a node from now on. What runs there goes on. Of one that is refused already only people may
     /// say something else.
@@ -67,7 +60,7 @@ impl Tables {
         why: &str,
         by: String,
     ) -> Result<(), Refusal> {
-        let why = one_line(why);
+        let why = reason(why);
         if why.is_empty() {
             let why = format!("node `{node}` is not refused without a reason: give one");
             return Err(Refusal::new(RefusalKind::Invalid, why));
@@ -151,7 +144,7 @@ impl Tables {
         row.let_back = Some(now);
         row.over_refusals += u32::from(passed);
         self.changed(&node);
-        let because = match one_line(why) {
+        let because = match reason(why) {
             why if why.is_empty() => why,
             why => format!(": {why}"),
         };
