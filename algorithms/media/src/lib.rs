@@ -40,6 +40,7 @@
 //! | `picture/probe` | what headers tell, limits |
 //! | `picture/exif` | which way up a picture was taken |
 //! | `picture/jpeg`, `picture/png`, `picture/webp`, `picture/gif` | one format each: headers, and its decoder |
+//! | `picture/kept` | a file without the parts that nobody looks at |
 //! | `picture/vp8` | into how many parts a lossy WebP is cut |
 //! | `picture/canvas` | frames over each other |
 //! | `picture/decode` | pictures and frames, decoded when they are asked for |
@@ -49,6 +50,7 @@
 //! | `video` | which frames are looked at, and when they are |
 //! | `sound` | samples of one channel |
 //! | `sound/container`, `sound/opus` | packets of each format, and their decoders |
+//! | `sound/source` | a file without its notes |
 //! | `sound/decode` | what headers tell, limits, samples |
 //! | `sound/resample` | another rate |
 //! | `sound/mel` | features of Whisper |

@@ -5,6 +5,7 @@ mod decode;
 mod exif;
 mod gif;
 mod jpeg;
+mod kept;
 mod png;
 mod probe;
 mod vp8;

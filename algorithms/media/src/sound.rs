@@ -5,6 +5,7 @@ mod decode;
 mod mel;
 mod opus;
 mod resample;
+mod source;
 
 pub use decode::{SoundFormat, SoundInfo, SoundLimits, decode_sound, probe_sound};
 pub use mel::{MelFeatures, WhisperFeatures};

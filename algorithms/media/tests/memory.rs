@@ -76,7 +76,9 @@ fn a_picture_takes_no_more_memory_than_its_headers_tell() {
         let refused = most(|| assert!(frames(&bytes, &just, Transparency::White).is_err()));
         assert!(refused < 4096, "{name}: a refusal takes {refused}");
     }
+    noted_pictures();
     sounds();
+    noted_sounds();
     damaged();
 }
 
@@ -97,6 +99,242 @@ fn sounds() {
         .1;
     let refused = most(|| assert!(decode_sound(&hour, 16_000, &limits).is_err()));
     assert!(refused < 1 << 20, "a refusal takes {refused}");
+}
+
+fn picture(name: &str) -> Vec<u8> {
+    let found = files("pictures").into_iter().find(|file| file.0 == name);
+    found.unwrap().1
+}
+
+fn sound(name: &str) -> Vec<u8> {
+    let found = files("sounds").into_iter().find(|file| file.0 == name);
+    found.unwrap().1
+}
+
+/// A segment of a JPEG.
+fn segment(marker: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    let mut segment = vec![0xff, marker];
+    segment.extend((body.len() as u16 + 2).to_be_bytes());
+    segment.extend(body);
+    segment
+}
+
+// SEMANTICS 225. Notes of a file, of which a decoder makes copies, take nothing.
+fn noted_pictures() {
+    let jpeg = |notes: Vec<u8>| {
+        let plain = picture("progressive.jpg");
+        // The last stands between two scans.
+        let scans: Vec<_> = memchr::memmem::find_iter(&plain, b"\xff\xda").collect();
+        let between = scans[1];
+        [
+            &plain[..2],
+            &notes,
+            &plain[2..between],
+            &notes,
+            &plain[between..],
+        ]
+        .concat()
+    };
+    let profile = |part: u8| segment(0xe2, &[b"ICC_PROFILE\0", &[part, 250], &[7; 60_000]]);
+    let xmp = |at: u32| {
+        let name: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
+        segment(
+            0xe1,
+            &[name, &[b'0'; 32], &[0xff; 4], &at.to_be_bytes(), b"x"],
+        )
+    };
+    let exif = [
+        &0x0140_0000_u32.to_be_bytes()[..],
+        b"eXIf",
+        &vec![7; 0x0140_0000],
+        &[0; 4],
+    ]
+    .concat();
+    let png = |notes: &[u8]| {
+        let plain = picture("plain.png");
+        [&plain[..33], notes, &plain[33..]].concat()
+    };
+    let gif = |name: &[u8]| {
+        let plain = picture("moving.gif");
+        let colours = match plain[10] & 0x80 {
+            0 => 0,
+            _ => 6 << (plain[10] & 7),
+        };
+        let mut notes = [b"\x21\xff\x0b", name].concat();
+        for _ in 0..80_000 {
+            notes.push(255);
+            notes.extend([7; 255]);
+        }
+        notes.push(0);
+        [&plain[..13 + colours], &notes, &plain[13 + colours..]].concat()
+    };
+    let noted = [
+        (
+            "progressive.jpg",
+            "a profile",
+            jpeg((1..=250).flat_map(profile).collect()),
+        ),
+        (
+            "progressive.jpg",
+            "extended XMP",
+            jpeg((0..50_000).flat_map(xmp).collect()),
+        ),
+        ("plain.png", "EXIF", png(&exif)),
+        ("moving.gif", "XMP", gif(b"XMP DataXMP")),
+        ("moving.gif", "a profile", gif(b"ICCRGBG1012")),
+    ];
+    let limits = PictureLimits::default();
+    for (name, note, bytes) in noted {
+        let plain = picture(name);
+        let told = probe(&plain).unwrap().decode_bytes;
+        assert_eq!(
+            probe(&bytes).unwrap().decode_bytes,
+            told,
+            "{name} with {note}"
+        );
+        let taken = most(|| {
+            for frame in frames(&bytes, &limits, Transparency::White).unwrap() {
+                drop(frame.unwrap());
+            }
+        });
+        assert!(taken <= told, "{name} with {note}: {taken} of {told}");
+        println!(
+            "{name} with {} bytes of {note}: {taken} of {told}",
+            bytes.len()
+        );
+        let read = |bytes: &[u8]| decode_frames(bytes, &limits, Transparency::White).unwrap();
+        assert!(read(&bytes) == read(&plain), "{name} with {note}");
+    }
+}
+
+/// As many comments as a reader makes hundreds of megabytes of.
+fn comments() -> Vec<u8> {
+    let mut comments = [0_u32.to_le_bytes(), 2_000_000_u32.to_le_bytes()].concat();
+    for _ in 0..2_000_000 {
+        comments.extend(b"\x02\0\0\0A=");
+    }
+    comments
+}
+
+/// A FLAC with these blocks, none of which is the last, behind the one that describes it.
+fn flac(kind: u8, blocks: &[Vec<u8>]) -> Vec<u8> {
+    let plain = sound("speech.flac");
+    let mut file = plain[..42].to_vec();
+    file[4] &= 0x7f;
+    for block in blocks {
+        file.push(kind);
+        file.extend(&(block.len() as u32).to_be_bytes()[1..]);
+        file.extend(block);
+    }
+    if plain[4] & 0x80 != 0 {
+        file.extend([0x81, 0, 0, 0]);
+    }
+    file.extend(&plain[42..]);
+    file
+}
+
+/// The sum of a page of Ogg.
+fn checksum(page: &[u8]) -> u32 {
+    let mut sum = 0_u32;
+    for byte in page {
+        sum ^= u32::from(*byte) << 24;
+        for _ in 0..8 {
+            sum = (sum << 1) ^ (0x04c1_1db7 & 0_u32.wrapping_sub(sum >> 31));
+        }
+    }
+    sum
+}
+
+/// An Opus with these notes in the place of its own.
+fn opus(comments: &[u8]) -> Vec<u8> {
+    let plain = sound("speech.opus");
+    let starts: Vec<_> = memchr::memmem::find_iter(&plain, b"OggS").collect();
+    let mut file = plain[..starts[1]].to_vec();
+    let notes = [b"OpusTags", comments].concat();
+    let parts: Vec<_> = notes.chunks(255 * 255).collect();
+    for (at, part) in parts.iter().enumerate() {
+        let mut page = plain[starts[1]..starts[1] + 27].to_vec();
+        page[5] = u8::from(at > 0);
+        page[18..22].copy_from_slice(&(at as u32 + 1).to_le_bytes());
+        page[22..26].fill(0);
+        let mut lengths = vec![255; part.len() / 255];
+        if at + 1 == parts.len() {
+            lengths.push((part.len() % 255) as u8);
+        }
+        page[26] = lengths.len() as u8;
+        page.extend(lengths);
+        page.extend(*part);
+        let sum = checksum(&page);
+        page[22..26].copy_from_slice(&sum.to_le_bytes());
+        file.extend(page);
+    }
+    file.extend(&plain[starts[2]..]);
+    file
+}
+
+// SEMANTICS 228. Notes of a file, of which a reader makes copies, take nothing.
+fn noted_sounds() {
+    let wav = || {
+        let plain = sound("speech.wav");
+        let mut notes = b"INFO".to_vec();
+        for _ in 0..1_000_000 {
+            notes.extend(b"IART\x02\0\0\0A\0");
+        }
+        let mut file = [&plain[..12], b"LIST"].concat();
+        file.extend((notes.len() as u32).to_le_bytes());
+        file.extend(notes);
+        file.extend(&plain[12..]);
+        let length = file.len() as u32 - 8;
+        file[4..8].copy_from_slice(&length.to_le_bytes());
+        file
+    };
+    let id3 = || {
+        let mut file = b"ID3\x04\0\0\x0a\0\0\0".to_vec();
+        file.resize(10 + (10 << 21), 7);
+        file.extend(sound("speech.mp3"));
+        file
+    };
+    let mut painted = [3, 9].map(u32::to_be_bytes).concat();
+    painted.extend(b"image/png");
+    painted.extend([0; 20]);
+    painted.extend((15_000_000_u32).to_be_bytes());
+    painted.resize(painted.len() + 15_000_000, 7);
+    let own = [b"ODEO".to_vec(), vec![7; 15_000_000]].concat();
+    let noted = [
+        ("speech.flac", "comments", flac(4, &[comments()])),
+        (
+            "speech.flac",
+            "pictures",
+            flac(6, &[painted.clone(), painted]),
+        ),
+        (
+            "speech.flac",
+            "an application",
+            flac(2, &[own.clone(), own]),
+        ),
+        ("speech.opus", "comments", opus(&comments())),
+        ("speech.wav", "notes", wav()),
+        ("speech.mp3", "notes", id3()),
+    ];
+    let limits = SoundLimits::default();
+    for (name, note, bytes) in noted {
+        let plain = sound(name);
+        let told = probe_sound(&plain).unwrap().decode_bytes(16_000);
+        let probed = most(|| drop(probe_sound(&bytes).unwrap()));
+        assert!(
+            probed < 1 << 20,
+            "{name} with {note}: headers take {probed}"
+        );
+        let taken = most(|| drop(decode_sound(&bytes, 16_000, &limits).unwrap()));
+        assert!(taken <= told, "{name} with {note}: {taken} of {told}");
+        println!(
+            "{name} with {} bytes of {note}: {taken} of {told}",
+            bytes.len()
+        );
+        let read = |bytes: &[u8]| decode_sound(bytes, 16_000, &limits).unwrap();
+        assert!(read(&bytes) == read(&plain), "{name} with {note}");
+    }
 }
 
 fn damaged() {

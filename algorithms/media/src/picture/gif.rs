@@ -1,10 +1,9 @@
 //! GIF: its blocks, and its frames put over each other.
 
-use std::io::Cursor;
-
 use gif::{ColorOutput, DecodeOptions, Decoder, DecodingError, DisposalMethod, MemoryLimit};
 
 use super::canvas::{Area, Canvas};
+use super::kept::Kept;
 use super::{Orientation, Picture, PictureFormat, PictureInfo, Transparency};
 use crate::error::{Bound, MediaError, MediaPlace};
 use crate::scan::Scan;
@@ -73,6 +72,53 @@ pub(super) fn probe(bytes: &[u8]) -> Result<PictureInfo, MediaError> {
     })
 }
 
+/// The header, frames and what is said of each: notes and profiles would be collected.
+struct Needed<'a> {
+    scan: Scan<'a>,
+    begun: bool,
+}
+
+impl<'a> Needed<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let scan = Scan::new(bytes);
+        Self { scan, begun: false }
+    }
+}
+
+impl<'a> Iterator for Needed<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let scan = &mut self.scan;
+        loop {
+            let at = scan.at;
+            let mut needed = true;
+            if !std::mem::replace(&mut self.begun, true) {
+                scan.take(10)?;
+                let [flags, ..] = scan.array::<3>()?;
+                scan.take(palette_bytes(flags))?;
+            } else {
+                match scan.u8()? {
+                    EXTENSION => {
+                        needed = scan.u8()? == CONTROL;
+                        skip_blocks(scan)?;
+                    }
+                    IMAGE => {
+                        scan.take(8)?;
+                        let flags = scan.u8()?;
+                        scan.take(palette_bytes(flags) + 1)?;
+                        skip_blocks(scan)?;
+                    }
+                    _ => {}
+                }
+            }
+            if needed {
+                return scan.bytes.get(at..scan.at);
+            }
+        }
+    }
+}
+
 fn palette_bytes(flags: u8) -> usize {
     match flags & 0x80 {
         0 => 0,
@@ -98,7 +144,7 @@ fn shown_ms(hundredths: u16) -> u64 {
 
 /// Frames of a GIF, as they are seen one after the other.
 pub(super) struct Frames<'a> {
-    decoder: Decoder<Cursor<&'a [u8]>>,
+    decoder: Decoder<Kept<'a, Needed<'a>>>,
     info: PictureInfo,
     through: Transparency,
     canvas: Canvas,
@@ -127,7 +173,7 @@ impl<'a> Frames<'a> {
         let limit = info.decode_bytes.try_into();
         options.set_memory_limit(limit.map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes));
         options.allow_unknown_blocks(true);
-        let decoder = options.read_info(Cursor::new(bytes));
+        let decoder = options.read_info(Kept::new(Needed::new(bytes)));
         Ok(Self {
             decoder: decoder.map_err(|error| wrong(&error, 0))?,
             info,

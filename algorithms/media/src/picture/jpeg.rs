@@ -54,7 +54,9 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Header, MediaError> {
             "it is cut off: the mark of its end is missing",
         ));
     }
-    let decode_bytes = decode_bytes(&frame, in_scan, orientation);
+    let mut copied = 0;
+    plain(bytes, |part| copied += part.len() as u64)?;
+    let decode_bytes = copied + decode_bytes(&frame, in_scan, orientation);
     Ok(Header {
         info: PictureInfo {
             format: PictureFormat::Jpeg,
@@ -72,7 +74,13 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Header, MediaError> {
 fn marker(scan: &mut Scan<'_>) -> Result<u8, MediaError> {
     let at = scan.at;
     let cut = || broken(at, "it ends within its headers");
-    while scan.u8().ok_or_else(cut)? != 0xff {}
+    let mut between = 0;
+    while scan.u8().ok_or_else(cut)? != 0xff {
+        between += 1;
+    }
+    if between > 1 {
+        return Err(broken(at, "bytes stand between its segments"));
+    }
     loop {
         match scan.u8().ok_or_else(cut)? {
             0xff | 0x00 => {}
@@ -147,7 +155,7 @@ fn frame_header(marker: u8, segment: &[u8], at: usize) -> Result<Frame, MediaErr
 }
 
 /// The most that decoding takes: the pixels, those once more where they are turned, rows of samples on their way
-/// to pixels, and all coefficients where they come in several scans.
+/// to pixels, and all coefficients where they come in several scans. What is needed of the file comes to it, once.
 fn decode_bytes(frame: &Frame, in_scan: usize, orientation: Orientation) -> u64 {
     let pixels = u64::from(frame.width) * u64::from(frame.height) * 3;
     let copies = if orientation == Orientation::UPRIGHT {
@@ -177,6 +185,72 @@ fn decode_bytes(frame: &Frame, in_scan: usize, orientation: Orientation) -> u64 
     pixels * copies + all + row + rows + TABLES
 }
 
+/// Gives all parts of a picture that are needed to decode it: its decoder would keep profiles, notes of cameras and
+/// editors, and sort them again at each segment.
+fn plain(bytes: &[u8], mut put: impl FnMut(&[u8])) -> Result<(), MediaError> {
+    let mut scan = Scan { bytes, at: 2 };
+    let mut scanned = false;
+    put(&bytes[..2]);
+    let mut next = Some(marker(&mut scan)?);
+    while let Some(marker) = next {
+        let is_note = matches!(marker, APP0..=APP_LAST | COMMENT);
+        let at = scan.at;
+        if scanned && !(is_note || [DHT, DQT, DRI, SOS].contains(&marker)) {
+            put(&[0xff, marker]);
+            if marker == EOI {
+                return Ok(());
+            }
+        } else {
+            let segment = segment(&mut scan)?;
+            let needed = match marker {
+                // That tables are missing, and what colours are: as much of it as is read.
+                APP0 if segment.starts_with(b"AVI1\0") => segment.get(..5),
+                APP14 if segment.starts_with(b"Adobe") => segment.get(..12),
+                SOF_FIRST..=SOF_LAST | DQT | DRI | SOS => Some(segment),
+                _ => None,
+            };
+            if let Some(needed) = needed {
+                put(&[0xff, marker]);
+                put(&(needed.len() as u16 + 2).to_be_bytes());
+                put(needed);
+            }
+        }
+        scanned |= marker == SOS;
+        if !scanned {
+            next = Some(self::marker(&mut scan)?);
+            continue;
+        }
+        let data;
+        (data, next) = compressed(&mut scan);
+        if !data.is_empty() && (is_note || [DHT, DQT, DRI].contains(&marker)) {
+            return Err(broken(at, "compressed data goes on behind a segment"));
+        }
+        put(data);
+    }
+    Ok(())
+}
+
+/// Compressed data, and the mark behind it.
+fn compressed<'a>(scan: &mut Scan<'a>) -> (&'a [u8], Option<u8>) {
+    let data = scan.rest();
+    let mut at = 0;
+    while let Some(found) = memchr::memchr(0xff, &data[at..]) {
+        let mark = at + found;
+        let fill = data[mark..].iter().take_while(|byte| **byte == 0xff);
+        let behind = mark + fill.count();
+        match data.get(behind) {
+            None => break,
+            Some(0 | RESTART_FIRST..=RESTART_LAST) => at = behind + 1,
+            Some(&marker) => {
+                scan.at += behind + 1;
+                return (&data[..mark], Some(marker));
+            }
+        }
+    }
+    scan.at = scan.bytes.len();
+    (data, None)
+}
+
 /// Decodes a JPEG whose segments were read.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Picture, MediaError> {
     let info = &header.info;
@@ -185,7 +259,11 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Picture, MediaErro
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX))
         .set_strict_mode(true);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let mut length = 0;
+    plain(bytes, |part| length += part.len())?;
+    let mut file = Vec::with_capacity(length);
+    plain(bytes, |part| file.extend_from_slice(part))?;
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
     let wrong = |error: DecodeErrors| MediaError::Broken {
         format: PictureFormat::Jpeg.name(),
         place: MediaPlace::Data,
@@ -219,7 +297,15 @@ const JPG: u8 = 0xc8;
 const DAC: u8 = 0xcc;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
+const DQT: u8 = 0xdb;
+const DRI: u8 = 0xdd;
+const APP0: u8 = 0xe0;
 const APP1: u8 = 0xe1;
+const APP14: u8 = 0xee;
+const APP_LAST: u8 = 0xef;
+const COMMENT: u8 = 0xfe;
+const RESTART_FIRST: u8 = 0xd0;
+const RESTART_LAST: u8 = 0xd7;
 
 /// Bytes of rows that wait to become pixels, for each sample of a row of blocks: as its decoder holds them.
 const ROW_BYTES: u64 = 96;

@@ -1,9 +1,8 @@
 //! PNG: its chunks, and its decoder.
 
-use std::io::Cursor;
-
 use png::{ColorType, DecodingError, Transformations};
 
+use super::kept::Kept;
 use super::{Orientation, Picture, PictureFormat, PictureInfo, Transparency, exif};
 use crate::error::{MediaError, MediaPlace};
 use crate::scan::Scan;
@@ -61,6 +60,25 @@ pub(super) fn probe(bytes: &[u8]) -> Result<PictureInfo, MediaError> {
     })
 }
 
+/// The signature and all chunks but notes: those of a camera would be copied twice.
+fn needed(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut scan = Scan::new(bytes);
+    let signature = scan.take(SIGNATURE.len());
+    let chunks = std::iter::from_fn(move || {
+        loop {
+            let at = scan.at;
+            let length = scan.u32_be()? as usize;
+            let kind: [u8; 4] = scan.array()?;
+            scan.take(length)?;
+            scan.take(4)?;
+            if !NOTES.contains(&&kind) {
+                return bytes.get(at..scan.at);
+            }
+        }
+    });
+    signature.into_iter().chain(chunks)
+}
+
 /// Width, height, and the channels of a decoded pixel.
 fn sides(chunk: &[u8], at: usize) -> Result<(u32, u32, u64), MediaError> {
     let mut scan = Scan::new(chunk);
@@ -94,7 +112,7 @@ pub(super) fn decode(
     through: Transparency,
 ) -> Result<Picture, MediaError> {
     let mut decoder = png::Decoder::new_with_limits(
-        Cursor::new(bytes),
+        Kept::new(needed(bytes)),
         png::Limits {
             bytes: info.decode_bytes as usize,
         },
@@ -157,6 +175,9 @@ fn broken(at: usize, reason: &str) -> MediaError {
         reason: reason.to_owned(),
     }
 }
+
+/// Chunks of notes, of texts and of a profile of colours.
+const NOTES: [&[u8; 4]; 5] = [b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"iCCP"];
 
 /// Bytes of rows that are filtered, for each pixel of a row: two of up to 8 bytes a pixel, and what is read ahead.
 const ROW_BYTES: u64 = 64;

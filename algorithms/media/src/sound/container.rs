@@ -1,7 +1,5 @@
 //! Packets of compressed sound, in the order of their file.
 
-use std::io::Cursor;
-
 use symphonia_bundle_flac::{FlacDecoder, FlacReader};
 use symphonia_bundle_mp3::{MpaDecoder, MpaReader};
 use symphonia_codec_pcm::PcmDecoder;
@@ -19,6 +17,7 @@ use symphonia_format_riff::WavReader;
 
 use super::decode::SoundFormat;
 use super::opus::Opus;
+use super::source::Source;
 use crate::error::{MediaError, MediaPlace};
 use crate::scan::Scan;
 
@@ -40,10 +39,8 @@ impl<'a> Container<'a> {
     pub(super) fn open(bytes: &'a [u8], format: SoundFormat) -> Result<Self, MediaError> {
         let wrong = |error: Error| said(&error, format, 0);
         let bytes = behind_notes(bytes);
-        if format == SoundFormat::Opus && !ends_as_ogg(bytes) {
-            return Err(broken(format, 0, "it is cut off: its last page is missing"));
-        }
-        let source = MediaSourceStream::new(Box::new(Cursor::new(bytes)), Default::default());
+        let source = Box::new(Source::new(bytes, format)?);
+        let source = MediaSourceStream::new(source, Default::default());
         let options = FormatOptions::default();
         let reader: Box<dyn FormatReader + 'a> = match format {
             SoundFormat::Wav => Box::new(WavReader::try_new(source, options).map_err(wrong)?),
@@ -168,28 +165,6 @@ impl Decoder {
             Self::Opus(opus) => opus.decode(packet, at, interleaved),
         }
     }
-}
-
-/// Returns true if the pages of an Ogg file are whole up to one that says that it is the last.
-fn ends_as_ogg(bytes: &[u8]) -> bool {
-    let (mut scan, mut last) = (Scan::new(bytes), false);
-    while !scan.rest().is_empty() {
-        let page = (|| {
-            let [b'O', b'g', b'g', b'S', _, flags] = scan.array()? else {
-                return None;
-            };
-            scan.take(20)?;
-            let segments = scan.u8()?;
-            let lengths = scan.take(segments.into())?;
-            scan.take(lengths.iter().map(|length| usize::from(*length)).sum())?;
-            Some(flags & 4 != 0)
-        })();
-        match page {
-            Some(is_last) => last = is_last,
-            None => return false,
-        }
-    }
-    last
 }
 
 /// The file behind an ID3 tag, which may stand before any format.
