@@ -2,7 +2,8 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use symphonia_core::io::MediaSource;
+use symphonia_core::checksum::Crc32;
+use symphonia_core::io::{MediaSource, Monitor};
 
 use super::container::{broken, unsupported};
 use super::decode::SoundFormat;
@@ -112,7 +113,7 @@ fn is_description(chunk: &[u8]) -> bool {
     }
     .u16_le();
     let fits = more.is_none_or(|more| 18 + usize::from(more) <= chunk.len());
-    fits && chunk.len() % 2 == 0 && chunk.len() <= DESCRIPTION_MAX
+    fits && chunk.len().is_multiple_of(2) && chunk.len() <= DESCRIPTION_MAX
 }
 
 /// What its stream is, as the last block before the frames, and the frames.
@@ -156,17 +157,37 @@ struct Page<'a> {
     body: &'a [u8],
 }
 
-fn page<'a>(scan: &mut Scan<'a>) -> Option<Page<'a>> {
-    let [b'O', b'g', b'g', b'S', _, flags] = scan.array()? else {
-        return None;
+/// The next page. One whose sum is wrong is refused, for a reader would look for pages within it.
+fn page<'a>(scan: &mut Scan<'a>) -> Result<Page<'a>, MediaError> {
+    let at = scan.at;
+    let cut = || {
+        broken(
+            SoundFormat::Opus,
+            0,
+            "it is cut off: its last page is missing",
+        )
     };
-    scan.take(8)?;
-    let (serial, sequence) = (scan.array()?, scan.array()?);
-    scan.take(4)?;
-    let segments = scan.u8()?;
-    let lengths = scan.take(segments.into())?;
-    let body = scan.take(lengths.iter().map(|length| usize::from(*length)).sum())?;
-    Some(Page {
+    let [b'O', b'g', b'g', b'S', version, flags] = scan.array().ok_or_else(cut)? else {
+        return Err(broken(
+            SoundFormat::Opus,
+            0,
+            "between its pages are other bytes",
+        ));
+    };
+    scan.take(8).ok_or_else(cut)?;
+    let serial = scan.array().ok_or_else(cut)?;
+    let sequence = scan.array().ok_or_else(cut)?;
+    let sum: [u8; 4] = scan.array().ok_or_else(cut)?;
+    let segments = scan.u8().ok_or_else(cut)?;
+    let lengths = scan.take(segments.into()).ok_or_else(cut)?;
+    let length = lengths.iter().map(|length| usize::from(*length)).sum();
+    let body = scan.take(length).ok_or_else(cut)?;
+    let whole = &scan.bytes[at..scan.at];
+    if version != 0 || flags & !FLAGS != 0 || checksum([&whole[..22], &[0; 4], &whole[26..]]) != sum
+    {
+        return Err(broken(SoundFormat::Opus, 0, "a page of it is damaged"));
+    }
+    Ok(Page {
         flags,
         serial,
         sequence,
@@ -180,7 +201,7 @@ fn opus(bytes: &[u8]) -> Result<Parts<'_>, MediaError> {
     let format = SoundFormat::Opus;
     let cut = || broken(format, 0, "it is cut off: its last page is missing");
     let mut scan = Scan::new(bytes);
-    let first = page(&mut scan).ok_or_else(cut)?;
+    let first = page(&mut scan)?;
     if first.flags & FIRST == 0 {
         return Err(broken(format, 0, "its first page does not say that it is"));
     }
@@ -193,7 +214,7 @@ fn opus(bytes: &[u8]) -> Result<Parts<'_>, MediaError> {
     // Pages are looked at to the end, so that what is refused is refused before any is read.
     let (mut behind, mut packet, mut opened) = (None, 0, false);
     while !scan.rest().is_empty() {
-        let page = page(&mut scan).ok_or_else(cut)?;
+        let page = page(&mut scan)?;
         ended = page.flags & END != 0;
         if page.flags & FIRST != 0 || page.serial != first.serial {
             let feature = "several streams";
@@ -234,18 +255,16 @@ fn no_notes(last: &Page<'_>) -> [u8; 44] {
     page[18..22].copy_from_slice(&last.sequence);
     (page[26], page[27]) = (1, 16);
     page[28..36].copy_from_slice(b"OpusTags");
-    let sum = checksum(&page);
-    page[22..26].copy_from_slice(&sum.to_le_bytes());
+    let sum = checksum([&page, &[], &[]]);
+    page[22..26].copy_from_slice(&sum);
     page
 }
 
-/// The checksum of a page of Ogg: of 32 bits, by the polynomial 0x04c11db7 (RFC 3533).
-fn checksum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0, |sum: u32, byte| {
-        (0..8).fold(sum ^ (u32::from(*byte) << 24), |sum, _| {
-            (sum << 1) ^ if sum >> 31 == 1 { 0x04c1_1db7 } else { 0 }
-        })
-    })
+/// The checksum of a page of Ogg, in which the place of its own is empty (RFC 3533).
+fn checksum(parts: [&[u8]; 3]) -> [u8; 4] {
+    let mut sum = Crc32::new(0);
+    parts.iter().for_each(|part| sum.process_buf_bytes(part));
+    sum.crc().to_le_bytes()
 }
 
 /// The longest chunk of a WAV that describes samples.
@@ -259,6 +278,7 @@ const STREAM_BYTES: u32 = 34;
 /// Bits of a page of Ogg: the first and the last of its stream.
 const FIRST: u8 = 2;
 const END: u8 = 4;
+const FLAGS: u8 = 7;
 
 /// Bytes of the longest packet of Opus: 48 frames of 1,275, and their lengths (RFC 6716).
 const PACKET_MAX: usize = 48 * 1275 + 2 + 96;

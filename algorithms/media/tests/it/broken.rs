@@ -153,6 +153,30 @@ fn a_picture_within_is_no_larger_than_its_header_says() {
 
 // SEMANTICS 223.
 #[test]
+fn what_a_jpeg_hides_between_its_segments_is_refused() {
+    let limits = PictureLimits::default();
+    let plain = picture("progressive.jpg");
+    let scans: Vec<_> = memchr::memmem::find_iter(&plain, b"\xff\xda").collect();
+    let said = |at: usize, bytes: &[u8]| {
+        let file = [&plain[..at], bytes, &plain[at..]].concat();
+        read(&file, &limits).map_err(|error| error.to_string())
+    };
+    let note = b"\xff\xe2\0\x06MPF\0";
+    // Notes are left out, wherever segments may be.
+    assert_eq!(said(2, note), Ok(1));
+    assert_eq!(said(scans[2], note), Ok(1));
+    let between = said(scans[0], b"odd").unwrap_err();
+    assert!(
+        between.contains("bytes stand between its segments"),
+        "{between}"
+    );
+    // A note in the middle of compressed data.
+    let within = said(scans[1] + 20, note).unwrap_err();
+    assert!(within.contains("goes on behind a segment"), "{within}");
+}
+
+// SEMANTICS 225.
+#[test]
 fn a_file_that_is_cut_off_anywhere_is_refused() {
     let limits = PictureLimits::default();
     for name in pictures() {

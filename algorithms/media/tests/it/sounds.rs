@@ -137,6 +137,36 @@ fn sound_that_is_cut_off_is_refused_where_its_format_tells() {
     }
 }
 
+// SEMANTICS 228.
+#[test]
+fn what_a_reader_would_keep_or_look_for_is_refused() {
+    let said = |bytes: &[u8]| probe_sound(bytes).unwrap_err().to_string();
+    let opus = sound("speech.opus");
+    assert_eq!(
+        said(&[&opus[..], &opus].concat()),
+        "the Opus has several streams, which is not read: keep the one of sound alone"
+    );
+    // A page in which another may be hidden.
+    let mut damaged = opus.clone();
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    assert!(said(&damaged).contains("a page of it is damaged"));
+    let mut other = opus.clone();
+    other[4] = 1;
+    assert!(said(&other).contains("a page of it is damaged"));
+    // Samples that its reader would take for chunks, for the description says that it goes on into them.
+    let mut law = sound("tones-ulaw.wav");
+    assert_eq!(law[12..20], *b"fmt \x12\0\0\0");
+    law[36] = 200;
+    assert!(said(&law).contains("no length of the format's"));
+    // The end of a FLAC's headers is missing, or what its stream is.
+    let flac = sound("speech.flac");
+    assert!(said(&flac[..50]).contains("it is cut off"));
+    let twice = [&flac[..4], &[0], &flac[5..42], &flac[4..]].concat();
+    assert!(said(&twice).contains("there twice"));
+    assert!(said(b"fLaC\x84\0\0\0").contains("is missing"));
+}
+
 #[test]
 fn what_is_no_sound_is_named() {
     let said = |bytes: &[u8]| probe_sound(bytes).unwrap_err().to_string();
