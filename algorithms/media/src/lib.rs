@@ -50,6 +50,7 @@
 //! | `video` | which frames are looked at, and when they are |
 //! | `sound` | samples of one channel |
 //! | `sound/container`, `sound/opus` | packets of each format, and their decoders |
+//! | `sound/frames` | frames of FLAC |
 //! | `sound/source` | a file without its notes |
 //! | `sound/decode` | what headers tell, limits, samples |
 //! | `sound/resample` | another rate |

@@ -2,6 +2,7 @@
 
 mod container;
 mod decode;
+mod frames;
 mod mel;
 mod opus;
 mod resample;

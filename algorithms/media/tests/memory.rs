@@ -79,6 +79,7 @@ fn a_picture_takes_no_more_memory_than_its_headers_tell() {
     noted_pictures();
     sounds();
     noted_sounds();
+    lost_frames();
     damaged();
 }
 
@@ -334,6 +335,19 @@ fn noted_sounds() {
         );
         let read = |bytes: &[u8]| decode_sound(bytes, 16_000, &limits).unwrap();
         assert!(read(&bytes) == read(&plain), "{name} with {note}");
+    }
+}
+
+// SEMANTICS 228. Bytes among frames, among which a reader would look for one, and collect them.
+fn lost_frames() {
+    let limits = SoundLimits::default();
+    let plain = sound("speech.flac");
+    let middle = plain.len() / 2;
+    let told = probe_sound(&plain).unwrap().decode_bytes(16_000);
+    for at in [middle, plain.len()] {
+        let bytes = [&plain[..at], &vec![0; 15 << 20], &plain[at..]].concat();
+        let taken = most(|| assert!(decode_sound(&bytes, 16_000, &limits).is_err()));
+        assert!(taken <= told / 8, "{taken} of {told}");
     }
 }
 

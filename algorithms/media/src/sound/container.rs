@@ -16,6 +16,7 @@ use symphonia_format_ogg::OggReader;
 use symphonia_format_riff::WavReader;
 
 use super::decode::SoundFormat;
+use super::frames::Frames;
 use super::opus::Opus;
 use super::source::Source;
 use crate::error::{MediaError, MediaPlace};
@@ -24,6 +25,8 @@ use crate::scan::Scan;
 /// The packets of the one track of a file that is heard.
 pub(super) struct Container<'a> {
     reader: Box<dyn FormatReader + 'a>,
+    /// Packets of FLAC, in the place of those of its reader.
+    frames: Option<Frames<'a>>,
     track: u32,
     format: SoundFormat,
     pub(super) parameters: AudioCodecParameters,
@@ -39,8 +42,12 @@ impl<'a> Container<'a> {
     pub(super) fn open(bytes: &'a [u8], format: SoundFormat) -> Result<Self, MediaError> {
         let wrong = |error: Error| said(&error, format, 0);
         let bytes = behind_notes(bytes);
-        let source = Box::new(Source::new(bytes, format)?);
-        let source = MediaSourceStream::new(source, Default::default());
+        let source = Source::new(bytes, format)?;
+        let frames = match (format, source.parts()) {
+            (SoundFormat::Flac, (head, frames)) => Some(Frames::new(&head[8..], frames)?),
+            _ => None,
+        };
+        let source = MediaSourceStream::new(Box::new(source), Default::default());
         let options = FormatOptions::default();
         let reader: Box<dyn FormatReader + 'a> = match format {
             SoundFormat::Wav => Box::new(WavReader::try_new(source, options).map_err(wrong)?),
@@ -88,6 +95,7 @@ impl<'a> Container<'a> {
                 _ => track.num_frames.map(|told| told.saturating_sub(unheard)),
             },
             reader,
+            frames,
             format,
             parameters,
         })
@@ -95,6 +103,9 @@ impl<'a> Container<'a> {
 
     /// The next packet; `at` counts the samples before it, for what is wrong.
     pub(super) fn next(&mut self, at: u64) -> Result<Option<Packet>, MediaError> {
+        if let Some(frames) = &mut self.frames {
+            return frames.next(at);
+        }
         loop {
             match self.reader.next_packet() {
                 Ok(Some(packet)) if packet.track_id == self.track => {

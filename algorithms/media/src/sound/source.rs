@@ -30,6 +30,11 @@ impl<'a> Source<'a> {
         Ok(Self { head, tail, at: 0 })
     }
 
+    /// Headers, and what comes behind them.
+    pub(super) fn parts(&self) -> (&[u8], &'a [u8]) {
+        (&self.head, self.tail)
+    }
+
     fn length(&self) -> u64 {
         (self.head.len() + self.tail.len()) as u64
     }

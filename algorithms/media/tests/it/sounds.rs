@@ -165,6 +165,11 @@ fn what_a_reader_would_keep_or_look_for_is_refused() {
     let twice = [&flac[..4], &[0], &flac[5..42], &flac[4..]].concat();
     assert!(said(&twice).contains("there twice"));
     assert!(said(b"fLaC\x84\0\0\0").contains("is missing"));
+    // A frame that is damaged, or none at all.
+    let mut damaged = flac.clone();
+    damaged[flac.len() / 2] ^= 1;
+    assert!(said(&damaged).contains("a frame has no end"));
+    assert!(said(&[&flac[..], b"more"].concat()).contains("its last frame is damaged"));
 }
 
 #[test]
