@@ -13,6 +13,8 @@ use crate::scan::Scan;
 /// What the segments of a JPEG tell.
 pub(super) struct Header {
     pub(super) info: PictureInfo,
+    /// Bytes of the parts that are needed.
+    needed: usize,
 }
 
 /// The frame header: sides, and each component's factors of sampling.
@@ -54,10 +56,11 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Header, MediaError> {
             "it is cut off: the mark of its end is missing",
         ));
     }
-    let mut copied = 0;
-    plain(bytes, |part| copied += part.len() as u64)?;
-    let decode_bytes = copied + decode_bytes(&frame, in_scan, orientation);
+    let mut needed = 0;
+    plain(bytes, |part| needed += part.len())?;
+    let decode_bytes = needed as u64 + decode_bytes(&frame, in_scan, orientation);
     Ok(Header {
+        needed,
         info: PictureInfo {
             format: PictureFormat::Jpeg,
             width: frame.width,
@@ -259,9 +262,7 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Picture, MediaErro
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX))
         .set_strict_mode(true);
-    let mut length = 0;
-    plain(bytes, |part| length += part.len())?;
-    let mut file = Vec::with_capacity(length);
+    let mut file = Vec::with_capacity(header.needed);
     plain(bytes, |part| file.extend_from_slice(part))?;
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
     let wrong = |error: DecodeErrors| MediaError::Broken {
