@@ -121,7 +121,7 @@ fn segment(marker: u8, parts: &[&[u8]]) -> Vec<u8> {
     segment
 }
 
-// SEMANTICS 225. Notes of a file, of which a decoder makes copies, take nothing.
+// SEMANTICS 223. Notes of a file, of which a decoder makes copies, take nothing.
 fn noted_pictures() {
     let jpeg = |notes: Vec<u8>| {
         let plain = picture("progressive.jpg");
@@ -274,7 +274,7 @@ fn opus(comments: &[u8]) -> Vec<u8> {
     file
 }
 
-// SEMANTICS 228. Notes of a file, of which a reader makes copies, take nothing.
+// SEMANTICS 226. Notes of a file, of which a reader makes copies, take nothing.
 fn noted_sounds() {
     let wav = || {
         let plain = sound("speech.wav");
@@ -338,7 +338,7 @@ fn noted_sounds() {
     }
 }
 
-// SEMANTICS 228. Bytes among frames, among which a reader would look for one, and collect them.
+// SEMANTICS 226. Bytes among frames, among which a reader would look for one, and collect them.
 fn lost_frames() {
     let limits = SoundLimits::default();
     let plain = sound("speech.flac");

@@ -175,7 +175,7 @@ fn what_a_jpeg_hides_between_its_segments_is_refused() {
     assert!(within.contains("goes on behind a segment"), "{within}");
 }
 
-// SEMANTICS 225.
+// SEMANTICS 223.
 #[test]
 fn a_file_that_is_cut_off_anywhere_is_refused() {
     let limits = PictureLimits::default();

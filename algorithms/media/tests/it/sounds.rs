@@ -137,7 +137,7 @@ fn sound_that_is_cut_off_is_refused_where_its_format_tells() {
     }
 }
 
-// SEMANTICS 228.
+// SEMANTICS 226.
 #[test]
 fn what_a_reader_would_keep_or_look_for_is_refused() {
     let said = |bytes: &[u8]| probe_sound(bytes).unwrap_err().to_string();
