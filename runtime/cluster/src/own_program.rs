@@ -10,12 +10,17 @@ use odeon_artifacts::{Bundle, Digest, Listing, Piece, Store};
 
 /// Puts into the store what a bundle lacks of its program where that is the program of this process, and says how many
 /// pieces those were. Each is compared with its digest. A disk that takes none leaves the rest to whoever fetches it.
-pub(crate) fn put_own(store: &Store, bundle: &Bundle, missing: &[Piece]) -> usize {
+pub(crate) fn put_own(store: &Store, bundle: &Bundle, missing: &[Piece], now: SystemTime) -> usize {
     let own = std::env::current_exe();
-    own.map_or(0, |path| put_from(&path, store, bundle, missing))
+    own.map_or(0, |path| put_from(&path, store, (bundle, missing), now))
 }
 
-fn put_from(path: &Path, store: &Store, bundle: &Bundle, missing: &[Piece]) -> usize {
+fn put_from(
+    path: &Path,
+    store: &Store,
+    (bundle, missing): (&Bundle, &[Piece]),
+    now: SystemTime,
+) -> usize {
     let Some(program) = bundle.file(bundle.entry()) else {
         return 0;
     };
@@ -36,7 +41,7 @@ fn put_from(path: &Path, store: &Store, bundle: &Bundle, missing: &[Piece]) -> u
         let Ok(bytes) = Listing::read(&file, range, piece) else {
             return put;
         };
-        if store.put(&piece.digest, &bytes, SystemTime::now()).is_err() {
+        if store.put(&piece.digest, &bytes, now).is_err() {
             return put;
         }
         put += 1;
@@ -69,26 +74,21 @@ mod tests {
         let all = missing(&store).len();
         assert!(all > 2, "{all}");
 
+        let put = |path: &Path, missing: &[Piece]| {
+            put_from(path, &store, (&bundle, missing), SystemTime::UNIX_EPOCH)
+        };
         let other = folder.path().join("other");
         bytes[0] ^= 1;
         std::fs::write(&other, &bytes).unwrap();
-        assert_eq!(put_from(&other, &store, &bundle, &missing(&store)), 0);
+        assert_eq!(put(&other, &missing(&store)), 0);
         std::fs::write(&other, &bytes[1..]).unwrap();
-        assert_eq!(put_from(&other, &store, &bundle, &missing(&store)), 0);
-        assert_eq!(
-            put_from(
-                &folder.path().join("none"),
-                &store,
-                &bundle,
-                &missing(&store)
-            ),
-            0
-        );
+        assert_eq!(put(&other, &missing(&store)), 0);
+        assert_eq!(put(&folder.path().join("none"), &missing(&store)), 0);
         assert_eq!(missing(&store).len(), all);
 
         let one = missing(&store)[1..2].to_vec();
-        assert_eq!(put_from(&path, &store, &bundle, &one), 1);
-        assert_eq!(put_from(&path, &store, &bundle, &missing(&store)), all - 1);
+        assert_eq!(put(&path, &one), 1);
+        assert_eq!(put(&path, &missing(&store)), all - 1);
         assert_eq!(missing(&store), []);
     }
 }

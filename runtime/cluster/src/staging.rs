@@ -487,7 +487,7 @@ impl Staging {
         let (store, bundle) = (Arc::clone(&self.store), bundle.clone());
         blocking(move || {
             let missing = store.missing(bundle.pieces())?;
-            match own_program::put_own(&store, &bundle, &missing) {
+            match own_program::put_own(&store, &bundle, &missing, moment()) {
                 0 => Ok(missing),
                 _ => Ok(store.missing(bundle.pieces())?),
             }

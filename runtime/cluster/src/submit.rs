@@ -116,7 +116,7 @@ impl Daemon {
             blocking(move || {
                 store.pin(&bundle, moment() + UPLOAD_TIME)?;
                 let missing = store.missing(bundle.pieces())?;
-                match own_program::put_own(&store, &bundle, &missing) {
+                match own_program::put_own(&store, &bundle, &missing, moment()) {
                     0 => Ok(missing),
                     _ => Ok(store.missing(bundle.pieces())?),
                 }
