@@ -87,7 +87,8 @@ fn a_gang_starts_in_an_environment_that_one_node_has_installed_and_tells_how_lon
             nodes().is_some_and(|nodes| nodes.contains_key("head") && nodes.contains_key("node-2"))
         });
     }
-    let queued = node.stage(&job, "queued").unwrap();
+    // Who asks too often is told nothing for a second.
+    let queued = found("how long it was queued", || node.stage(&job, "queued"));
     assert_eq!(queued["nodes"].as_object().unwrap().len(), 1);
     let why = node.ok(&["why", &job]).0;
     let start = why.lines().find(|line| line.starts_with("start: it took"));
